@@ -72,7 +72,7 @@ pub(crate) enum Step<'a> {
 }
 
 /// A window over some pages of a file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Window {
     file: Arc<dyn RandomFile>,
     path: PathBuf,
@@ -110,18 +110,18 @@ impl Window {
         })
     }
 
-    /// The end of the last byte that is not zero.
-    fn data_end(&mut self) -> Result<u64> {
+    /// The end of the last byte that is not zero; `lowest` if there is none after it.
+    fn data_end(&mut self, lowest: u64) -> Result<u64> {
         let mut end = self.file_bytes;
-        while end > 0 {
+        while end > lowest {
             let from = (end - 1) / WINDOW_BYTES as u64 * WINDOW_BYTES as u64;
             self.load(from)?;
             if let Some(last) = last_not_zero(&self.buffer) {
-                return Ok(from + last as u64 + 1);
+                return Ok((from + last as u64 + 1).max(lowest));
             }
             end = from;
         }
-        Ok(0)
+        Ok(lowest)
     }
 }
 
@@ -144,7 +144,7 @@ fn last_not_zero(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Reads the records of one file in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RecordReader {
     window: Window,
     number: u64,
@@ -193,7 +193,7 @@ impl RecordReader {
             start: 0,
             buffer: Vec::new(),
         };
-        let data_end = window.data_end()?;
+        let data_end = window.data_end(0)?;
         let position = FILE_HEADER_BYTES as u64;
         Ok(RecordReader { window, number, position, data_end, payload: Vec::new() })
     }
@@ -229,6 +229,22 @@ impl RecordReader {
     /// Goes back to the first record.
     pub(crate) fn rewind(&mut self) {
         self.position = FILE_HEADER_BYTES as u64;
+    }
+
+    /// Forgets what was read of the file, which may have grown, and continues at `position`, where
+    /// a record ends. From now on reads to the end that the file has now.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn reload(&mut self, position: u64) -> Result<()> {
+        let file_bytes = self.window.file.len();
+        self.window.file_bytes =
+            file_bytes.map_err(|error| Error::io("metadata", &self.window.path, error))?;
+        self.window.buffer.clear();
+        self.position = position;
+        // What is before the position is not read again, however long the file is.
+        self.data_end = self.window.data_end(position)?;
+        Ok(())
     }
 
     /// The next record, bad place or end.

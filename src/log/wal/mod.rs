@@ -16,8 +16,13 @@
 //!
 //! [`writer`] appends. [`recover`] reads all logs, or refuses them; [`salvage`] reads what it can
 //! from damaged logs. Both read through [`consistency`] and hand out batches by [`replay`].
+//! [`tail`] follows the logs while another process writes them.
 //! [`file`] opens a log; [`format`] encodes and decodes payloads.
 
+#[allow(dead_code)] // Follower, which uses it, comes next.
+pub(crate) mod tail;
+#[cfg(test)]
+mod tail_tests;
 pub(crate) mod salvage;
 pub(crate) mod recover;
 pub(crate) mod replay;

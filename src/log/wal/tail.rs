@@ -1,0 +1,490 @@
+//! Follows the logs while another process writes them.
+//!
+//! A [`LogTail`] keeps its place: the log, the end of the last record that it read, and the next
+//! sequence. Each [`LogTail::read`] hands out the batches that were appended since, over as many
+//! logs as there are, and reads only the appended bytes. It holds the log that it stands in open,
+//! and opens all later ones before it reads, so it can finish logs that the writer removes.
+//!
+//! Where a log ends is decided as in `recover`, except that a writer may be at work:
+//!
+//! - The start of a later log says with which sequence the logs before it end. Records after that
+//!   sequence are not part of the history: a recovery dropped them, or the writer did after a
+//!   failed write. A log is complete when that sequence is reached.
+//! - A place without the next record is the writer at work as long as three things hold. No valid
+//!   record comes after it in its log. No later log follows a sequence that is missing. And neither
+//!   the manifest nor a record says that a missing sequence was durable.
+//! - Otherwise the place is read once more, because the reader may have been there before the
+//!   writer and after it a moment later. Then it is damage.
+//!
+//! A log that is needed and gone is not damage: the writer flushed and removed it. The caller reads
+//! the manifest again and begins a new tail.
+
+use crate::base::error::Result;
+use crate::base::key::SequenceNumber;
+use crate::base::sync::Arc;
+use crate::env::api::Env;
+use crate::log::record::format::{HeaderState, PAGE_BYTES, RecordFile};
+use crate::log::record::reader::{RecordReader, Step};
+use crate::log::wal::consistency::{CheckedRecord, ConsistencyCheck, ManifestFacts};
+use crate::log::wal::file::LogFile;
+use crate::log::wal::format::WalStart;
+use crate::log::wal::replay::Apply;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// How a reading of the logs ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TailEnd {
+    /// Everything that is there was handed out. The writer may be at work after it.
+    UpToDate,
+    /// Log `log` is gone, or it was written under a newer manifest: read `CURRENT`, the manifest
+    /// and the listing again, and begin a new tail.
+    StartOver {
+        /// The number of the log.
+        log: u64,
+    },
+    /// The history goes on after `to`, which is before what was handed out: the writer dropped the
+    /// rest.
+    Rewound {
+        /// The last sequence that is still part of the history.
+        to: SequenceNumber,
+    },
+}
+
+/// A log, its reader, and its start record.
+#[derive(Clone, Debug)]
+struct OpenLog {
+    file: LogFile,
+    reader: RecordReader,
+    start: WalStart,
+    /// The end of the start record.
+    start_end: u64,
+}
+
+/// What the beginning of a log shows.
+enum Beginning {
+    /// The file does not exist.
+    Missing,
+    /// No start record yet, or not any more.
+    None,
+    /// It was created under a newer manifest than the one that was read, and has writes if `true`.
+    NewerManifest(bool),
+    /// Its start.
+    Start(Box<OpenLog>),
+}
+
+/// Why a reading of batches stopped.
+enum Stop {
+    /// The sequence that a later log follows is reached.
+    EndOfLog,
+    /// The next batch ends after what was asked for.
+    Through,
+    /// There is no next batch at this offset.
+    NoBatch { offset: u64, what: String, followed: bool },
+}
+
+/// A place in the logs, from where on they are read.
+#[derive(Clone, Debug)]
+pub(crate) struct LogTail {
+    env: Arc<dyn Env>,
+    directory: Arc<Path>,
+    /// Logs before this one are not read.
+    first_log: u64,
+    /// The log that it stands in.
+    current: Option<Box<OpenLog>>,
+    /// The end of the last record that was handed out, in that log.
+    offset: u64,
+    /// The last sequence that was handed out, or that it began after.
+    last: SequenceNumber,
+    /// The next sequence; above `last + 1` only if the start of a log skips some.
+    next: SequenceNumber,
+    /// The logs after that, as far as they have a start record.
+    ahead: BTreeMap<u64, OpenLog>,
+    synced_through: SequenceNumber,
+    /// The newest log whose start was read, its manifest, and the durable bytes of that.
+    claim: (u64, u64, u64),
+    /// With synced writes only: a tail that reads everything, to learn what was synced.
+    scout: Option<Box<LogTail>>,
+}
+
+impl LogTail {
+    /// A tail that begins after the tables of the manifest `facts`, at the first log that it needs.
+    /// With `synced_only` it hands out no batch before the manifest or a later record says that it
+    /// is durable.
+    #[must_use]
+    pub(crate) fn new(
+        env: Arc<dyn Env>,
+        directory: &Path,
+        facts: &ManifestFacts,
+        synced_only: bool,
+    ) -> Self {
+        let mut tail = LogTail::at(env, directory, facts.log_number, facts.flushed_through);
+        tail.scout = synced_only.then(|| Box::new(tail.clone()));
+        tail
+    }
+
+    /// A tail that begins at log `first_log`, after sequence `after`.
+    #[must_use]
+    pub(crate) fn at(
+        env: Arc<dyn Env>,
+        directory: &Path,
+        first_log: u64,
+        after: SequenceNumber,
+    ) -> Self {
+        LogTail {
+            env,
+            directory: directory.into(),
+            first_log,
+            current: None,
+            offset: 0,
+            last: after,
+            next: after + 1,
+            ahead: BTreeMap::new(),
+            synced_through: 0,
+            claim: (0, 0, 0),
+            scout: None,
+        }
+    }
+
+    /// The last sequence that was handed out, or the one that the tail began after.
+    #[must_use]
+    pub(crate) fn last_sequence(&self) -> SequenceNumber {
+        self.last
+    }
+
+    /// The highest sequence that the manifest or a record says is durable.
+    #[must_use]
+    pub(crate) fn synced_through(&self) -> SequenceNumber {
+        self.synced_through
+    }
+
+    /// The number of the log that it stands in; 0 before the first.
+    #[must_use]
+    pub(crate) fn log(&self) -> u64 {
+        self.current.as_ref().map_or(0, |log| log.file.number)
+    }
+
+    /// The manifest that was in force when the newest log was created, and how many bytes of it
+    /// were durable then: a manifest of that number that is shorter was read too early, or it is
+    /// damaged.
+    #[must_use]
+    pub(crate) fn manifest_claim(&self) -> (u64, u64) {
+        (self.claim.1, self.claim.2)
+    }
+
+    /// Hands out the batches that were appended since the last reading, in order. `logs` are the
+    /// numbers of all logs, sorted; they were listed after the manifest of `facts` was read. An
+    /// error or another end than `UpToDate` leaves the tail after the last batch that it handed
+    /// out.
+    ///
+    /// # Errors
+    /// Those of `apply`; `Io`; `Corruption` for damage, as described above.
+    pub(crate) fn read(
+        &mut self,
+        logs: &[u64],
+        facts: &ManifestFacts,
+        apply: Apply<'_>,
+    ) -> Result<TailEnd> {
+        let Some(mut scout) = self.scout.take() else {
+            return self.read_through(logs, facts, SequenceNumber::MAX, apply);
+        };
+        let mut scouted = scout.skip_all(logs, facts);
+        if let Ok(TailEnd::Rewound { .. }) = scouted {
+            // Only writes that were not synced are gone, and this tail has not handed them out.
+            *scout = self.clone();
+            scouted = scout.skip_all(logs, facts);
+        }
+        let through = scout.synced_through;
+        self.scout = Some(scout);
+        match scouted? {
+            TailEnd::UpToDate => self.read_through(logs, facts, through, apply),
+            other => Ok(other),
+        }
+    }
+
+    fn skip_all(&mut self, logs: &[u64], facts: &ManifestFacts) -> Result<TailEnd> {
+        self.read_through(logs, facts, SequenceNumber::MAX, &mut |_, _| Ok(()))
+    }
+
+    /// As [`LogTail::read`], but hands out no batch that ends after `through`.
+    ///
+    /// # Errors
+    /// As [`LogTail::read`].
+    pub(crate) fn read_through(
+        &mut self,
+        logs: &[u64],
+        facts: &ManifestFacts,
+        through: SequenceNumber,
+        apply: Apply<'_>,
+    ) -> Result<TailEnd> {
+        // A start may name more bytes of the manifest than were read: it has grown since then.
+        let facts = ManifestFacts { bytes: u64::MAX, ..*facts };
+        let directory = Arc::clone(&self.directory);
+        let mut check = ConsistencyCheck::new(&directory, &facts);
+        let gone = [facts.log_number, facts.session_log]
+            .into_iter()
+            .chain(facts.clean_close.map(|close| close.log))
+            .find(|log| *log > self.log() && !logs.contains(log) && facts.needs(*log).is_some());
+        if let Some(log) = gone {
+            return Ok(TailEnd::StartOver { log });
+        }
+        if let Some(log) = self.open_ahead(logs, &mut check)? {
+            return Ok(TailEnd::StartOver { log });
+        }
+        self.reload()?;
+        let mut suspect = None;
+        loop {
+            let next = self.next_log();
+            if let Some((number, start)) = next {
+                let begins_after = start.previous_last_sequence;
+                if self.follows(&start) {
+                    self.enter(number)?;
+                    continue;
+                }
+                if begins_after < self.last && self.current.is_some() {
+                    return Ok(TailEnd::Rewound { to: begins_after });
+                }
+            }
+            let ends_with = next.map_or(SequenceNumber::MAX, |(_, s)| s.previous_last_sequence);
+            let stop = self.read_batches(ends_with, through, &mut check, apply);
+            self.synced_through = self.synced_through.max(check.durable.sequence);
+            let (offset, what, followed) = match stop? {
+                Stop::EndOfLog => continue,
+                Stop::Through => return Ok(TailEnd::UpToDate),
+                Stop::NoBatch { offset, what, followed } => (offset, what, followed),
+            };
+            if let Some(log) = next.and_then(|(_, start)| self.gone_before(&start, logs)) {
+                return Ok(TailEnd::StartOver { log });
+            }
+            let closed = facts.clean_close.map_or(0, |close| close.last_sequence);
+            let durable = self.synced_through.max(closed);
+            let why = match next {
+                Some((number, _)) => format!("log {number} follows sequence {ends_with}"),
+                None if durable >= self.next => format!("sequence {durable} was durable"),
+                None if followed => "valid records follow".to_string(),
+                None => return Ok(TailEnd::UpToDate),
+            };
+            let place = (self.log(), offset);
+            if suspect == Some(place) {
+                let what =
+                    format!("{what}; the batches end with sequence {}, but {why}", self.last);
+                return Err(self.file_to_blame(next, logs).corruption(offset, what));
+            }
+            suspect = Some(place);
+            if let Some(log) = self.open_ahead(logs, &mut check)? {
+                return Ok(TailEnd::StartOver { log });
+            }
+            self.reload()?;
+        }
+    }
+
+    /// The next log that is part of the history. A log that follows a later sequence than a log
+    /// after it is not: a recovery dropped it.
+    fn next_log(&self) -> Option<(u64, WalStart)> {
+        let mut next: Option<(u64, WalStart)> = None;
+        for (&number, log) in self.ahead.iter().rev() {
+            let before = |(_, later): (u64, WalStart)| {
+                log.start.previous_last_sequence <= later.previous_last_sequence
+            };
+            if next.is_none_or(before) {
+                next = Some((number, log.start));
+            }
+        }
+        next
+    }
+
+    /// True if a log with this start continues where the tail is.
+    fn follows(&self, start: &WalStart) -> bool {
+        let (begins_after, first) = (start.previous_last_sequence, start.first_sequence);
+        match self.current {
+            // The tables may end with a sequence that the start skips.
+            None => begins_after <= self.last && self.last < first,
+            Some(_) => (self.last..self.next).contains(&begins_after),
+        }
+    }
+
+    /// The log before `start`, if it is needed and gone.
+    fn gone_before(&self, start: &WalStart, logs: &[u64]) -> Option<u64> {
+        let previous = start.previous_log;
+        let is_gone = previous > self.log() && previous >= self.first_log;
+        (is_gone && !logs.contains(&previous)).then_some(previous)
+    }
+
+    /// The log that lacks the next batch: the one before `next`, if it has no start.
+    fn file_to_blame(&self, next: Option<(u64, WalStart)>, logs: &[u64]) -> LogFile {
+        let previous = next.map(|(_, start)| start.previous_log);
+        let unread = previous.filter(|log| *log > self.log() && !self.ahead.contains_key(log));
+        let first = || logs.iter().copied().find(|log| *log >= self.first_log);
+        let own = || Some(self.log()).filter(|log| *log != 0).or_else(first);
+        LogFile::new(&self.directory, unread.or_else(own).unwrap_or(self.first_log))
+    }
+
+    fn enter(&mut self, number: u64) -> Result<()> {
+        let Some(mut log) = self.ahead.remove(&number) else { return Ok(()) };
+        log.reader.reload(log.start_end)?;
+        self.ahead.retain(|later, _| *later > number);
+        (self.offset, self.next) = (log.start_end, log.start.first_sequence);
+        self.current = Some(Box::new(log));
+        Ok(())
+    }
+
+    /// Continues after the last record that was handed out, with what the file holds now.
+    fn reload(&mut self) -> Result<()> {
+        match &mut self.current {
+            Some(log) => log.reader.reload(self.offset),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands out the batches of the current log that end by `through`. Those of the history end
+    /// with `ends_with`.
+    fn read_batches(
+        &mut self,
+        ends_with: SequenceNumber,
+        through: SequenceNumber,
+        check: &mut ConsistencyCheck<'_>,
+        apply: Apply<'_>,
+    ) -> Result<Stop> {
+        let Some(log) = &mut self.current else {
+            let what = "there is no log that begins here".to_string();
+            return Ok(Stop::NoBatch { offset: 0, what, followed: false });
+        };
+        let no_batch =
+            |offset, what: &str, followed| Stop::NoBatch { offset, what: what.into(), followed };
+        loop {
+            if self.last == ends_with {
+                return Ok(Stop::EndOfLog);
+            }
+            if self.next > through {
+                return Ok(Stop::Through);
+            }
+            let record = match log.reader.step()? {
+                Step::Record(record) => record,
+                Step::End => return Ok(no_batch(self.offset, "the log ends here", false)),
+                Step::Bad(bad) => {
+                    let followed = matches!(log.reader.step()?, Step::Record(_));
+                    return Ok(no_batch(bad.offset, &bad.what, followed));
+                }
+            };
+            let (start, end) = (record.start, record.end);
+            let (batch, last) = match check.read(&log.file, &record)? {
+                CheckedRecord::Batch(batch, last) => (batch, last),
+                CheckedRecord::Start(_) | CheckedRecord::StartOfNewerManifest => {
+                    return Ok(no_batch(start, "a second start record", true));
+                }
+                CheckedRecord::Damaged(what) => return Ok(no_batch(start, &what, true)),
+            };
+            if batch.sequence != self.next {
+                let (found, next) = (batch.sequence, self.next);
+                let what = format!("the batch begins with sequence {found}, expected {next}");
+                return Ok(no_batch(start, &what, true));
+            }
+            if last > ends_with {
+                return Ok(no_batch(start, "a batch that a later log does not follow", true));
+            }
+            if last > through {
+                return Ok(Stop::Through);
+            }
+            apply(log.file.number, &batch)?;
+            (self.offset, self.last, self.next) = (end, last, last + 1);
+        }
+    }
+
+    /// Opens the logs after the current one that are not open yet. Returns one that the caller must
+    /// start over for.
+    fn open_ahead(
+        &mut self,
+        logs: &[u64],
+        check: &mut ConsistencyCheck<'_>,
+    ) -> Result<Option<u64>> {
+        for &number in logs {
+            let is_later = number > self.log() && number >= self.first_log;
+            if !is_later || self.ahead.contains_key(&number) {
+                continue;
+            }
+            match open_log(&*self.env, LogFile::new(&self.directory, number), check)? {
+                Beginning::Missing | Beginning::NewerManifest(true) => return Ok(Some(number)),
+                // An opening that has not finished, or never did.
+                Beginning::None | Beginning::NewerManifest(false) => {}
+                Beginning::Start(log) => {
+                    let WalStart { manifest_number, manifest_synced_bytes, .. } = log.start;
+                    self.claim = self.claim.max((number, manifest_number, manifest_synced_bytes));
+                    self.ahead.insert(number, *log);
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Opens a log and reads its start, twice if it is not valid the first time.
+fn open_log(env: &dyn Env, file: LogFile, check: &mut ConsistencyCheck<'_>) -> Result<Beginning> {
+    // Header and start record are in the first page.
+    let Some(mut reader) = file.open(env, PAGE_BYTES as u64)? else {
+        return Ok(Beginning::Missing);
+    };
+    match read_start(&mut reader, &file, check) {
+        Err(error) if error.is_corruption() => {
+            let Some(mut reader) = file.open(env, PAGE_BYTES as u64)? else {
+                return Ok(Beginning::Missing);
+            };
+            let again = read_start(&mut reader, &file, check)?;
+            Ok(beginning(file, reader, again))
+        }
+        Ok(found) => Ok(beginning(file, reader, found)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The start record of a log, and where it ends.
+enum FoundStart {
+    None,
+    NewerManifest(bool),
+    Start(WalStart, u64),
+}
+
+fn beginning(file: LogFile, reader: RecordReader, found: FoundStart) -> Beginning {
+    match found {
+        FoundStart::None => Beginning::None,
+        FoundStart::NewerManifest(has_writes) => Beginning::NewerManifest(has_writes),
+        FoundStart::Start(start, start_end) => {
+            Beginning::Start(Box::new(OpenLog { file, reader, start, start_end }))
+        }
+    }
+}
+
+fn read_start(
+    reader: &mut RecordReader,
+    file: &LogFile,
+    check: &mut ConsistencyCheck<'_>,
+) -> Result<FoundStart> {
+    match reader.header(RecordFile::Wal)? {
+        HeaderState::Good => {}
+        HeaderState::Torn => return Ok(FoundStart::None),
+        HeaderState::Bad(bad) => return Err(bad.into_error(&file.path, 0)),
+    }
+    let record = match reader.step()? {
+        Step::Record(record) => record,
+        Step::End => return Ok(FoundStart::None),
+        Step::Bad(bad) => {
+            // The writer at work, unless it has gone on already.
+            return match reader.step()? {
+                Step::Record(_) => Err(file.corruption(bad.offset, bad.what)),
+                Step::Bad(_) | Step::End => Ok(FoundStart::None),
+            };
+        }
+    };
+    let (offset, end) = (record.start, record.end);
+    match check.read(file, &record)? {
+        CheckedRecord::Start(start) => Ok(FoundStart::Start(start, end)),
+        CheckedRecord::StartOfNewerManifest => match check.expect_no_writes(file, reader) {
+            Ok(()) => Ok(FoundStart::NewerManifest(false)),
+            Err(error) if error.is_corruption() => Ok(FoundStart::NewerManifest(true)),
+            Err(error) => Err(error),
+        },
+        CheckedRecord::Damaged(what) => Err(file.corruption(offset, what)),
+        CheckedRecord::Batch(..) => {
+            Err(file.corruption(offset, "the first record is no start record"))
+        }
+    }
+}
