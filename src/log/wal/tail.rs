@@ -90,6 +90,8 @@ pub(crate) struct LogTail {
     directory: Arc<Path>,
     /// Logs before this one are not read.
     first_log: u64,
+    /// The start of the first log that it read.
+    first_start: Option<WalStart>,
     /// The log that it stands in.
     current: Option<Box<OpenLog>>,
     /// The end of the last record that was handed out, in that log.
@@ -135,6 +137,7 @@ impl LogTail {
             env,
             directory: directory.into(),
             first_log,
+            first_start: None,
             current: None,
             offset: 0,
             last: after,
@@ -162,6 +165,12 @@ impl LogTail {
     #[must_use]
     pub(crate) fn log(&self) -> u64 {
         self.current.as_ref().map_or(0, |log| log.file.number)
+    }
+
+    /// The start of the first log that it read, if it has read one.
+    #[must_use]
+    pub(crate) fn first_start(&self) -> Option<WalStart> {
+        self.first_start
     }
 
     /// The manifest that was in force when the newest log was created, and how many bytes of it
@@ -324,15 +333,21 @@ impl LogTail {
         log.reader.reload(log.start_end)?;
         self.ahead.retain(|later, _| *later > number);
         (self.offset, self.next) = (log.start_end, log.start.first_sequence);
+        self.first_start.get_or_insert(log.start);
         self.current = Some(Box::new(log));
         Ok(())
     }
 
     /// Continues after the last record that was handed out, with what the file holds now.
     fn reload(&mut self) -> Result<()> {
-        match &mut self.current {
-            Some(log) => log.reader.reload(self.offset),
-            None => Ok(()),
+        let Some(log) = &mut self.current else { return Ok(()) };
+        log.reader.reload(self.offset)?;
+        match log.reader.file_bytes() {
+            bytes if bytes < self.offset => {
+                let what = format!("the log ends here, but {} bytes of it were read", self.offset);
+                Err(log.file.corruption(bytes, what))
+            }
+            _ => Ok(()),
         }
     }
 
