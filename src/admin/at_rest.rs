@@ -28,7 +28,7 @@ pub(crate) struct DatabaseAtRest {
     pub expired_through: u64,
     /// All keyspaces.
     pub keyspaces: Vec<KeyspaceMeta>,
-    /// All tables with their levels. They and their names are durable.
+    /// All tables with their levels. They are durable; their names become so with that of the log.
     pub tables: Vec<(usize, FileMeta)>,
 }
 

@@ -239,7 +239,7 @@ fn link_tables(
         report.tables_new += 1;
         report.bytes_new += meta.bytes;
     }
-    env.sync_dir(target).map_err(|error| Error::io("sync_dir", target, error))?;
+    // Their names become durable with that of the log, before a manifest names them.
     Ok(report)
 }
 

@@ -13,7 +13,7 @@ use crate::env::api::Env;
 use crate::env::mem::MemEnv;
 use crate::env::testing::crash::CrashModel;
 use crate::filter::builder::faults;
-use crate::jobs::flush::flush_pending;
+use crate::jobs::flush::{flush_pending, flush_switched, switch_all};
 use crate::jobs::obsolete::remove_files;
 use crate::jobs::workers::{self, CompactionToken, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
@@ -22,7 +22,7 @@ use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::read::iter::Iter;
 use crate::state::shared::{Shared, TOMBSTONES_MAX};
-use crate::state::write_queue::Request;
+use crate::state::write_queue::{Request, Switch};
 use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
@@ -527,4 +527,30 @@ fn settings_of_a_dropped_keyspace_are_not_saved() {
     db.close().unwrap();
     drop(db);
     assert_eq!(options.open("/db").unwrap().get("k").unwrap().unwrap(), "later");
+}
+
+/// A checkpoint lists the tables of the moment at which it switched the memtables.
+#[test]
+fn later_switches_stay_out_of_the_flush_of_a_checkpoint() {
+    let env = MemEnv::new();
+    let db = open(&env, &Filter::default(), false);
+    let (shared, other) = (db.shared(), db.keyspace("other").unwrap());
+    let keyspaces = [&*db, &other];
+    let put = |value: &str| keyspaces.map(|keyspace| keyspace.put("k", value).unwrap());
+    put("1");
+    // The worker waits for this.
+    let flushes = shared.flushes.lock();
+    let switched = switch_all(shared).unwrap();
+    put("2");
+    commit::switch(shared, Switch::All).unwrap();
+    let largest = || {
+        let versions = shared.all_keyspaces().into_iter().map(|k| k.view.load().version.files());
+        versions.flatten().flatten().map(|meta| meta.largest_sequence).max()
+    };
+    let (sequence, listed) =
+        flush_switched(shared, &switched, |sequence, _| (sequence, largest())).unwrap();
+    assert_eq!((sequence, listed), (2, Some(2)));
+    drop((switched, flushes));
+    db.flush().unwrap();
+    assert_eq!(largest(), Some(4));
 }

@@ -59,26 +59,43 @@ pub(crate) fn flush_written<T>(
 ) -> Result<T> {
     // First: a flush of the worker in between would write later entries of some keyspaces.
     let _one_at_a_time = shared.flushes.lock();
-    let (needed, drops) = switch_all(shared)?;
-    flush_through(shared, needed.moment.sequence)?;
-    Ok(then(needed.moment.sequence, drops))
+    flush_switched(shared, &switch_all(shared)?, then)
 }
 
-/// A moment that jobs keep what reads of it need, until this is dropped.
-struct Needed<'a> {
+/// The second half of [`flush_written`]: flushes what [`switch_all`] made immutable, and nothing
+/// that became so since.
+///
+/// # Errors
+/// As for [`flush_pending`].
+pub(crate) fn flush_switched<T>(
+    shared: &Shared,
+    switched: &Switched<'_>,
+    then: impl FnOnce(SequenceNumber, u64) -> T,
+) -> Result<T> {
+    flush_through(shared, switched.moment.sequence)?;
+    Ok(then(switched.moment.sequence, switched.drops))
+}
+
+/// The moment of a switch of all memtables. Until this is dropped, jobs keep what reads of that
+/// moment need.
+pub(crate) struct Switched<'a> {
     shared: &'a Shared,
     moment: SnapshotMoment,
+    /// Drops of keyspaces until then.
+    drops: u64,
 }
 
-impl Drop for Needed<'_> {
+impl Drop for Switched<'_> {
     fn drop(&mut self) {
         self.shared.release_snapshot(self.moment);
     }
 }
 
-/// Makes all active memtables immutable, and registers the moment after their last entry. Answers
-/// it, and how many drops there were.
-fn switch_all(shared: &Shared) -> Result<(Needed<'_>, u64)> {
+/// Makes all active memtables immutable, and registers the moment after their last entry.
+///
+/// # Errors
+/// `Closed`, `ReadOnly`; the failure of a new log.
+pub(crate) fn switch_all(shared: &Shared) -> Result<Switched<'_>> {
     // The holder of this lock acts as a leader of the write queue.
     let mut log = shared.log.lock();
     shared.check_writable()?;
@@ -89,7 +106,7 @@ fn switch_all(shared: &Shared) -> Result<(Needed<'_>, u64)> {
     }
     let moment = shared.snapshots.register(&shared.published);
     debug_assert_eq!(moment.sequence, log.last_sequence);
-    Ok((Needed { shared, moment }, shared.drops.load(Ordering::SeqCst)))
+    Ok(Switched { shared, moment, drops: shared.drops.load(Ordering::SeqCst) })
 }
 
 /// Flushes the immutable memtables with entries up to `through`.

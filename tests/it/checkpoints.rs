@@ -2,6 +2,7 @@
 //! machine in between.
 
 use crate::support::filters::all_filters;
+use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{HOME, as_env, files, is_honest, small_options};
 use siftdb::env::testing::{Calls, CrashModel, Fault, FaultEnv, FaultKind};
@@ -12,6 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const BACKUP: &str = "/backup";
 
@@ -210,6 +212,131 @@ fn replaced_generations_are_whole_in_checkpoints() {
             assert!(values.iter().all(|value| *value == values[0]), "round {round}");
         }
     });
+}
+
+/// Waits until `holds`.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not {what}");
+        std::thread::yield_now();
+    }
+}
+
+const NAMES: [&str; 4] = ["before", "first", "hidden", "last"];
+
+/// A database in memory whose flush worker is held in the removal of a hidden table.
+struct Held {
+    db: Db,
+    /// These keyspaces, each with two entries in tables. All in `before` were deleted, and all in
+    /// `first`, whose tables are being removed.
+    keyspaces: [Keyspace; 4],
+    /// Holds the worker.
+    manifests: Gate,
+    /// Can hold the flush of a checkpoint.
+    tables: Gate,
+}
+
+fn none_is_left(keyspace: &Keyspace) -> bool {
+    keyspace.tables().iter().all(|table| table.entries == 0)
+}
+
+impl Held {
+    fn new(disk: &MemEnv) -> Self {
+        let (manifests, tables) = (Gate::default(), Gate::default());
+        let inner: Arc<dyn Env> = Arc::new(GateEnv::new(as_env(disk), &manifests));
+        let db = small_options().env(Arc::new(GateEnv::new(inner, &tables))).open(HOME).unwrap();
+        let keyspaces = NAMES.map(|name| {
+            let keyspace = db.keyspace(name).unwrap();
+            keyspace.put("k", name).unwrap();
+            keyspace.put("z", name).unwrap();
+            keyspace.compact_range(..).unwrap();
+            keyspace
+        });
+        assert!(!keyspaces.iter().any(none_is_left));
+        // The worker has done what it was asked for before, so nothing else can hold it.
+        keyspaces[0].delete_range(..).unwrap();
+        until("idle", || none_is_left(&keyspaces[0]));
+        manifests.shut(Stops::SyncsOf("MANIFEST"));
+        keyspaces[1].delete_range(..).unwrap();
+        manifests.wait_for_a_call();
+        Held { db, keyspaces, manifests, tables }
+    }
+}
+
+/// A range delete that comes during the flush of a checkpoint hides tables that its moment needs.
+#[test]
+fn later_range_deletes_leave_the_moment_whole() {
+    let disk = MemEnv::new();
+    let Held { db, keyspaces, manifests, tables } = Held::new(&disk);
+    let [_, _, hidden, last] = &keyspaces;
+    last.delete_range(..).unwrap();
+    tables.shut(Stops::SyncsOf(".sst"));
+    std::thread::scope(|scope| {
+        let _open = OpensOnDrop([&manifests, &tables]);
+        let made = scope.spawn(|| db.checkpoint(BACKUP));
+        tables.wait_for_a_call();
+        hidden.delete_range(..).unwrap();
+        manifests.open();
+        // The worker goes through keyspaces in the order of their creation. The tables of `last`
+        // are hidden at the moment, too. So once they are gone, those of `hidden` are spared.
+        until("removed", || none_is_left(last));
+        tables.open();
+        made.join().unwrap().unwrap();
+    });
+    let found = contents(&open_at(&as_env(&disk), BACKUP).unwrap());
+    assert_eq!(NAMES.map(|name| found[name].len()), [0, 0, 2, 0]);
+    // Nothing is kept longer than the checkpoint needs it.
+    until("removed", || none_is_left(hidden));
+}
+
+/// The worker does not wait for the flush here, so the end of the workers is not enough.
+#[test]
+fn closes_wait_for_the_flush_of_checkpoints() {
+    let disk = MemEnv::new();
+    let Held { db, manifests, tables, .. } = Held::new(&disk);
+    tables.shut(Stops::SyncsOf(".sst"));
+    std::thread::scope(|scope| {
+        let _open = OpensOnDrop([&manifests, &tables]);
+        let made = scope.spawn(|| db.checkpoint(BACKUP));
+        tables.wait_for_a_call();
+        let closed = scope.spawn(|| db.close());
+        until("closed", || matches!(db.put("k", "v"), Err(Error::Closed)));
+        manifests.open();
+        // More than a close takes that does not wait.
+        for _ in 0..10_000 {
+            std::thread::yield_now();
+        }
+        let waits = !closed.is_finished();
+        tables.open();
+        assert!(waits);
+        closed.join().unwrap().unwrap();
+        assert!(matches!(made.join().unwrap(), Ok(_) | Err(Error::Closed)));
+    });
+    drop(db);
+    let db = open_at(&as_env(&disk), HOME).unwrap();
+    assert!(db.recovery_report().is_complete() && db.verify(|_| {}).unwrap().is_sound());
+}
+
+/// A drop takes no sequence, so a moment before it cannot show it.
+#[test]
+fn checkpoints_with_a_drop_have_what_came_before_it() {
+    let disk = MemEnv::new();
+    let tables = Gate::default();
+    let env = Arc::new(GateEnv::new(as_env(&disk), &tables));
+    let db = small_options().env(env).open(HOME).unwrap();
+    db.keyspace("dropped").unwrap().put("k", "v").unwrap();
+    tables.shut(Stops::SyncsOf(".sst"));
+    std::thread::scope(|scope| {
+        let _open = OpensOnDrop([&tables]);
+        let made = scope.spawn(|| db.checkpoint(BACKUP));
+        tables.wait_for_a_call();
+        db.put("before", "the drop").unwrap();
+        db.drop_keyspace("dropped").unwrap();
+        tables.open();
+        made.join().unwrap().unwrap();
+    });
+    assert_eq!(contents(&open_at(&as_env(&disk), BACKUP).unwrap()), contents(&db));
 }
 
 /// A `close` during the flush of a checkpoint syncs the logs and succeeds.

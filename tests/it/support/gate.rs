@@ -1,8 +1,9 @@
 //! An Env with a gate: reads or syncs block at it until the test opens it.
 
+use crate::support::stores::name;
 use siftdb::env::{Env, EnvLayer, RandomFile, WritableFile};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// The calls that block at a shut gate.
@@ -12,6 +13,17 @@ pub enum Stops {
     Reads,
     /// Syncs of files.
     Syncs,
+    /// Syncs of files with this in their names.
+    SyncsOf(&'static str),
+}
+
+impl Stops {
+    fn includes(self, call: Stops, path: &Path) -> bool {
+        match self {
+            Stops::SyncsOf(part) => call == Stops::Syncs && name(path).contains(part),
+            _ => self == call,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -43,16 +55,26 @@ impl Gate {
         changed.notify_all();
     }
 
-    fn pass(&self, what: Stops) {
+    fn pass(&self, call: Stops, path: &Path) {
+        let is_shut = |state: &State| state.shut.is_some_and(|shut| shut.includes(call, path));
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap();
-        if state.shut != Some(what) {
+        if !is_shut(&state) {
             return;
         }
         state.waiting += 1;
         changed.notify_all();
-        let mut state = changed.wait_while(state, |state| state.shut == Some(what)).unwrap();
+        let mut state = changed.wait_while(state, |state| is_shut(state)).unwrap();
         state.waiting -= 1;
+    }
+}
+
+/// Opens the gates, also if an assertion fails while they are shut.
+pub struct OpensOnDrop<'a, const N: usize>(pub [&'a Gate; N]);
+
+impl<const N: usize> Drop for OpensOnDrop<'_, N> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|gate| gate.open());
     }
 }
 
@@ -76,24 +98,25 @@ impl EnvLayer for GateEnv {
 
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
         let inner = self.inner.open_random(path)?;
-        Ok(Arc::new(GateRandom { inner, gate: self.gate.clone() }))
+        Ok(Arc::new(GateRandom { inner, path: path.into(), gate: self.gate.clone() }))
     }
 
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let inner = self.inner.create_new(path)?;
-        Ok(Box::new(GateWritable { inner, gate: self.gate.clone() }))
+        Ok(Box::new(GateWritable { inner, path: path.into(), gate: self.gate.clone() }))
     }
 }
 
 #[derive(Debug)]
 struct GateRandom {
     inner: Arc<dyn RandomFile>,
+    path: PathBuf,
     gate: Gate,
 }
 
 impl RandomFile for GateRandom {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.gate.pass(Stops::Reads);
+        self.gate.pass(Stops::Reads, &self.path);
         self.inner.read_exact_at(offset, buffer)
     }
 
@@ -105,6 +128,7 @@ impl RandomFile for GateRandom {
 #[derive(Debug)]
 struct GateWritable {
     inner: Box<dyn WritableFile>,
+    path: PathBuf,
     gate: Gate,
 }
 
@@ -118,12 +142,12 @@ impl WritableFile for GateWritable {
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
-        self.gate.pass(Stops::Syncs);
+        self.gate.pass(Stops::Syncs, &self.path);
         self.inner.sync_data()
     }
 
     fn sync_all(&mut self) -> io::Result<()> {
-        self.gate.pass(Stops::Syncs);
+        self.gate.pass(Stops::Syncs, &self.path);
         self.inner.sync_all()
     }
 }
