@@ -36,6 +36,7 @@ use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::keyspace::{KeyspaceState, Keyspaces};
+use crate::state::live_logs::LiveLogs;
 use crate::state::read_view::ReadView;
 use crate::state::shared::{LogState, Shared};
 use crate::state::stats_file::load;
@@ -306,7 +307,7 @@ fn build(
         drops: AtomicU64::new(0),
         empty_memtable,
         active_bytes: AtomicUsize::new(0),
-        live_logs: Mutex::default(),
+        live_logs: Mutex::new(LiveLogs::new(options.keep_log_bytes)),
         old_log_bytes: AtomicU64::new(0),
         database: state.facts.database,
         instance: INSTANCES.fetch_add(1, Ordering::Relaxed),

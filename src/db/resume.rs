@@ -106,10 +106,13 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
             });
         }
         shared.active_bytes.store(0, Ordering::Relaxed);
-        shared.live_logs.lock().take_before(number);
+        let mut logs = shared.live_logs.lock();
+        logs.take_before(number);
         shared.old_log_bytes.store(0, Ordering::Relaxed);
         // What cannot be listed now, the next session removes.
-        versions.leftovers().unwrap_or_default()
+        let mut leftovers = versions.leftovers().unwrap_or_default();
+        leftovers.retain(|name| !matches!(name, FileName::Wal(log) if logs.is_kept(*log)));
+        leftovers
     };
     log.current = Some(wal);
     log.unsynced.clear();

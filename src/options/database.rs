@@ -44,6 +44,7 @@ pub struct Options {
     pub(crate) immutable_memtables_max: usize,
     pub(crate) read_only_log_bytes_max: Option<u64>,
     pub(crate) transaction_bytes_max: usize,
+    pub(crate) keep_log_bytes: u64,
     pub(crate) memtable_filter: bool,
     /// The data settings: as they were named, or those in force in a keyspace.
     pub(crate) data: KeyspaceOptions,
@@ -80,6 +81,7 @@ impl Options {
             immutable_memtables_max: 2,
             read_only_log_bytes_max: None,
             transaction_bytes_max: 64 << 20,
+            keep_log_bytes: 0,
             memtable_filter: true,
             data: KeyspaceOptions::new(),
             verify_filters: true,
@@ -142,6 +144,15 @@ impl Options {
     /// more is refused with [`Error::TransactionTooLarge`], whole. Default: 64 MiB; 1 KiB to 1 TiB.
     pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
         self.transaction_bytes_max = bytes;
+        self
+    }
+
+    /// Bytes of logs to keep although all of their writes are in tables: the newest ones, as many
+    /// as fit, so that a follower finds the changes that it has not read yet. Default: 0; up to
+    /// 1 PiB. A log is about as long as the write buffer, and one that does not fit is removed. The
+    /// value is not saved: a session with a smaller one removes logs when it begins to write.
+    pub fn keep_log_bytes(mut self, bytes: u64) -> Self {
+        self.keep_log_bytes = bytes;
         self
     }
 
@@ -346,6 +357,7 @@ impl Options {
             ("write_buffer_bytes", self.write_buffer_bytes as u64, 64 << 10, 4 << 30),
             ("immutable_memtables_max", self.immutable_memtables_max as u64, 1, 16),
             ("transaction_bytes_max", self.transaction_bytes_max as u64, 1 << 10, 1 << 40),
+            ("keep_log_bytes", self.keep_log_bytes, 0, 1 << 50),
             ("max_open_files", self.max_open_files as u64, 1, 1 << 20),
             ("table_bytes", self.table_bytes, 16 << 10, 4 << 30),
             ("manifest_bytes", self.manifest_bytes, 1 << 10, 1 << 28),

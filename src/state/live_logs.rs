@@ -4,55 +4,152 @@
 //! A log is needed as long as a memtable began in it or in an older one. A keyspace that rarely
 //! writes would keep old logs alive; the leader of the write queue flushes its memtable when all
 //! logs together are too long (`state/session.rs`).
+//!
+//! Logs that no memtable needs may be kept for followers: the newest ones, up to
+//! [`Options::keep_log_bytes`](crate::Options::keep_log_bytes). They are below the first log that
+//! the manifest needs, so no opening reads them.
 
 use crate::log::wal::recover::LiveLog;
 use crate::tree::edit::FirstLog;
 use std::collections::VecDeque;
 
-/// The logs that may be needed, oldest first. The last one is written, or was written last.
+/// The logs that may be needed, and those that are kept although they are not.
 #[derive(Debug, Default)]
-pub(crate) struct LiveLogs(VecDeque<LiveLog>);
+pub(crate) struct LiveLogs {
+    /// Oldest first. The last one is written, or was written last.
+    live: VecDeque<LiveLog>,
+    /// The number and bytes of each kept log, oldest first; all are older than the first live one.
+    kept: VecDeque<(u64, u64)>,
+    /// How many bytes of logs are kept.
+    keep_bytes_max: u64,
+}
 
 impl LiveLogs {
+    /// No logs. Keeps `keep_bytes_max` bytes of those that are not needed any more.
+    #[must_use]
+    pub(crate) fn new(keep_bytes_max: u64) -> Self {
+        LiveLogs { keep_bytes_max, ..LiveLogs::default() }
+    }
+
     /// Adds a log that was begun. The one before has `previous_bytes` by now.
     pub(crate) fn push(&mut self, log: LiveLog, previous_bytes: Option<u64>) {
-        if let (Some(last), Some(bytes)) = (self.0.back_mut(), previous_bytes) {
+        if let (Some(last), Some(bytes)) = (self.live.back_mut(), previous_bytes) {
             last.bytes = bytes;
         }
-        debug_assert!(self.0.back().is_none_or(|last| last.number < log.number));
-        self.0.push_back(log);
+        debug_assert!(self.live.back().is_none_or(|last| last.number < log.number));
+        self.live.push_back(log);
     }
 
     /// The number of the log that is written; 0 without one.
     pub(crate) fn current(&self) -> u64 {
-        self.0.back().map_or(0, |log| log.number)
+        self.live.back().map_or(0, |log| log.number)
     }
 
     /// The numbers of all logs, oldest first.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().map(|log| log.number)
+        self.live.iter().map(|log| log.number)
     }
 
     /// The oldest log.
     pub(crate) fn oldest(&self) -> Option<LiveLog> {
-        self.0.front().copied()
+        self.live.front().copied()
     }
 
     /// Bytes of all logs but the current one.
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.iter().map(|log| log.bytes).sum()
+        self.live.iter().map(|log| log.bytes).sum()
     }
 
     /// The first log that is needed if the oldest unflushed write is in log `number`; logs that are
     /// not listed were never needed by a memtable.
     pub(crate) fn first_needed(&self, number: u64) -> Option<FirstLog> {
-        let log = self.0.iter().find(|log| log.number >= number)?;
+        let log = self.live.iter().find(|log| log.number >= number)?;
         Some(FirstLog { number: log.number, flushed_through: log.begins_after })
     }
 
-    /// Takes out the logs before `number`, which nothing needs any more.
+    /// Takes out the logs before `number`, which nothing needs any more, and returns those that are
+    /// to be removed: the ones beyond what is kept.
     pub(crate) fn take_before(&mut self, number: u64) -> Vec<u64> {
-        let count = self.0.iter().take_while(|log| log.number < number).count();
-        self.0.drain(..count).map(|log| log.number).collect()
+        let count = self.live.iter().take_while(|log| log.number < number).count();
+        self.kept.extend(self.live.drain(..count).map(|log| (log.number, log.bytes)));
+        self.drop_oldest()
+    }
+
+    /// Keeps `logs` of earlier sessions, given as number and bytes, oldest first. Returns those
+    /// that are to be removed.
+    pub(crate) fn keep_older(&mut self, logs: Vec<(u64, u64)>) -> Vec<u64> {
+        let newer = std::mem::replace(&mut self.kept, logs.into());
+        debug_assert!(self.kept.back() < newer.front() || newer.is_empty());
+        self.kept.extend(newer);
+        self.drop_oldest()
+    }
+
+    /// The bytes of logs that may be kept.
+    #[must_use]
+    pub(crate) fn keep_bytes_max(&self) -> u64 {
+        self.keep_bytes_max
+    }
+
+    /// True if the log is kept although nothing needs it.
+    #[must_use]
+    pub(crate) fn is_kept(&self, number: u64) -> bool {
+        self.kept.iter().any(|(kept, _)| *kept == number)
+    }
+
+    /// Followers read the newest logs without a gap, so the oldest go first.
+    fn drop_oldest(&mut self) -> Vec<u64> {
+        let mut bytes: u64 = self.kept.iter().map(|(_, bytes)| bytes).sum();
+        let mut dropped = Vec::new();
+        while bytes > self.keep_bytes_max || self.keep_bytes_max == 0 {
+            let Some((number, length)) = self.kept.pop_front() else { break };
+            bytes -= length;
+            dropped.push(number);
+        }
+        dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logs_of(bytes: &[u64], keep_bytes_max: u64) -> LiveLogs {
+        let mut logs = LiveLogs::new(keep_bytes_max);
+        for (place, bytes) in bytes.iter().enumerate() {
+            let number = place as u64 + 1;
+            logs.push(LiveLog { number, begins_after: 0, bytes: *bytes }, None);
+        }
+        logs
+    }
+
+    #[test]
+    fn nothing_is_kept_by_default() {
+        let mut logs = logs_of(&[10, 0, 10, 10], 0);
+        assert_eq!(logs.take_before(3), [1, 2]);
+        assert!(!logs.is_kept(2));
+        assert_eq!(logs.numbers().collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn the_newest_logs_are_kept() {
+        let mut logs = logs_of(&[10, 20, 30, 40], 55);
+        assert!(logs.take_before(2).is_empty());
+        assert!(logs.take_before(3).is_empty());
+        assert_eq!(logs.take_before(4), [1], "60 bytes are too many");
+        assert_eq!(logs.bytes(), 40, "kept logs hold nothing back");
+        assert!(logs.is_kept(2) && logs.is_kept(3) && !logs.is_kept(4));
+        // One that is too long goes, and so do all older ones.
+        logs.push(LiveLog { number: 5, begins_after: 0, bytes: 0 }, Some(56));
+        assert_eq!(logs.take_before(5), [2, 3, 4]);
+    }
+
+    #[test]
+    fn logs_of_earlier_sessions_are_kept() {
+        let mut logs = LiveLogs::new(100);
+        logs.push(LiveLog { number: 9, begins_after: 0, bytes: 40 }, None);
+        assert_eq!(logs.keep_older(vec![(3, 50), (5, 30), (8, 60)]), [3]);
+        logs.push(LiveLog { number: 10, begins_after: 0, bytes: 0 }, None);
+        assert_eq!(logs.take_before(10), [5]);
+        assert!(logs.is_kept(8) && logs.is_kept(9));
     }
 }

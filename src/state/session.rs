@@ -245,7 +245,7 @@ fn start_session(
             return Err(error);
         }
         // Listed now, while every table that a reader may hold is in the version.
-        shared.obsolete.add(versions.obsolete_files()?);
+        shared.obsolete.add(without_kept_logs(shared, versions.obsolete_files()?));
         wal
     };
     shared.show(versions.versions().collect());
@@ -257,6 +257,27 @@ fn start_session(
     let all = shared.all_keyspaces();
     all.iter().for_each(|keyspace| shared.want_hidden_tables_removed(keyspace));
     Ok(wal)
+}
+
+/// `obsolete` without the logs of earlier sessions that are kept for followers.
+fn without_kept_logs(shared: &Shared, mut obsolete: Vec<FileName>) -> Vec<FileName> {
+    let mut logs = shared.live_logs.lock();
+    if logs.keep_bytes_max() == 0 {
+        return obsolete;
+    }
+    let bytes = |name: &FileName| match name {
+        // A log that cannot be asked is not kept.
+        FileName::Wal(number) => {
+            let metadata = shared.env.metadata(&name.path(&shared.directory)).ok()?;
+            Some((*number, metadata.bytes))
+        }
+        _ => None,
+    };
+    let mut older: Vec<_> = obsolete.iter().filter_map(bytes).collect();
+    older.sort_unstable();
+    logs.keep_older(older);
+    obsolete.retain(|name| !matches!(name, FileName::Wal(number) if logs.is_kept(*number)));
+    obsolete
 }
 
 /// Removes the files of a session that never began: nothing names them, and every further attempt

@@ -35,7 +35,8 @@ fn workload(seed: u64) -> (Run, usize) {
     let options = small_options()
         .filter(rng.pick(&filters).filter.clone())
         .snappy(rng.chance(50))
-        .auto_compaction(rng.chance(80));
+        .auto_compaction(rng.chance(80))
+        .keep_log_bytes(*rng.pick(&[0, 20_000, 1 << 20]));
     let run = Run::new(MemEnv::with_log(), &options);
     let sizes = rng.pick(&[[0, 20, 200], [20, 700, 2000], [700, 3000, 9000]]);
     let sessions = 2 + rng.below(3);

@@ -19,6 +19,7 @@
 //! | `range_deletes` | lookups and scans of every kind agree with a sorted map |
 //! | `range_differential` | range deletes answer as single deletes of the same keys |
 //! | `checkpoints` | databases of their own at one moment, whatever happens meanwhile |
+//! | `kept_logs` | logs kept for followers stay up to the limit and change no answer |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
 //! | `verify` | finds and names damage, and nothing else |
@@ -95,6 +96,7 @@ mod hostile;
 mod indexes;
 mod ingested;
 mod interface;
+mod kept_logs;
 #[cfg(feature = "cli")]
 mod keyspace_cli;
 mod keyspace_model;

@@ -485,7 +485,8 @@ proptest! {
                 }
             }
             if reads {
-                prop_assert_eq!(reader.read(&mut tail, &logs, &facts()).unwrap(), TailEnd::UpToDate);
+                let end = reader.read(&mut tail, &logs, &facts()).unwrap();
+                prop_assert_eq!(end, TailEnd::UpToDate);
                 prop_assert_eq!(reader.last(), next - 1);
                 durable.read(&mut lagging, &logs, &facts()).unwrap();
                 prop_assert!(durable.last() <= synced);
