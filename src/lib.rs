@@ -292,6 +292,10 @@ pub mod experiment;
 mod db;
 mod admin;
 
+// -- other stores: their files, read only ---------------------------------------------------------
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub mod foreign;
+
 // -- paths: what a user's call does ---------------------------------------------------------------
 mod read;
 mod write;

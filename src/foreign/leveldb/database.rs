@@ -1,0 +1,353 @@
+//! A LevelDB database: its live entries, in order.
+//!
+//! The manifest names tables and the first log. Levels above 0 are each one run of tables whose
+//! keys follow each other; a table of level 0 is a run of its own. The entries of the logs are
+//! sorted in memory. A merge of all of them shows the newest version of each key first.
+//!
+//! The last record of the last log may be cut short: a crash did that, and LevelDB drops such a
+//! record, too. It is noted. A bad record with a valid one after it is damage.
+//!
+//! To salvage means to go on after damage. If the manifest itself is damaged, every table and log
+//! of the directory is read: then keys may return whose deletion a compaction completed.
+
+use crate::base::coding::Decoder;
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::iterator::merging::MergingIter;
+use crate::base::key::{
+    SEQUENCE_MAX, SequenceNumber, compare_internal, put_key_with_trailer, split_internal_key,
+};
+use crate::base::sync::Arc;
+use crate::base::value::Value;
+use crate::env::api::{Env, FileKind};
+use crate::foreign::damage::Damage;
+use crate::foreign::leveldb::log::{LogReader, Step};
+use crate::foreign::leveldb::manifest::{Manifest, TableFacts, read_manifest};
+use crate::foreign::leveldb::table::{TableFile, TableRun};
+use crate::log::recovery::DroppedPart;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const DELETION: u8 = 0;
+const VALUE: u8 = 1;
+
+/// A LevelDB database, opened to be read. Nothing in its directory is created or changed.
+#[derive(Debug)]
+pub struct LevelDb {
+    env: Arc<dyn Env>,
+    runs: Vec<Vec<TableFile>>,
+    logged: Arc<Logged>,
+    damage: Damage,
+}
+
+impl LevelDb {
+    /// Reads manifest and logs of the database in `directory`. With `salvage`, damage is noted in
+    /// [`LevelDb::losses`] and is no error.
+    ///
+    /// The caller keeps LevelDB from writing meanwhile, by the lock on its file `LOCK`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is no `CURRENT`, or a file cannot be read; [`Error::Corruption`] and
+    /// [`Error::Missing`] for damage; [`Error::UnsupportedFormat`] for an order of keys that is
+    /// not bytewise, and for a database of RocksDB.
+    pub fn open(env: Arc<dyn Env>, directory: &Path, salvage: bool) -> Result<Self> {
+        let damage = Damage::new(salvage);
+        let files = Files::list(&*env, directory)?;
+        let manifest = match read_manifest(&*env, directory) {
+            Ok(manifest) => Some(manifest),
+            Err(error) => {
+                damage.pass(error)?;
+                None
+            }
+        };
+        let (runs, logs) = match &manifest {
+            Some(manifest) => {
+                files.expect_log(manifest, directory, &damage)?;
+                let needed = files.logs.iter().filter(|(number, _)| manifest.needs_log(**number));
+                let logs: Vec<_> = needed.map(|(_, path)| path).collect();
+                (files.tables_of(manifest, directory, &damage)?, logs)
+            }
+            None => (files.all_tables(), files.logs.values().collect()),
+        };
+        let logged = Arc::new(read_logs(&*env, &logs, &damage)?);
+        Ok(LevelDb { env, runs, logged, damage })
+    }
+
+    /// The live entries, in ascending order of their keys.
+    #[must_use]
+    pub fn entries(&self) -> Entries {
+        let run = |files: &Vec<TableFile>| {
+            Source::Tables(Box::new(TableRun::new(&self.env, files.clone(), &self.damage)))
+        };
+        let mut sources: Vec<Source> = self.runs.iter().map(run).collect();
+        sources.push(Source::Logs { entries: Arc::clone(&self.logged), at: 0 });
+        let mut merged = MergingIter::new(Direction::Forward, sources);
+        merged.seek(None);
+        Entries { merged, last_key: None, failed: false }
+    }
+
+    /// How many tables it has.
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        self.runs.iter().map(Vec::len).sum()
+    }
+
+    /// What was not read so far, because a crash cut it short or, to salvage, because of damage.
+    #[must_use]
+    pub fn losses(&self) -> Vec<DroppedPart> {
+        self.damage.parts()
+    }
+}
+
+/// The live entries of a [`LevelDb`], key by key. Ends after an error.
+pub struct Entries {
+    merged: MergingIter<Source>,
+    /// All versions of it but the first are old.
+    last_key: Option<Vec<u8>>,
+    failed: bool,
+}
+
+impl std::fmt::Debug for Entries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entries").field("last_key", &self.last_key).finish_non_exhaustive()
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.failed && self.merged.valid() {
+            let (key, trailer) = split_internal_key(self.merged.key())?;
+            let is_newest = self.last_key.as_deref() != Some(key);
+            let entry = (is_newest && trailer as u8 == VALUE)
+                .then(|| (key.to_vec(), self.merged.value().to_vec()));
+            if is_newest {
+                let last = self.last_key.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(key);
+            }
+            self.merged.next();
+            if entry.is_some() {
+                return entry.map(Ok);
+            }
+        }
+        let ended = self.merged.status().err().filter(|_| !self.failed);
+        self.failed = true;
+        ended.map(Err)
+    }
+}
+
+/// The tables and logs in a directory, by number.
+#[derive(Debug, Default)]
+struct Files {
+    tables: BTreeMap<u64, PathBuf>,
+    logs: BTreeMap<u64, PathBuf>,
+}
+
+impl Files {
+    fn list(env: &dyn Env, directory: &Path) -> Result<Self> {
+        let entries = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
+        let mut files = Files::default();
+        for entry in entries.into_iter().filter(|entry| entry.kind == FileKind::File) {
+            let Some((number, extension)) = entry.name.split_once('.') else { continue };
+            let Ok(number) = number.parse() else { continue };
+            let path = directory.join(&entry.name);
+            match extension {
+                "log" => _ = files.logs.insert(number, path),
+                "ldb" => _ = files.tables.insert(number, path),
+                // The name before LevelDB 1.14.
+                "sst" => _ = files.tables.entry(number).or_insert(path),
+                _ => {}
+            }
+        }
+        Ok(files)
+    }
+
+    /// The first log that is needed was there before the manifest named it.
+    fn expect_log(&self, manifest: &Manifest, directory: &Path, damage: &Damage) -> Result<()> {
+        let number = manifest.log_number;
+        if number == 0 || self.logs.contains_key(&number) {
+            return Ok(());
+        }
+        let path = directory.join(format!("{number:06}.log"));
+        damage.pass(Error::missing(path, "the manifest names this log"))
+    }
+
+    /// Every table by itself.
+    fn all_tables(&self) -> Vec<Vec<TableFile>> {
+        let alone = |path: &PathBuf| vec![TableFile { path: path.clone(), expected: None }];
+        self.tables.values().map(alone).collect()
+    }
+
+    /// The tables that the manifest names: those of level 0 one by one, then each level.
+    fn tables_of(
+        &self,
+        manifest: &Manifest,
+        directory: &Path,
+        damage: &Damage,
+    ) -> Result<Vec<Vec<TableFile>>> {
+        let mut levels: BTreeMap<usize, Vec<(&TableFacts, TableFile)>> = BTreeMap::new();
+        for (number, facts) in &manifest.tables {
+            let Some(path) = self.tables.get(number) else {
+                let path = directory.join(format!("{number:06}.ldb"));
+                damage.pass(Error::missing(path, "the manifest names this table"))?;
+                continue;
+            };
+            // What is left of a damaged table may end anywhere.
+            let expected = (!damage.goes_on()).then(|| facts.clone());
+            let file = TableFile { path: path.clone(), expected };
+            levels.entry(facts.level).or_default().push((facts, file));
+        }
+        let mut runs = Vec::new();
+        for (level, mut tables) in levels {
+            tables.sort_by(|(a, _), (b, _)| compare_internal(&a.smallest, &b.smallest));
+            let files = tables.into_iter().map(|(_, file)| file);
+            match level {
+                0 => runs.extend(files.map(|file| vec![file])),
+                _ => runs.push(files.collect()),
+            }
+        }
+        Ok(runs)
+    }
+}
+
+/// The entries of logs, by internal key.
+type Logged = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Reads logs, the oldest first.
+fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Result<Logged> {
+    let mut entries = Logged::new();
+    // The last bad place, as long as no valid record comes after it.
+    let mut end: Option<DroppedPart> = None;
+    let mut sequence = 0;
+    for path in logs {
+        let mut reader = LogReader::open(env, path)?;
+        loop {
+            match reader.step()? {
+                Step::End => break,
+                Step::Bad { offset, what } => {
+                    if let Some(earlier) = end.take() {
+                        damage.pass(corruption(earlier))?;
+                    }
+                    let path = path.to_path_buf();
+                    end = Some(DroppedPart { path, offset, what: what.into() });
+                }
+                Step::Record { offset, bytes } => {
+                    if let Some(earlier) = end.take() {
+                        damage.pass(corruption(earlier))?;
+                    }
+                    match put_batch(&bytes, sequence, &mut entries) {
+                        Ok(last) => sequence = last,
+                        Err(what) => damage.pass(Error::corruption(path, offset, what))?,
+                    }
+                }
+            }
+        }
+    }
+    // A crash cut the last record short.
+    if let Some(DroppedPart { path, offset, what }) = end {
+        damage.note(&path, offset, what);
+    }
+    entries.sort_by(|(a, _), (b, _)| compare_internal(a, b));
+    Ok(entries)
+}
+
+fn corruption(part: DroppedPart) -> Error {
+    Error::corruption(part.path, part.offset, part.what)
+}
+
+/// Adds the entries of a batch. Returns the sequence of its last one; the first must be above
+/// `after`. The error says what is wrong; then nothing was added.
+fn put_batch(
+    batch: &[u8],
+    after: SequenceNumber,
+    entries: &mut Logged,
+) -> std::result::Result<SequenceNumber, &'static str> {
+    let (before, malformed) = (entries.len(), "a malformed batch");
+    let mut decoder = Decoder::new(batch);
+    let (Some(first), Some(count)) = (decoder.u64(), decoder.u32()) else { return Err(malformed) };
+    let last = (first + u64::from(count)).saturating_sub(1);
+    if first > SEQUENCE_MAX || last > SEQUENCE_MAX || first <= after && count > 0 {
+        return Err("a batch whose sequence does not follow the one before it");
+    }
+    for sequence in first..first + u64::from(count) {
+        let entry = match (decoder.u8(), decoder.length_prefixed()) {
+            (Some(VALUE), Some(key)) => decoder.length_prefixed().map(|value| (VALUE, key, value)),
+            (Some(DELETION), Some(key)) => Some((DELETION, key, &[][..])),
+            _ => None,
+        };
+        let Some((kind, key, value)) = entry else {
+            entries.truncate(before);
+            return Err(malformed);
+        };
+        let mut internal = Vec::with_capacity(key.len() + 8);
+        put_key_with_trailer(&mut internal, key, sequence << 8 | u64::from(kind));
+        entries.push((internal, value.to_vec()));
+    }
+    if !decoder.is_empty() {
+        entries.truncate(before);
+        return Err(malformed);
+    }
+    Ok(last.max(after))
+}
+
+/// Where entries come from.
+enum Source {
+    Tables(Box<TableRun>),
+    Logs { entries: Arc<Logged>, at: usize },
+}
+
+impl InternalIterator for Source {
+    fn seek(&mut self, bound: Option<&[u8]>) {
+        match self {
+            Source::Tables(run) => run.seek(bound),
+            Source::Logs { entries, at } => {
+                let before = |key: &[u8]| bound.is_some_and(|b| compare_internal(key, b).is_lt());
+                *at = entries.partition_point(|(key, _)| before(key));
+            }
+        }
+    }
+
+    fn next(&mut self) -> bool {
+        match self {
+            Source::Tables(run) => run.next(),
+            Source::Logs { entries, at } => {
+                *at += 1;
+                *at < entries.len()
+            }
+        }
+    }
+
+    fn valid(&self) -> bool {
+        match self {
+            Source::Tables(run) => run.valid(),
+            Source::Logs { entries, at } => *at < entries.len(),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Source::Tables(run) => run.key(),
+            Source::Logs { entries, at } => entries.get(*at).map_or(&[], |(key, _)| key),
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        match self {
+            Source::Tables(run) => run.value(),
+            Source::Logs { entries, at } => entries.get(*at).map_or(&[], |(_, value)| value),
+        }
+    }
+
+    fn value_owned(&self) -> Value {
+        Value::from(self.value())
+    }
+
+    fn status(&self) -> Result<()> {
+        match self {
+            Source::Tables(run) => run.status(),
+            Source::Logs { .. } => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! What is read of LevelDB databases, held against LevelDB's own and against models.
+
+use super::database::LevelDb;
+use super::manifest::read_manifest;
+use super::table::{TableFile, TableRun};
+use super::testing::{Entry, TableStyle, batch, edit, record_file, table};
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::InternalIterator;
+use crate::base::key::put_key_with_trailer;
+use crate::base::sync::Arc;
+use crate::env::api::Env;
+use crate::env::disk::DiskEnv;
+use crate::env::mem::MemEnv;
+use crate::filter::vectors::{array, load, number, unhex};
+use crate::foreign::damage::Damage;
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+type Files = BTreeMap<String, Vec<u8>>;
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn directory() -> &'static Path {
+    Path::new("/old")
+}
+
+fn env_of(files: &Files) -> Arc<dyn Env> {
+    let env = MemEnv::new();
+    env.create_dir(directory()).unwrap();
+    for (name, bytes) in files {
+        env.create_new(&directory().join(name)).unwrap().write_at(0, bytes).unwrap();
+    }
+    Arc::new(env)
+}
+
+fn read(env: &Arc<dyn Env>, salvage: bool) -> Result<(Pairs, LevelDb)> {
+    let old = LevelDb::open(Arc::clone(env), directory(), salvage)?;
+    let entries = old.entries().collect::<Result<_>>()?;
+    Ok((entries, old))
+}
+
+/// Databases that LevelDB wrote.
+fn recorded() -> Option<Vec<(PathBuf, serde_json::Value)>> {
+    let names = [
+        "none_compacted",
+        "snappy_compacted",
+        "none_crash_wal",
+        "wal_only",
+        "nofilter_snappy",
+        "bpk4_block512",
+    ];
+    let root = PathBuf::from(std::env::var_os("SIFTDB_VECTORS")?).join("leveldb_db");
+    let expected = |name| load(&format!("leveldb_db/{name}/expected.json")).expect("is set");
+    Some(names.iter().map(|name| (root.join(name).join("db"), expected(name))).collect())
+}
+
+#[test]
+fn databases_of_leveldb_are_read_whole() {
+    let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    for (path, expected) in recorded().unwrap_or_default() {
+        let old = LevelDb::open(Arc::clone(&env), &path, false).unwrap();
+        let found: Pairs = old.entries().collect::<Result<_>>().unwrap();
+        let hex = |value: &serde_json::Value| unhex(value.as_str().unwrap());
+        let live = array(&expected, "live").iter().map(|pair| (hex(&pair[0]), hex(&pair[1])));
+        assert!(found == live.collect::<Vec<_>>(), "{}", path.display());
+        assert_eq!(found.len() as u64, number(&expected, "live_count"));
+        assert_eq!(old.losses(), []);
+    }
+}
+
+/// The writer of these tests is as good as LevelDB's: where nothing is compressed, it writes the
+/// same bytes.
+#[test]
+fn recorded_tables_are_written_again() {
+    let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    for (path, expected) in recorded().unwrap_or_default() {
+        let options = &expected["options"];
+        let style = TableStyle {
+            // LevelDB takes no less.
+            block_bytes: number(options, "block_size").max(1024) as usize,
+            snappy: options["compression"] == "snappy",
+            bits_per_key: number(options, "bloom_bits_per_key") as u32,
+        };
+        for number in read_manifest(&*env, &path).unwrap().tables.keys() {
+            let path = path.join(format!("{number:06}.ldb"));
+            let file = TableFile { path: path.clone(), expected: None };
+            let mut run = TableRun::new(&env, vec![file], &Damage::new(false));
+            run.seek(None);
+            let mut entries: Vec<Entry> = Vec::new();
+            while run.valid() {
+                entries.push((run.key().to_vec(), run.value().to_vec()));
+                run.next();
+            }
+            run.status().unwrap();
+            let again = table(&entries, style);
+            let bytes = crate::env::api::read_file(&*env, &path, 1 << 30).unwrap();
+            // Compressors differ in the bytes they write.
+            assert!(style.snappy || again == bytes, "{}", path.display());
+        }
+    }
+}
+
+/// A database: what each write did, cut into tables of levels and logs.
+#[derive(Clone, Debug)]
+struct Written {
+    /// A batch each.
+    writes: Vec<Vec<(Vec<u8>, Option<Vec<u8>>)>>,
+    /// The first so many writes are at level 1, the next at level 0, the rest in logs.
+    level_1: usize,
+    level_0: usize,
+    style: TableStyle,
+}
+
+impl Written {
+    fn versions(&self, from: usize, to: usize) -> BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)> {
+        let mut sequence = 1;
+        let mut newest = BTreeMap::new();
+        for (i, write) in self.writes.iter().enumerate().take(to) {
+            for (key, value) in write {
+                if i >= from {
+                    newest.insert(key.clone(), (sequence, value.clone()));
+                }
+                sequence += 1;
+            }
+        }
+        newest
+    }
+
+    /// The live entries after the first `count` writes.
+    fn live(&self, count: usize) -> Pairs {
+        let newest = self.versions(0, count).into_iter();
+        newest.filter_map(|(key, (_, value))| Some((key, value?))).collect()
+    }
+
+    fn entries(&self, from: usize, to: usize) -> Vec<Entry> {
+        let entry = |(key, (sequence, value)): (Vec<u8>, (u64, Option<Vec<u8>>))| {
+            let mut internal = Vec::new();
+            put_key_with_trailer(&mut internal, &key, sequence << 8 | u64::from(value.is_some()));
+            (internal, value.unwrap_or_default())
+        };
+        self.versions(from, to).into_iter().map(entry).collect()
+    }
+
+    fn first_logged(&self) -> usize {
+        (self.level_1 + self.level_0).min(self.writes.len())
+    }
+
+    fn log(&self) -> Vec<Vec<u8>> {
+        let mut sequence = 1;
+        let mut batches = Vec::new();
+        for (i, write) in self.writes.iter().enumerate() {
+            if i >= self.first_logged() {
+                batches.push(batch(sequence, write));
+            }
+            sequence += write.len() as u64;
+        }
+        batches
+    }
+
+    fn files(&self) -> Files {
+        let mut files = Files::new();
+        let mut tables = Vec::new();
+        let (below, above) = (self.level_1.min(self.writes.len()), self.first_logged());
+        let bottom = self.entries(0, below);
+        // Level 1 has two tables, which follow each other; level 0 two that overlap.
+        let halves = [&bottom[..bottom.len() / 2], &bottom[bottom.len() / 2..]];
+        let middle = below + (above - below) / 2;
+        let tops = [self.entries(below, middle), self.entries(middle, above)];
+        let levels =
+            halves.into_iter().map(|half| (1, half)).chain(tops.iter().map(|t| (0, &t[..])));
+        for (number, (level, entries)) in (10..).zip(levels) {
+            if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
+                let bytes = table(entries, self.style);
+                tables.push((level, number, bytes.len() as u64, first.clone(), last.clone()));
+                files.insert(format!("{number:06}.ldb"), bytes);
+            }
+        }
+        let named: Vec<_> = tables.iter().map(|(l, n, b, s, e)| (*l, *n, *b, s, e)).collect();
+        let log = self.log();
+        let half = log.len() / 2;
+        files.insert("000020.log".into(), record_file(&log[..half]));
+        files.insert("000021.log".into(), record_file(&log[half..]));
+        // Replaced before, and still there.
+        files.insert("000003.log".into(), record_file([&b"old".to_vec()]));
+        files.insert("000004.ldb".into(), b"old".to_vec());
+        let edit = edit("leveldb.BytewiseComparator", 20, &named);
+        files.insert("MANIFEST-000005".into(), record_file([&edit]));
+        files.insert("CURRENT".into(), b"MANIFEST-000005\n".to_vec());
+        files
+    }
+}
+
+fn written(writes: std::ops::Range<usize>) -> impl Strategy<Value = Written> {
+    let key = vec(prop_oneof![Just(0u8), Just(b'a'), Just(0xff)], 0..4);
+    let value = proptest::option::weighted(0.8, vec(any::<u8>(), 0..30));
+    let write = btree_map(key, value, 1..6).prop_map(|entries| entries.into_iter().collect());
+    let style = (20usize..200, any::<bool>(), prop_oneof![Just(0), Just(10)]);
+    (vec(write, writes), 0usize..20, 0usize..20, style).prop_map(
+        |(writes, level_1, level_0, style)| {
+            let (block_bytes, snappy, bits_per_key) = style;
+            Written {
+                writes,
+                level_1,
+                level_0,
+                style: TableStyle { block_bytes, snappy, bits_per_key },
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_live_entry_is_read_and_no_other(written in written(0..40)) {
+        let (found, old) = read(&env_of(&written.files()), false).unwrap();
+        prop_assert_eq!(found, written.live(usize::MAX));
+        prop_assert_eq!(old.losses(), []);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// A flipped bit is an error, or harmless; in a log it may cut the end, and that is noted.
+    #[test]
+    fn flipped_bits_never_show_other_data(written in written(4..16), bit in 0u8..8) {
+        let files = written.files();
+        let whole = written.live(usize::MAX);
+        for (name, bytes) in &files {
+            for at in 0..bytes.len() {
+                let mut files = files.clone();
+                files.get_mut(name).unwrap()[at] ^= 1 << bit;
+                let place = format!("byte {at} of {name}");
+                match read(&env_of(&files), false) {
+                    Ok((found, _)) if found == whole => {}
+                    Ok((found, old)) => {
+                        prop_assert!(name.ends_with(".log"), "{}", place);
+                        let mut prefixes = written.first_logged()..written.writes.len();
+                        prop_assert!(prefixes.any(|count| written.live(count) == found), "{}", place);
+                        let losses = old.losses();
+                        prop_assert_eq!(losses.len(), 1, "{}", place);
+                        prop_assert!(losses[0].path.ends_with(name) && losses[0].offset <= at as u64);
+                    }
+                    Err(error) => prop_assert!(
+                        error.is_corruption() || matches!(error, Error::Io { .. }),
+                        "{}: {}", place, error
+                    ),
+                }
+            }
+        }
+    }
+
+    /// A log that a crash cut short holds the writes before that place.
+    #[test]
+    fn cut_logs_hold_a_prefix(written in written(4..30)) {
+        let mut files = written.files();
+        let log = files["000021.log"].clone();
+        let batches = written.log();
+        let first = written.first_logged() + batches.len() / 2;
+        let mut ends = vec![0];
+        for count in 1..=batches.len() - batches.len() / 2 {
+            ends.push(record_file(&batches[batches.len() / 2..][..count]).len());
+        }
+        for cut in 0..=log.len() {
+            files.insert("000021.log".into(), log[..cut].to_vec());
+            let (found, old) = read(&env_of(&files), false).unwrap();
+            let whole = ends.iter().rposition(|&end| end <= cut).unwrap();
+            prop_assert_eq!(found, written.live(first + whole), "cut at {}", cut);
+            let is_torn = !ends.contains(&cut);
+            prop_assert_eq!(old.losses().len(), usize::from(is_torn), "cut at {}", cut);
+            // The file system may show zeros where nothing was written.
+            files.get_mut("000021.log").unwrap().resize(log.len() + 40_000, 0);
+            if !is_torn {
+                let (found, old) = read(&env_of(&files), false).unwrap();
+                prop_assert_eq!(found, written.live(first + whole), "zeros from {}", cut);
+                prop_assert_eq!(old.losses(), []);
+            }
+        }
+    }
+
+    /// To salvage a damaged block is to lose its entries, and to say so.
+    #[test]
+    fn salvage_reads_what_is_left(written in written(20..40), at in any::<prop::sample::Index>()) {
+        let mut files = written.files();
+        let tables: Vec<String> =
+            files.keys().filter(|name| name.starts_with("00001")).cloned().collect();
+        prop_assume!(!tables.is_empty());
+        let name = at.get(&tables).clone();
+        let bytes = files.get_mut(&name).unwrap();
+        let place = at.index(bytes.len());
+        bytes[place] ^= 0x55;
+        let refused = read(&env_of(&files), false).is_err();
+        let (found, old) = read(&env_of(&files), true).unwrap();
+        let losses = old.losses();
+        prop_assert_eq!(refused, !losses.is_empty(), "{:?}", losses);
+        prop_assert!(losses.iter().all(|loss| loss.path.ends_with(&name)));
+        let ever: Vec<_> = written.writes.iter().flatten().collect();
+        for (key, value) in found {
+            let was = |(k, v): &&(Vec<u8>, Option<Vec<u8>>)| *k == key && v.as_ref() == Some(&value);
+            prop_assert!(ever.iter().any(|entry| was(entry)), "never written");
+        }
+    }
+}
+
+fn sample() -> Written {
+    let write = |i: u8| vec![(vec![b'k', i], Some(vec![i; 20]))];
+    let style = TableStyle { block_bytes: 60, snappy: false, bits_per_key: 10 };
+    Written { writes: (0..30).map(write).collect(), level_1: 10, level_0: 10, style }
+}
+
+#[test]
+fn long_records_span_blocks() {
+    let long = |i: u8| vec![(vec![i], Some(vec![i; 20_000]))];
+    let written =
+        Written { writes: (0..20).map(long).collect(), level_1: 0, level_0: 0, ..sample() };
+    assert_eq!(read(&env_of(&written.files()), false).unwrap().0, written.live(usize::MAX));
+}
+
+#[test]
+fn other_orders_and_rocksdb_are_refused_by_name() {
+    let mut files = sample().files();
+    let mut refusal = |edit: Vec<u8>| {
+        files.insert("MANIFEST-000005".into(), record_file([&edit]));
+        for salvage in [false, true] {
+            let error = read(&env_of(&files), salvage).unwrap_err();
+            assert!(matches!(error, Error::UnsupportedFormat { .. }), "{error}");
+            if salvage {
+                return error.to_string();
+            }
+        }
+        unreachable!()
+    };
+    assert!(refusal(edit("reversed", 20, &[])).contains("\"reversed\""));
+    let mut rocksdb = edit("leveldb.BytewiseComparator", 20, &[]);
+    rocksdb.extend([100, 0, 0]);
+    assert!(refusal(rocksdb).contains("RocksDB"));
+}
+
+#[test]
+fn a_torn_manifest_is_an_error() {
+    let files = sample().files();
+    let manifest = &files["MANIFEST-000005"];
+    for cut in 0..manifest.len() {
+        let mut files = files.clone();
+        files.insert("MANIFEST-000005".into(), manifest[..cut].to_vec());
+        assert!(read(&env_of(&files), false).unwrap_err().is_corruption(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn missing_files_are_named() {
+    let files = sample().files();
+    for name in ["000010.ldb", "000012.ldb", "000020.log", "MANIFEST-000005"] {
+        let mut files = files.clone();
+        files.remove(name).unwrap();
+        match read(&env_of(&files), false).unwrap_err() {
+            Error::Missing { path, .. } => assert_eq!(path, directory().join(name)),
+            other => panic!("{name}: {other}"),
+        }
+        let (_, old) = read(&env_of(&files), true).unwrap();
+        assert!(old.losses().iter().any(|loss| loss.path.ends_with(name)), "{name}");
+    }
+}
+
+#[test]
+fn without_a_manifest_every_file_is_salvaged() {
+    let written = sample();
+    let mut files = written.files();
+    files.retain(|name, _| name != "000003.log" && name != "000004.ldb");
+    files.get_mut("MANIFEST-000005").unwrap()[20] ^= 1;
+    let (found, old) = read(&env_of(&files), true).unwrap();
+    assert_eq!(found, written.live(usize::MAX));
+    assert_eq!(old.losses().len(), 1);
+    assert_eq!(old.tables(), 4);
+}
