@@ -154,15 +154,21 @@ pub enum Remedy {
     /// A copy of the file, which holds data of its own. Without a copy, a repair keeps the entries
     /// that can be read.
     RestoreCopy,
+    /// The file is of another store (`siftdb import`): that store's own repair, or to import what
+    /// can be read.
+    OtherStore,
 }
 
 impl Remedy {
     /// The remedy for damage in the file with this name, wherever in the file it is.
     fn of_file(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        match name.starts_with("MANIFEST-") || name == "CURRENT" {
-            true => Remedy::Repair,
-            false => Remedy::RestoreCopy,
+        if name.starts_with("MANIFEST-") || name == "CURRENT" {
+            Remedy::Repair
+        } else if name.ends_with(".ldb") || name.ends_with(".log") {
+            Remedy::OtherStore
+        } else {
+            Remedy::RestoreCopy
         }
     }
 
@@ -172,6 +178,9 @@ impl Remedy {
                 "only the table's filter is damaged: rebuild the filters (`siftdb filter rebuild`)"
             }
             Remedy::Repair => "repair the database (`siftdb repair`)",
+            Remedy::OtherStore => {
+                "repair it with the store that wrote it, or import what can be read (`--salvage`)"
+            }
             Remedy::RestoreCopy => {
                 "restore the file from a copy, or keep what can be read with `siftdb repair`"
             }
@@ -218,6 +227,15 @@ impl Error {
     pub(crate) fn of_filter(mut self) -> Self {
         if let Error::Corruption { remedy, .. } = &mut self {
             *remedy = Remedy::RebuildFilters;
+        }
+        self
+    }
+
+    /// Notes that the file is of another store; leaves other errors as they are.
+    #[cfg(any(feature = "cli", feature = "testing"))]
+    pub(crate) fn of_other_store(mut self) -> Self {
+        if let Error::Corruption { remedy, .. } = &mut self {
+            *remedy = Remedy::OtherStore;
         }
         self
     }

@@ -33,7 +33,7 @@ impl Damage {
                 self.note(path, offset, what);
                 Ok(())
             }
-            None => Err(error),
+            None => Err(error.of_other_store()),
         }
     }
 

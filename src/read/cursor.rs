@@ -9,7 +9,7 @@
 //! holds a copy of the key and a [`Value`], which shares the memory of all but the shortest values.
 
 use crate::base::error::{Error, Result};
-use crate::base::expiry::EXPIRY_BYTES;
+use crate::base::expiry::{EXPIRY_BYTES, split_expiring};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::value::{Key, Value};
 use crate::read::iter::Iter;
@@ -17,6 +17,7 @@ use crate::read::scan::{Scan, Source};
 use crate::read::walk::{Backward, Forward, Found, Until};
 use std::fmt;
 use std::ops::Bound;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A position among the entries of a range: it seeks, and steps in both directions.
 ///
@@ -73,8 +74,8 @@ enum Position {
     Front,
     /// As `Front`, at an expiring put.
     FrontExpiring,
-    /// At this entry, which the reverse merge has passed.
-    Back(Key, Value),
+    /// At this entry, which the reverse merge has passed, and when it expires, if it does.
+    Back(Key, Value, Option<u64>),
     /// After the last entry of the range.
     AfterLast,
     /// Nowhere, after this error.
@@ -159,7 +160,7 @@ impl Cursor {
                 }
                 self.arrive(found)
             }
-            Position::Back(key, _) => {
+            Position::Back(key, ..) => {
                 let key = key.clone();
                 self.seek_forward(Bound::Excluded(&key))
             }
@@ -196,7 +197,7 @@ impl Cursor {
                 let front = self.front.as_ref()?;
                 Some((front.key(), front.source()?.value().get(EXPIRY_BYTES..)?))
             }
-            Position::Back(key, value) => Some((key, value)),
+            Position::Back(key, value, _) => Some((key, value)),
             Position::BeforeFirst | Position::AfterLast | Position::Failed(_) => None,
         }
     }
@@ -213,6 +214,18 @@ impl Cursor {
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.entry().map(|(_, value)| value)
+    }
+
+    /// When the entry that the cursor is at expires; `None` if it never does. Only whole
+    /// milliseconds are stored.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<SystemTime> {
+        let millis = match &self.position {
+            Position::FrontExpiring => expires_at(self.front.as_ref()?.source()?)?,
+            Position::Back(_, _, millis) => (*millis)?,
+            _ => return None,
+        };
+        UNIX_EPOCH.checked_add(Duration::from_millis(millis))
     }
 
     /// Seeks the forward merge to `from`, a bound within the range, and moves to its first visible
@@ -276,11 +289,14 @@ impl Cursor {
         let Some(back) = &mut self.back else { return self.leave(Position::BeforeFirst) };
         let bounds = &self.scan.bounds;
         let within = |key: &[u8]| bounds.is_after_start(key);
-        let found = back.next(&self.scan, within, Source::value_from);
+        let take = |source: &Source, front: usize| {
+            (source.value_from(front), (front > 0).then(|| expires_at(source)).flatten())
+        };
+        let found = back.next(&self.scan, within, take);
         self.scan.note_passed(back.passed);
         match found {
-            Some(Ok((key, value))) => {
-                self.position = Position::Back(key, value);
+            Some(Ok((key, (value, expires_at)))) => {
+                self.position = Position::Back(key, value, expires_at);
                 Ok(true)
             }
             None => self.leave(Position::BeforeFirst),
@@ -301,6 +317,11 @@ impl Cursor {
         self.position = Position::Failed(error.clone());
         Err(error)
     }
+}
+
+/// When the expiring put that a source is at expires, in milliseconds since 1970.
+fn expires_at(source: &Source) -> Option<u64> {
+    split_expiring(source.value()).map(|(expires_at, _)| expires_at)
 }
 
 impl fmt::Debug for Cursor {

@@ -48,6 +48,7 @@
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
 //! | `bench` | the benchmark finds known delays, counts and stalls |
 //! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli` | the command |
+//! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
 //! | `page_cli` | pages of the command: reports, tables, files that cannot be written |
 //! | `regressions` | found defects, each with its account |
@@ -80,6 +81,8 @@ mod demo;
 #[cfg(feature = "cli")]
 mod demo_cli;
 mod encodings;
+#[cfg(feature = "cli")]
+mod exchange_cli;
 mod expiry;
 mod faults;
 #[cfg(feature = "cli")]

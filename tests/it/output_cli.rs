@@ -167,6 +167,8 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "delete DB key",
         "scan DB --limit 3",
         "scan DB --count",
+        "export DB",
+        "import tsv LINES IMPORTED",
         "keyspace create DB users --set filter=bloom:12",
         "put DB ada 1815 --keyspace users",
         "keyspace list DB",
@@ -200,6 +202,7 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
             "BACK" => place.path("back"),
             "ANSWER" => answer.clone(),
             "LINES" => lines.clone(),
+            "IMPORTED" => place.path("imported"),
             "TABLE" => table.clone(),
             "LOG" => log.clone(),
             "MANIFEST" => manifest.clone(),
@@ -271,8 +274,9 @@ fn every_json_field_is_in_the_help() {
         let nested =
             ["filter", "sst", "keyspace"].contains(&words[0]) || words[..2] == ["bench", "compare"];
         let help = ok(&[&words[..if nested { 2 } else { 1 }], &["--help"]].concat());
-        let rows =
-            words[..2] == ["sst", "dump"] || words[0] == "scan" && !words.contains(&"--count");
+        let rows = words[..2] == ["sst", "dump"]
+            || words[0] == "export"
+            || words[0] == "scan" && !words.contains(&"--count");
         let values: Vec<Value> = match rows {
             true => output.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
             false => vec![serde_json::from_str(&output).unwrap()],

@@ -31,6 +31,32 @@ pub fn base64(bytes: &[u8]) -> String {
     text
 }
 
+/// The bytes of base64 with padding.
+pub fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.as_bytes();
+    let digits = text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text);
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    for group in digits.chunks(4) {
+        let mut bits = 0u32;
+        for place in 0..4 {
+            let digit = group.get(place).copied();
+            let value = digit.map_or(Some(0), |digit| BASE64.iter().position(|&d| d == digit))?;
+            bits = bits << 6 | value as u32;
+        }
+        let group_bytes = [(bits >> 16) as u8, (bits >> 8) as u8, bits as u8];
+        // A group of n + 1 digits has n bytes; what is left of the last digit is zero.
+        let count = group.len().saturating_sub(1);
+        if group_bytes[count..].iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        bytes.extend_from_slice(&group_bytes[..count]);
+    }
+    Some(bytes)
+}
+
 /// An object of a field `name` that holds `bytes`.
 pub fn bytes_field(name: &str, bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
@@ -152,6 +178,10 @@ mod tests {
         ];
         for (bytes, text) in words {
             assert_eq!(base64(bytes), text);
+            assert_eq!(from_base64(text).unwrap(), bytes);
+        }
+        for wrong in ["Z", "Zg", "Zg=", "Zg==Zg==", "Zh==", "Zm9=", "Z===", "====", "Zm9_"] {
+            assert_eq!(from_base64(wrong), None, "{wrong}");
         }
     }
 

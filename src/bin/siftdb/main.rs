@@ -14,10 +14,11 @@ mod bench;
 mod checkpoint;
 mod demo;
 mod explain;
+mod export;
 mod filter;
 mod entry;
+mod import;
 mod keyspace;
-mod load;
 mod manual;
 mod repair;
 mod report;
@@ -25,6 +26,8 @@ mod scan;
 mod stats;
 mod verify;
 mod sst;
+mod exchange;
+mod load;
 mod settings;
 
 mod args;
@@ -86,7 +89,7 @@ Exit codes:
   2  usage: a wrong argument, or an unusable line of input
   3  damaged files, or files of an unknown format
   4  anything else: I/O, no such database or keyspace, a locked one, counts that disagree
-  5  `repair`: the database is sound, but entries are lost";
+  5  `repair`, `import --salvage`: the database is sound, but entries are lost";
 
 /// An embedded key-value store whose reads ask a filter first, from the command line.
 #[derive(Parser)]
@@ -110,6 +113,12 @@ enum Command {
     /// Lines are written in batches. An unusable line ends the command: the message names it and
     /// says how many lines before it were written. These stay; the rest of the file is not written.
     Load(load::Load),
+    /// Print all entries in a format that other programs read, and `import`
+    Export(export::Export),
+    /// Write entries from a file, from another store's dump, or from a LevelDB database
+    ///
+    /// The database is created if it is missing. A LevelDB database is not changed.
+    Import(import::Import),
     /// Print the value of a key
     Get(entry::Get),
     /// Write a value under a key
@@ -207,6 +216,8 @@ fn main() -> ExitCode {
         Command::Demo(command) => command.run(output),
         Command::Bench(command) => command.run(output),
         Command::Load(command) => command.run(output),
+        Command::Export(command) => command.run(output),
+        Command::Import(command) => command.run(output),
         Command::Get(command) => command.run(output),
         Command::Put(command) => command.run(output),
         Command::Delete(command) => command.run(output),

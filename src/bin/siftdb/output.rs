@@ -107,6 +107,11 @@ impl Rows {
         Ok(())
     }
 
+    /// Where rows of a format of its own are written.
+    pub fn text(&mut self) -> &mut Text<'static> {
+        &mut self.out
+    }
+
     /// Ends the answer.
     pub fn end(mut self) -> Outcome<Shown> {
         self.out.flush()?;

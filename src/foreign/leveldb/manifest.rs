@@ -43,7 +43,7 @@ pub(crate) struct Manifest {
 /// Reads `CURRENT` and the manifest that it names.
 ///
 /// # Errors
-/// `Io` if there is no `CURRENT`; `Missing`, `Corruption`; `UnsupportedFormat` for a comparator
+/// `Io` if there is no `CURRENT`; `Corruption`; `UnsupportedFormat` for a comparator
 /// other than LevelDB's own, and for a manifest of RocksDB.
 pub(crate) fn read_manifest(env: &dyn Env, directory: &Path) -> Result<Manifest> {
     let current = directory.join("CURRENT");
@@ -57,7 +57,8 @@ pub(crate) fn read_manifest(env: &dyn Env, directory: &Path) -> Result<Manifest>
     let path = directory.join(format!("MANIFEST-{number}"));
     let mut reader = match LogReader::open(env, &path) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            return Err(Error::missing(path, "CURRENT names this manifest"));
+            let what = format!("it names MANIFEST-{number}, which is not there");
+            return Err(Error::corruption(current, 0, what));
         }
         opened => opened?,
     };

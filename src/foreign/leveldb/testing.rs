@@ -1,8 +1,8 @@
 //! Writes LevelDB's files, for tests: what LevelDB itself writes of the same entries, byte for byte
-//! where nothing is compressed. `tests::recorded_tables_are_written_again` holds it against LevelDB.
+//! where nothing is compressed. The test `recorded_tables_are_written_again` compares both.
 
 use crate::base::coding::{put_length_prefixed, put_u32, put_u64, put_varint};
-use crate::base::key::split_internal_key;
+use crate::base::key::{SEQUENCE_MAX, split_internal_key};
 use crate::filter::bloom::leveldb::create_filter;
 use crate::filter::hash::leveldb_hash;
 use crate::foreign::checksum::masked_crc32c;
@@ -205,7 +205,7 @@ fn separator(key: &[u8], next: Option<&[u8]>) -> Vec<u8> {
             let mut short = user[..=at].to_vec();
             short[at] += 1;
             // The largest trailer of a value, which comes before all others of this key.
-            [&short[..], &((1u64 << 56) - 1 << 8 | 1).to_le_bytes()].concat()
+            [&short[..], &(SEQUENCE_MAX << 8 | 1).to_le_bytes()].concat()
         }
         None => key.to_vec(),
     }

@@ -1,0 +1,121 @@
+//! JSON, one object a line: all that a database has.
+//!
+//! A line with `keyspace` and `settings` begins a keyspace. Every other line is an entry: `key`,
+//! `value` and, if it expires, `expires_at`, in milliseconds since 1970. Bytes that are not UTF-8
+//! are `key_base64` and `value_base64`. The last line says how many `entries` there are: a file
+//! that begins with a keyspace and lacks that line was cut. `scan --json` prints entries alone.
+
+use crate::exchange::input::Input;
+use crate::exchange::record::{Entry, Expiry, KeyspaceBegin, Reader, Record, Writer};
+use crate::failure::{Failure, Outcome};
+use crate::filter_args::with_setting;
+use crate::json::{FORMAT, bytes_field, from_base64, joined};
+use crate::output::with_format;
+use crate::settings::settings_json;
+use serde_json::{Map, Value, json};
+use siftdb::KeyspaceOptions;
+use std::io::Write;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Reads a file.
+#[derive(Default)]
+pub struct JsonlReader {
+    entries: u64,
+    /// It began with a keyspace, and its last line is still to come.
+    is_open: bool,
+    ended: bool,
+}
+
+impl Reader for JsonlReader {
+    fn next(&mut self, input: &mut Input) -> Outcome<Option<Record>> {
+        let Some(line) = input.line()? else {
+            return match self.is_open {
+                false => Ok(None),
+                true => Err(Failure::usage("the file ends before its line `entries`: it was cut")),
+            };
+        };
+        if self.ended {
+            return Err(Failure::usage("a line after the end of the export"));
+        }
+        let parsed: Value = serde_json::from_slice(line)
+            .map_err(|error| Failure::usage(format!("no JSON: {error}")))?;
+        let Value::Object(fields) = parsed else { return Err(Failure::usage("no JSON object")) };
+        if fields.get("format").is_some_and(|format| *format != json!(FORMAT)) {
+            return Err(Failure::usage(format!("a `format` other than {FORMAT}")));
+        }
+        if let Some(name) = fields.get("keyspace") {
+            let name = name.as_str().ok_or_else(|| Failure::usage("`keyspace` is no string"))?;
+            let settings = settings_of(&fields)?;
+            self.is_open = true;
+            return Ok(Some(Record::Keyspace { name: name.into(), settings }));
+        }
+        if let Some(count) = fields.get("entries") {
+            if *count != json!(self.entries) {
+                let what = format!("{} entries, the last line says {count}", self.entries);
+                return Err(Failure::usage(what));
+            }
+            (self.is_open, self.ended) = (false, true);
+            return self.next(input);
+        }
+        let (key, value) = (bytes_of(&fields, "key")?, bytes_of(&fields, "value")?);
+        let expiry = match fields.get("expires_at") {
+            None | Some(Value::Null) => Expiry::Never,
+            Some(millis) => {
+                let millis = millis.as_u64().map(Duration::from_millis);
+                let at = millis.and_then(|since| UNIX_EPOCH.checked_add(since));
+                Expiry::At(at.ok_or_else(|| Failure::usage("`expires_at` is no time"))?)
+            }
+        };
+        self.entries += 1;
+        Ok(Some(Record::Entry { key, value, expiry }))
+    }
+}
+
+/// The field `name` of bytes.
+fn bytes_of(fields: &Map<String, Value>, name: &str) -> Outcome<Vec<u8>> {
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    match (text(name), text(&format!("{name}_base64"))) {
+        (Some(text), None) => Ok(text.as_bytes().to_vec()),
+        (None, Some(text)) => {
+            from_base64(text).ok_or_else(|| Failure::usage(format!("`{name}_base64` is no base64")))
+        }
+        _ => Err(Failure::usage(format!("one of `{name}` and `{name}_base64` has to be there"))),
+    }
+}
+
+fn settings_of(fields: &Map<String, Value>) -> Outcome<KeyspaceOptions> {
+    let mut settings = KeyspaceOptions::new();
+    for setting in fields.get("settings").and_then(Value::as_array).into_iter().flatten() {
+        let text = |name: &str| setting.get(name).and_then(Value::as_str);
+        let (Some(name), Some(value)) = (text("name"), text("value")) else {
+            return Err(Failure::usage("a setting has a `name` and a `value`"));
+        };
+        settings = with_setting(settings, &format!("{name}={value}"))?;
+    }
+    Ok(settings)
+}
+
+/// Writes a file.
+pub struct JsonlWriter;
+
+impl Writer for JsonlWriter {
+    fn keyspace(&mut self, out: &mut dyn Write, begins: &KeyspaceBegin<'_>) -> Outcome {
+        let settings = settings_json(begins.settings);
+        let object = with_format(json!({ "keyspace": begins.name, "settings": settings }));
+        Ok(writeln!(out, "{object}")?)
+    }
+
+    fn entry(&mut self, out: &mut dyn Write, entry: &Entry<'_>) -> Outcome {
+        let mut object = joined([bytes_field("key", entry.key), bytes_field("value", entry.value)]);
+        if let Some(at) = entry.expires_at {
+            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+            object = joined([object, json!({ "expires_at": millis })]);
+        }
+        Ok(writeln!(out, "{}", with_format(object))?)
+    }
+
+    fn finish(&mut self, out: &mut dyn Write, entries: u64) -> Outcome {
+        Ok(writeln!(out, "{}", with_format(json!({ "entries": entries })))?)
+    }
+}

@@ -1,0 +1,166 @@
+//! The text of LMDB's `mdb_dump` and Berkeley DB's `db_dump`, which `mdb_load` and `db_load` read.
+//!
+//! A header of NAME=VALUE lines, then each entry as two lines, key and value, each after a space
+//! and in hex (`format=bytevalue`) or, with escapes, as text (`format=print`). `DATA=END` ends it.
+//! A file may have several such parts, each a database of that name: a keyspace.
+//!
+//! It has no expiry and no settings. LMDB takes keys of 1 to 511 bytes only.
+
+use crate::exchange::input::Input;
+use crate::exchange::record::{Entry, Expiry, KeyspaceBegin, Reader, Record, Writer};
+use crate::exchange::tsv::refuse_expiry;
+use crate::failure::{Failure, Outcome};
+use crate::text::{hexed, unhexed};
+use siftdb::KeyspaceOptions;
+use std::io::Write;
+
+/// Reads a dump.
+#[derive(Default)]
+pub struct MdbReader {
+    part: Part,
+    is_text: bool,
+    /// A part before was of a named database.
+    was_named: bool,
+}
+
+/// Where in the file reading is.
+#[derive(Default, PartialEq, Eq)]
+enum Part {
+    /// Before a header, where the file may end.
+    #[default]
+    Between,
+    Data,
+}
+
+impl Reader for MdbReader {
+    fn next(&mut self, input: &mut Input) -> Outcome<Option<Record>> {
+        if self.part == Part::Between {
+            let settings = KeyspaceOptions::new();
+            let name = match self.header(input)? {
+                Header::Keyspace(name) => name,
+                Header::Unnamed if self.was_named => "default".into(),
+                Header::Unnamed => return self.next(input),
+                Header::EndOfFile => return Ok(None),
+            };
+            self.was_named = true;
+            return Ok(Some(Record::Keyspace { name, settings }));
+        }
+        let Some(key) = self.bytes(input)? else {
+            self.part = Part::Between;
+            return self.next(input);
+        };
+        let Some(value) = self.bytes(input)? else {
+            return Err(Failure::usage("the data ends with a key without its value"));
+        };
+        Ok(Some(Record::Entry { key, value, expiry: Expiry::OfKeyspace }))
+    }
+}
+
+/// What a header says.
+enum Header {
+    Keyspace(String),
+    Unnamed,
+    EndOfFile,
+}
+
+impl MdbReader {
+    fn header(&mut self, input: &mut Input) -> Outcome<Header> {
+        let mut header = Header::Unnamed;
+        let mut format = None;
+        let mut fields = 0;
+        loop {
+            let Some(line) = input.line()? else {
+                return match fields {
+                    0 => Ok(Header::EndOfFile),
+                    _ => Err(Failure::usage("the file ends within a header")),
+                };
+            };
+            fields += 1;
+            let line = std::str::from_utf8(line).unwrap_or_default();
+            let Some((name, value)) = line.split_once('=') else {
+                return Err(Failure::usage("a line of the header that is not NAME=VALUE"));
+            };
+            match (name, value) {
+                ("VERSION", "3") | ("type", "btree" | "hash") => {}
+                ("VERSION" | "type", _) => {
+                    return Err(Failure::usage(format!("{line}: only version 3, btree and hash")));
+                }
+                ("format", "bytevalue") => format = Some(false),
+                ("format", "print") => format = Some(true),
+                ("duplicates" | "dupsort", "1") => {
+                    let what = "the database may have several values of one key; siftdb has one";
+                    return Err(Failure::usage(what));
+                }
+                ("database", name) => header = Header::Keyspace(name.into()),
+                ("HEADER", "END") => break,
+                // Sizes and flags of the other store.
+                _ => {}
+            }
+        }
+        self.is_text = format.ok_or_else(|| Failure::usage("the header has no format"))?;
+        self.part = Part::Data;
+        Ok(header)
+    }
+
+    /// The bytes of a line of data; `None` at the end of the data.
+    fn bytes(&self, input: &mut Input) -> Outcome<Option<Vec<u8>>> {
+        let Some(line) = input.line()? else {
+            return Err(Failure::usage("the file ends before DATA=END"));
+        };
+        if line == b"DATA=END" {
+            return Ok(None);
+        }
+        let bytes = line.strip_prefix(b" ").and_then(|text| match self.is_text {
+            true => from_print(text),
+            false => unhexed(text),
+        });
+        bytes.map(Some).ok_or_else(|| Failure::usage("a line of data that is malformed"))
+    }
+}
+
+/// The bytes of `format=print`: a backslash is before another one, or before two hex digits.
+fn from_print(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'\\' {
+            bytes.push(first);
+        } else if let Some(tail) = rest.strip_prefix(b"\\") {
+            bytes.push(b'\\');
+            rest = tail;
+        } else {
+            bytes.extend(unhexed(rest.get(..2)?)?);
+            rest = rest.get(2..)?;
+        }
+    }
+    Some(bytes)
+}
+
+/// Writes a dump in hex.
+pub struct MdbWriter;
+
+/// Bytes of the page of a B-tree for each entry, besides key and value.
+const ENTRY_BYTES: u64 = 16;
+
+impl Writer for MdbWriter {
+    fn keyspace(&mut self, out: &mut dyn Write, begins: &KeyspaceBegin<'_>) -> Outcome {
+        writeln!(out, "VERSION=3\nformat=bytevalue")?;
+        if begins.name != "default" {
+            writeln!(out, "database={}", begins.name)?;
+        }
+        // `mdb_load` makes a map of this size: pages may be half full, and one is the least.
+        let bytes = 2 * (begins.bytes + ENTRY_BYTES * begins.entries) + (1 << 20);
+        writeln!(out, "type=btree\nmapsize={}\nHEADER=END", bytes.next_multiple_of(4096))?;
+        Ok(())
+    }
+
+    fn entry(&mut self, out: &mut dyn Write, entry: &Entry<'_>) -> Outcome {
+        refuse_expiry("mdb", entry)?;
+        Ok(writeln!(out, " {}\n {}", hexed(entry.key), hexed(entry.value))?)
+    }
+
+    fn end(&mut self, out: &mut dyn Write) -> Outcome {
+        Ok(writeln!(out, "DATA=END")?)
+    }
+}

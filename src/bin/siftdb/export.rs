@@ -1,0 +1,111 @@
+//! `siftdb export DIR --format jsonl|tsv|mdb`: prints what a database has, to be read elsewhere.
+//!
+//! What leaves is the live entries of one moment, in the order of their keys. `import` reads each
+//! format back. A format that cannot carry what is there is refused, before or at that entry: no
+//! entry and no expiry is left out in silence.
+
+use crate::args::{InKeyspace, options, unnamed};
+use crate::bars::Bar;
+use crate::exchange::jsonl::JsonlWriter;
+use crate::exchange::mdb::MdbWriter;
+use crate::exchange::record::{Entry, KeyspaceBegin, Writer};
+use crate::exchange::tsv::Tsv;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Output, Shown};
+use clap::{Args, ValueEnum};
+use siftdb::Keyspace;
+
+const JSON: &str = "\
+JSON of --format jsonl, one object a line. The first of each keyspace:
+  format          1
+  keyspace        its name
+  settings        those that are not the defaults of the library: name and value
+Its entries:
+  format          1
+  key             the key, or key_base64 if it is not UTF-8
+  value           the value, or value_base64 if it is not UTF-8
+  expires_at      when it expires, in milliseconds since 1970; absent if never
+The last line:
+  format          1
+  entries         how many entries there are";
+
+#[derive(Args)]
+#[command(after_long_help = JSON)]
+pub struct Export {
+    #[command(flatten)]
+    place: InKeyspace,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// JSON, one object a line: keyspaces, settings, entries, expiry
+    Jsonl,
+    /// Lines of KEY TAB VALUE, as `scan` prints them: one keyspace, no expiry
+    Tsv,
+    /// The text of `mdb_dump` and `db_dump`: keyspaces, no expiry
+    Mdb,
+}
+
+/// Entries between two updates of the progress bar.
+const STEP: u64 = 1 << 14;
+
+impl Export {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
+        if output.is_json() && !matches!(self.format, Format::Jsonl) {
+            return Err(Failure::usage("--json is --format jsonl; leave out one of the two"));
+        }
+        let mut writer: Box<dyn Writer> = match self.format {
+            Format::Jsonl => Box::new(JsonlWriter),
+            Format::Tsv => Box::new(Tsv),
+            Format::Mdb => Box::new(MdbWriter),
+        };
+        self.place.read_all(options(), &unnamed(), |_, keyspaces| {
+            let (entries, bytes) = match self.format {
+                Format::Mdb => sizes(keyspaces)?,
+                Format::Jsonl | Format::Tsv => (0, 0),
+            };
+            let mut rows = output.rows();
+            let out = rows.text();
+            let bar = Bar::keys("export", None);
+            let mut written = 0u64;
+            for keyspace in keyspaces {
+                let (name, settings) = (keyspace.name(), &keyspace.settings());
+                let alone = keyspaces.len() == 1;
+                writer.keyspace(out, &KeyspaceBegin { name, settings, entries, bytes, alone })?;
+                let mut cursor = keyspace.cursor();
+                cursor.seek_to_first()?;
+                while let Some((key, value)) = cursor.entry() {
+                    let expires_at = cursor.expires_at();
+                    writer.entry(out, &Entry { key, value, expires_at })?;
+                    written += 1;
+                    if written.is_multiple_of(STEP) {
+                        bar.set(written);
+                    }
+                    cursor.next()?;
+                }
+                writer.end(out)?;
+            }
+            writer.finish(out, written)?;
+            drop(bar);
+            rows.end()
+        })
+    }
+}
+
+/// How many entries there are, and the bytes of their keys and values.
+fn sizes(keyspaces: &[Keyspace]) -> Outcome<(u64, u64)> {
+    let (mut entries, mut bytes) = (0, 0);
+    for keyspace in keyspaces {
+        let mut cursor = keyspace.cursor();
+        cursor.seek_to_first()?;
+        while let Some((key, value)) = cursor.entry() {
+            entries += 1;
+            bytes += (key.len() + value.len()) as u64;
+            cursor.next()?;
+        }
+    }
+    Ok((entries, bytes))
+}

@@ -1,0 +1,342 @@
+//! Entries leave a database and come back, in every format; other stores' files come in.
+
+use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
+use crate::support::rng::Rng;
+use rustix::fs::{FlockOperation, fcntl_lock};
+use siftdb::{Db, Filter, KeyspaceOptions, WriteOptions};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Key, value and when they expire.
+type Found = (Vec<u8>, Vec<u8>, Option<SystemTime>);
+
+/// Keys and values of all lengths and bytes: text, bytes, the empty ones, a few large ones.
+fn random_entries(count: usize) -> Entries {
+    let mut rng = Rng::new(22);
+    let mut bytes = |limit: usize| -> Vec<u8> {
+        let alphabet: &[u8] = match rng.below(4) {
+            0 => b"\t\n\r\\\"\0 =x\x7f\xff",
+            1 => "g\u{fc}\u{20ac}".as_bytes(),
+            _ => &[],
+        };
+        let length = if rng.chance(1) { rng.below(20 * limit) } else { rng.below(limit) };
+        let byte = |rng: &mut Rng| match alphabet {
+            [] => rng.next() as u8,
+            bytes => *rng.pick(bytes),
+        };
+        (0..length).map(|_| byte(&mut rng)).collect()
+    };
+    let mut entries = Entries::new();
+    while entries.len() < count {
+        let (key, value) = (bytes(24), bytes(60));
+        entries.insert(key, value);
+    }
+    entries.insert(vec![0xff; 65_535], vec![0; 100_000]);
+    entries
+}
+
+fn fill(path: &str, entries: &Entries) {
+    let db = Db::open(path).unwrap();
+    entries.iter().for_each(|(key, value)| db.put(key, value).unwrap());
+    db.close().unwrap();
+}
+
+/// What each keyspace has.
+fn contents(path: &str) -> BTreeMap<String, Vec<Found>> {
+    let db = Db::open_read_only(path).unwrap();
+    let of = |name: String| {
+        let mut cursor = db.keyspace(&name).unwrap().cursor();
+        let mut found = Vec::new();
+        cursor.seek_to_first().unwrap();
+        while let Some((key, value)) = cursor.entry() {
+            found.push((key.to_vec(), value.to_vec(), cursor.expires_at()));
+            cursor.next().unwrap();
+        }
+        (name, found)
+    };
+    db.keyspaces().into_iter().map(of).collect()
+}
+
+fn export(db: &str, format: &str, file: &str) {
+    let output = siftdb(&["export", db, "--format", format]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    write(file, &output.stdout);
+}
+
+/// The text of `ldb dump --hex`.
+fn ldb_dump(entries: &Entries) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
+    let line =
+        |(key, value): (&Vec<u8>, &Vec<u8>)| format!("0x{} ==> 0x{}\n", hex(key), hex(value));
+    let lines: String = entries.iter().map(line).collect();
+    format!("{lines}Keys in range: {}\n", entries.len())
+}
+
+#[test]
+fn every_format_round_trips_every_byte() {
+    let place = Place::new();
+    let (db, file) = (place.path("db"), place.path("file"));
+    let entries = random_entries(100_000);
+    fill(&db, &entries);
+    let whole = contents(&db);
+    assert_eq!(whole["default"].len(), entries.len());
+    for format in ["jsonl", "tsv", "mdb", "ldb"] {
+        match format {
+            "ldb" => write(&file, ldb_dump(&entries).as_bytes()),
+            format => export(&db, format, &file),
+        }
+        let copy = place.path(format);
+        let answer = json(&["import", format, &file, &copy, "--json"]);
+        assert_eq!(answer["entries"], entries.len());
+        assert!(contents(&copy) == whole, "{format}");
+    }
+}
+
+#[test]
+fn jsonl_carries_keyspaces_settings_and_expiry() {
+    let place = Place::new();
+    let (path, file, copy) = (place.path("db"), place.path("file"), place.path("copy"));
+    let db = Db::open(&path).unwrap();
+    let settings = KeyspaceOptions::new()
+        .filter(Filter::ribbon(10.0))
+        .block_bytes(16 << 10)
+        .expire_after(Duration::from_secs(1 << 30));
+    let sessions = db.keyspace_with("sessions", &settings).unwrap();
+    db.keyspace_with("empty \"one\"", &KeyspaceOptions::new().snappy(false)).unwrap();
+    db.put("forever", "1").unwrap();
+    sessions.put("as the keyspace says", "1").unwrap();
+    let never = WriteOptions::new().expire_after(Duration::MAX);
+    sessions.put_with("never", "1", &never).unwrap();
+    let at = UNIX_EPOCH + Duration::from_millis(9_999_999_999_999);
+    db.put_with("late", "1", &WriteOptions::new().expire_at(at)).unwrap();
+    db.put_with("past", "1", &WriteOptions::new().expire_at(UNIX_EPOCH)).unwrap();
+    db.close().unwrap();
+    export(&path, "jsonl", &file);
+    json(&["import", "jsonl", &file, &copy, "--json"]);
+    assert_eq!(contents(&copy), contents(&path));
+    assert_eq!(contents(&copy)["default"][1].2, Some(at));
+    assert_eq!(ok(&["settings", &copy]), ok(&["settings", &path]));
+    // Once more into the same: nothing changes, and settings that are there stay.
+    ok(&["settings", &copy, "--keyspace", "sessions", "--set", "block_bytes=4096"]);
+    json(&["import", "jsonl", &file, &copy, "--json"]);
+    assert_eq!(contents(&copy), contents(&path));
+    assert!(ok(&["settings", &copy]).contains("block_bytes=4096"));
+    // A scan's entries have no keyspace, so an argument may name one.
+    write(&file, ok(&["scan", &path, "--json"]).as_bytes());
+    json(&["import", "jsonl", &file, &copy, "--keyspace", "more", "--json"]);
+    let keys = |found: &[Found]| found.iter().map(|(key, ..)| key.clone()).collect::<Vec<_>>();
+    assert_eq!(keys(&contents(&copy)["more"]), keys(&contents(&path)["default"]));
+}
+
+#[test]
+fn formats_refuse_what_they_cannot_carry() {
+    let place = Place::new();
+    let path = place.path("db");
+    let db = Db::open(&path).unwrap();
+    db.keyspace("users").unwrap().put("ada", "1815").unwrap();
+    db.put("a", "1").unwrap();
+    db.close().unwrap();
+    assert!(fails(2, &["export", &path, "--format", "tsv"]).contains("one keyspace"));
+    let users = ok(&["export", &path, "--format", "tsv", "--keyspace", "users"]);
+    assert_eq!(users, "ada\t1815\n");
+    // Keyspaces are databases of their own there.
+    let (file, copy) = (place.path("file"), place.path("copy"));
+    export(&path, "mdb", &file);
+    json(&["import", "mdb", &file, &copy, "--json"]);
+    assert_eq!(contents(&copy), contents(&path));
+    let refused = fails(2, &["import", "mdb", &file, &copy, "--keyspace", "users"]);
+    assert!(refused.contains("the file names keyspaces"), "{refused}");
+
+    let db = Db::open(&path).unwrap();
+    let soon = WriteOptions::new().expire_after(Duration::from_secs(1 << 30));
+    db.put_with("tab\there", "1", &soon).unwrap();
+    db.close().unwrap();
+    for format in ["tsv", "mdb"] {
+        let refused = fails(2, &["export", &path, "--format", format, "--keyspace", "default"]);
+        assert!(refused.contains("key tab\\there expires"), "{refused}");
+        assert!(refused.contains("--format jsonl"), "{refused}");
+        assert!(fails(2, &["export", &path, "--format", format, "--json"]).contains("--json"));
+    }
+}
+
+/// What `mdb_dump -p` and `db_dump -p` print, fields of theirs that say nothing here included.
+#[test]
+fn dumps_in_text_are_read() {
+    let place = Place::new();
+    let (file, db) = (place.path("file"), place.path("db"));
+    let dump = "VERSION=3\nformat=print\ntype=btree\nmapsize=1048576\nmaxreaders=126\n\
+        db_pagesize=4096\nHEADER=END\n ada\n 1815\n b\\\\\\0a\\FF\n  two words\n \n \nDATA=END\n\
+        VERSION=3\nformat=bytevalue\ndatabase=other\ntype=hash\nHEADER=END\n 61\n 0Aff\nDATA=END\n";
+    write(&file, dump.as_bytes());
+    json(&["import", "mdb", &file, &db, "--json"]);
+    let found = contents(&db);
+    let entry = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec(), None);
+    let default = vec![entry(b"", b""), entry(b"ada", b"1815"), entry(b"b\\\n\xff", b" two words")];
+    assert_eq!(found["default"], default);
+    assert_eq!(found["other"], [entry(b"a", b"\n\xff")]);
+}
+
+#[test]
+fn unusable_files_are_named_with_their_line() {
+    let place = Place::new();
+    let (file, db) = (place.path("file"), place.path("db"));
+    let header = "VERSION=3\nformat=bytevalue\ntype=btree\n";
+    let cases = [
+        ("tsv", "a\t1\nb\n".to_string(), 2, "no TAB"),
+        ("tsv", "a\t\\q\n".into(), 1, "escape"),
+        ("jsonl", "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"a\"\n".into(), 2, "no JSON"),
+        ("jsonl", "[1]\n".into(), 1, "no JSON object"),
+        ("jsonl", "{\"key\":\"a\"}\n".into(), 1, "value"),
+        ("jsonl", "{\"key\":\"a\",\"key_base64\":\"YQ==\",\"value\":\"\"}\n".into(), 1, "one of"),
+        ("jsonl", "{\"key_base64\":\"Y\",\"value\":\"\"}\n".into(), 1, "no base64"),
+        ("jsonl", "{\"format\":2,\"key\":\"a\",\"value\":\"\"}\n".into(), 1, "format"),
+        ("jsonl", "{\"key\":\"a\",\"value\":\"\",\"expires_at\":-1}\n".into(), 1, "no time"),
+        ("jsonl", "{\"keyspace\":\"\"}\n{\"entries\":0}\n".into(), 1, "keyspace"),
+        (
+            "jsonl",
+            "{\"keyspace\":\"a\",\"settings\":[{\"name\":\"x\",\"value\":\"y\"}]}".into(),
+            1,
+            "x",
+        ),
+        ("jsonl", "{\"keyspace\":\"a\"}\n{\"entries\":1}\n".into(), 2, "0 entries"),
+        ("jsonl", "{\"keyspace\":\"a\"}\n{\"entries\":0}\n{}\n".into(), 3, "after the end"),
+        ("mdb", "hello\n".into(), 1, "NAME=VALUE"),
+        ("mdb", "VERSION=2\n".into(), 1, "version 3"),
+        ("mdb", format!("{header}duplicates=1\n"), 4, "several values"),
+        ("mdb", "VERSION=3\nHEADER=END\n".into(), 2, "no format"),
+        ("mdb", format!("{header}HEADER=END\n6\n"), 5, "malformed"),
+        ("mdb", format!("{header}HEADER=END\n 6\n"), 5, "malformed"),
+        ("mdb", format!("{header}HEADER=END\n 61\nDATA=END\n"), 6, "key without its value"),
+        ("ldb", "a ==> b\n".into(), 1, "ldb dump --hex"),
+        ("ldb", "0x61 ==> 0x62\nKeys in range: 2\n".into(), 2, "1 entries"),
+    ];
+    for (format, text, line, what) in cases {
+        write(&file, text.as_bytes());
+        let refused = fails(2, &["import", format, &file, &db]);
+        let place = format!("{file}: line {line}: ");
+        assert!(refused.contains(&place) && refused.contains(what), "{text}: {refused}");
+    }
+    let missing = fails(4, &["import", "tsv", &place.path("missing"), &place.path("new")]);
+    assert!(missing.contains("missing"), "{missing}");
+    assert!(!Path::new(&place.path("new")).exists(), "nothing is created");
+}
+
+/// A dump that says how long it is, or where it ends, is not taken for a shorter one.
+#[test]
+fn cut_dumps_are_refused() {
+    let place = Place::new();
+    let (path, file) = (place.path("db"), place.path("file"));
+    let entries: Entries = (0..3u8).map(|i| (vec![b'k', i], vec![i; 3])).collect();
+    fill(&path, &entries);
+    for format in ["jsonl", "mdb", "ldb"] {
+        match format {
+            "ldb" => write(&file, ldb_dump(&entries).as_bytes()),
+            format => export(&path, format, &file),
+        }
+        let whole = read(Path::new(&file));
+        // The end of the last line may be missing.
+        for cut in 1..whole.len() - 1 {
+            write(&file, &whole[..cut]);
+            let refused = siftdb(&["import", format, &file, &place.path("copy")]);
+            assert_eq!(refused.status.code(), Some(2), "{format} cut at {cut}");
+        }
+    }
+}
+
+/// A LevelDB database of 30 entries, in tables of two levels and two logs. The writer of the tests
+/// of `src/foreign/leveldb` made it, which is held against LevelDB itself.
+fn leveldb(place: &Place) -> String {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden/leveldb");
+    let copy = place.path("old");
+    std::fs::create_dir(&copy).unwrap();
+    for file in files(golden.to_str().unwrap(), "") {
+        std::fs::copy(&file, Path::new(&copy).join(file.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+fn leveldb_entries() -> Entries {
+    (0..30u8).map(|i| (vec![b'k', i], vec![i; 20])).collect()
+}
+
+fn scanned(path: &str) -> Entries {
+    let found = contents(path)["default"].clone();
+    found.into_iter().map(|(key, value, _)| (key, value)).collect()
+}
+
+fn bytes_of(directory: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    files(directory, "").into_iter().map(|path| (path.clone(), read(&path))).collect()
+}
+
+#[test]
+fn leveldb_databases_come_in_unchanged() {
+    let place = Place::new();
+    let (old, db) = (leveldb(&place), place.path("db"));
+    let before = bytes_of(&old);
+    let answer = json(&["import", "leveldb", &old, &db, "--json"]);
+    assert_eq!((&answer["entries"], &answer["dropped"]), (&30.into(), &serde_json::json!([])));
+    assert_eq!(scanned(&db), leveldb_entries());
+    json(&["import", "leveldb", &old, &db, "--keyspace", "old", "--json"]);
+    assert_eq!(contents(&db)["old"].len(), 30);
+    assert_eq!(bytes_of(&old), before);
+    ok(&["verify", &db]);
+    let Some(vectors) = std::env::var_os("SIFTDB_VECTORS") else { return };
+    for name in ["none_crash_wal", "snappy_compacted"] {
+        let directory = Path::new(&vectors).join("leveldb_db").join(name);
+        let expected: serde_json::Value =
+            serde_json::from_slice(&read(&directory.join("expected.json"))).unwrap();
+        let db = place.path(name);
+        let old = directory.join("db").to_str().unwrap().to_string();
+        let answer = json(&["import", "leveldb", &old, &db, "--json"]);
+        assert_eq!(answer["entries"], expected["live_count"]);
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let found = scanned(&db).into_iter().map(|(k, v)| serde_json::json!([hex(&k), hex(&v)]));
+        assert_eq!(serde_json::Value::from_iter(found), expected["live"]);
+    }
+}
+
+#[test]
+fn leveldb_databases_in_use_are_refused() {
+    let place = Place::new();
+    let (old, db) = (leveldb(&place), place.path("db"));
+    let path = Path::new(&old).join("LOCK");
+    write(path.to_str().unwrap(), b"");
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    fcntl_lock(&file, FlockOperation::LockExclusive).unwrap();
+    let refused = fails(4, &["import", "leveldb", &old, &db]);
+    assert!(refused.contains("LOCK: LevelDB has this database open"), "{refused}");
+    assert!(!Path::new(&db).exists(), "nothing is created");
+    fcntl_lock(&file, FlockOperation::Unlock).unwrap();
+    json(&["import", "leveldb", &old, &db, "--json"]);
+}
+
+#[test]
+fn damage_in_leveldb_databases_is_named() {
+    let place = Place::new();
+    let old = leveldb(&place);
+    let table = Path::new(&old).join("000011.ldb");
+    let mut bytes = read(&table);
+    bytes[3] ^= 1;
+    write(table.to_str().unwrap(), &bytes);
+    let db = place.path("db");
+    let refused = fails(3, &["import", "leveldb", &old, &db]);
+    assert!(refused.contains("000011.ldb") && refused.contains("checksum"), "{refused}");
+    assert!(!refused.contains("siftdb repair"), "{refused}");
+    let db = place.path("salvaged");
+    let output = siftdb(&["import", "leveldb", &old, &db, "--salvage", "--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["dropped"][0]["path"], table.to_str().unwrap());
+    assert_eq!(answer["dropped"][0]["offset"], 0);
+    let found = scanned(&db);
+    let whole = leveldb_entries();
+    assert!(found.len() < 30 && found.len() as u64 == answer["entries"].as_u64().unwrap());
+    assert!(found.iter().all(|(key, value)| whole.get(key) == Some(value)));
+    assert!(fails(2, &["import", "tsv", &old, &db, "--salvage"]).contains("--salvage"));
+    let empty = place.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert!(fails(4, &["import", "leveldb", &empty, &db]).contains("CURRENT"));
+}
