@@ -87,10 +87,6 @@ impl Table {
             let Some(block) = BlockHandle::decode(entries.value()) else {
                 return Err(wrong("a malformed handle in the index".into()));
             };
-            let after = blocks.last().and_then(BlockHandle::end).unwrap_or(0);
-            if block.offset < after {
-                return Err(wrong("the index names blocks out of order".into()));
-            }
             blocks.push(block);
         }
         Ok(blocks)

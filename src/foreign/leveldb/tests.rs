@@ -381,3 +381,68 @@ fn without_a_manifest_every_file_is_salvaged() {
     assert_eq!(old.losses().len(), 1);
     assert_eq!(old.tables(), 4);
 }
+
+/// Files that are sound by themselves and not what the manifest, or each other, say.
+#[test]
+fn sound_files_that_do_not_fit_are_refused() {
+    let written = sample();
+    let files = written.files();
+    let refusal = |change: &dyn Fn(&mut Files)| {
+        let mut files = files.clone();
+        change(&mut files);
+        read(&env_of(&files), false).unwrap_err().to_string()
+    };
+    let bottom = written.entries(0, 10);
+    let one = |entries: &[Entry], largest: usize| -> Files {
+        let bytes = table(entries, written.style);
+        let named = (1, 10, bytes.len() as u64, &bottom[0], &bottom[largest]);
+        let edit = edit("leveldb.BytewiseComparator", 20, &[named]);
+        let manifest = record_file([&edit]);
+        Files::from([("000010.ldb".into(), bytes), ("MANIFEST-000005".into(), manifest)])
+    };
+    let says = refusal(&|files| files.extend(one(&bottom[..9], 9)));
+    assert!(says.contains("ends before the largest key"), "{says}");
+    let says = refusal(&|files| files.extend(one(&bottom, 8)));
+    assert!(says.contains("beyond what the manifest says"), "{says}");
+    let mut mixed = bottom.clone();
+    mixed.swap(3, 4);
+    let says = refusal(&|files| files.extend(one(&mixed, 9)));
+    assert!(says.contains("out of order"), "{says}");
+    let other = table(&bottom[..4], written.style);
+    let says = refusal(&|files| _ = files.insert("000010.ldb".into(), other.clone()));
+    assert!(says.contains("bytes, the manifest says"), "{says}");
+    // Of the same length.
+    let says = refusal(&|files| {
+        let other = files["000011.ldb"].clone();
+        files.insert("000010.ldb".into(), other);
+    });
+    assert!(says.contains("beyond what the manifest says"), "{says}");
+    let again = record_file(&[written.log(), written.log()].concat());
+    let says = refusal(&|files| _ = files.insert("000021.log".into(), again.clone()));
+    assert!(says.contains("sequence does not follow"), "{says}");
+}
+
+#[test]
+fn zeros_before_a_record_are_damage() {
+    let written = sample();
+    let mut files = written.files();
+    let batches = written.log();
+    let mut log = record_file(&batches[..5]);
+    log.resize(32 << 10, 0);
+    log.extend(record_file(&batches[5..]));
+    files.insert("000020.log".into(), log);
+    files.insert("000021.log".into(), Vec::new());
+    assert!(read(&env_of(&files), false).unwrap_err().is_corruption());
+    let (found, old) = read(&env_of(&files), true).unwrap();
+    assert_eq!((found, old.losses().len()), (written.live(usize::MAX), 1));
+}
+
+#[test]
+fn records_cut_between_their_parts_are_noted() {
+    let long = vec![(vec![9], Some(vec![1; 40_000]))];
+    let written = Written { writes: vec![long], level_1: 0, level_0: 0, ..sample() };
+    let mut files = written.files();
+    files.get_mut("000021.log").unwrap().truncate(32 << 10);
+    let (found, old) = read(&env_of(&files), false).unwrap();
+    assert_eq!((found, old.losses().len()), (Vec::new(), 1));
+}
