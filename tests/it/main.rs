@@ -18,6 +18,7 @@
 //! | `prefixes` | scans skip tables, and answer as without filters |
 //! | `range_deletes` | lookups and scans of every kind agree with a sorted map |
 //! | `range_differential` | range deletes answer as single deletes of the same keys |
+//! | `checkpoint_bars` | what checkpoints cost, in time and to writers; only on demand |
 //! | `checkpoints` | databases of their own at one moment, whatever happens meanwhile |
 //! | `kept_logs` | logs kept for followers stay up to the limit and change no answer |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
@@ -66,6 +67,7 @@ mod arguments;
 mod bench;
 #[cfg(feature = "cli")]
 mod bench_cli;
+mod checkpoint_bars;
 mod checkpoints;
 #[cfg(feature = "cli")]
 mod cli;
