@@ -15,7 +15,7 @@
 use crate::admin::at_rest::DatabaseAtRest;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::key::SequenceNumber;
+use crate::base::key::{DEFAULT_KEYSPACE_NAME, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
 use crate::env::api::Env;
 use crate::env::directory::{
@@ -40,11 +40,12 @@ use std::path::Path;
 /// How often a moment is looked for while keyspaces are dropped.
 const TRIES: u32 = 10;
 
-/// What [`Db::checkpoint`](crate::Db::checkpoint) made.
+/// What [`Db::checkpoint`](crate::Db::checkpoint) or
+/// [`Db::checkpoint_with`](crate::Db::checkpoint_with) made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointReport {
-    /// The last sequence number in it: every write up to it is there, and no later one.
+    /// The last sequence number: every write up to it is there, and no later one.
     pub last_sequence: u64,
     /// Tables in it.
     pub tables: u64,
@@ -80,22 +81,50 @@ impl Moment {
         moment
     }
 
+    /// Leaves out all keyspaces but those in `chosen`. Of `default` the name stays.
+    ///
+    /// # Errors
+    /// `KeyspaceNotFound`.
+    fn only(mut self, chosen: &[&str]) -> Result<Self> {
+        let is_there = |name: &&&str| self.keyspaces.iter().any(|meta| meta.name == **name);
+        if let Some(missing) = chosen.iter().find(|name| !is_there(name)) {
+            return Err(Error::KeyspaceNotFound { name: (*missing).into() });
+        }
+        let is_chosen = |meta: &KeyspaceMeta| chosen.contains(&&*meta.name);
+        // Each keyspace has a version, in the same order.
+        let mut own = self.keyspaces.iter().map(is_chosen);
+        self.versions.retain(|_| own.next().unwrap_or(false));
+        self.keyspaces.retain(|meta| meta.name == DEFAULT_KEYSPACE_NAME || is_chosen(meta));
+        Ok(self)
+    }
+
     fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
         let levels = self.versions.iter().flat_map(|version| version.levels.iter().enumerate());
         levels.flat_map(|(level, own)| own.handles.iter().map(move |handle| (level, handle)))
     }
 }
 
-/// Makes the database in `target` a checkpoint of this one; see `Db::checkpoint`.
+/// Makes the database in `target` a checkpoint of this one, of all keyspaces or of those in
+/// `chosen`; see `Db::checkpoint`.
 ///
 /// # Errors
-/// As `Db::checkpoint` says.
-pub(crate) fn checkpoint(shared: &Shared, target: &Path) -> Result<CheckpointReport> {
+/// As `Db::checkpoint_with` says.
+pub(crate) fn checkpoint(
+    shared: &Shared,
+    target: &Path,
+    chosen: Option<&[&str]>,
+) -> Result<CheckpointReport> {
     shared.process.check()?;
     // A database that was opened read-only is one if all of it is in tables.
     match shared.check_writable() {
         Err(Error::OpenedReadOnly) if !shared.all_keyspaces().iter().any(|k| has_unflushed(k)) => {}
         checked => checked?,
+    }
+    // Before anything is created; once more at the moment.
+    for name in chosen.unwrap_or_default() {
+        if !shared.all_keyspaces().iter().any(|keyspace| keyspace.name == **name) {
+            return Err(Error::KeyspaceNotFound { name: (*name).into() });
+        }
     }
     let env = &*shared.env;
     match env.metadata(target) {
@@ -107,7 +136,10 @@ pub(crate) fn checkpoint(shared: &Shared, target: &Path) -> Result<CheckpointRep
     // Its files are read until all have their second names (I20).
     let _own_lock = shared.hold()?;
     let before = before(shared, target)?;
-    let moment = moment(shared)?;
+    let mut moment = moment(shared)?;
+    if let Some(chosen) = chosen {
+        moment = moment.only(chosen)?;
+    }
     let linked = link_tables(shared, target, &moment, before.as_ref());
     let made = linked.and_then(|report| {
         put_in_force(shared, target, &moment, before.as_ref())?;
@@ -210,23 +242,25 @@ fn link_tables(
     if before.is_some_and(|state| state.facts.last_sequence > moment.last_sequence) {
         return Err(refused(target, OTHER_HISTORY));
     }
-    let there: BTreeMap<u64, &FileMeta> = match before {
-        Some(state) => state.tables().map(|(_, meta)| (meta.number, meta)).collect(),
-        None => BTreeMap::new(),
-    };
+    let tables = before.into_iter().flat_map(ManifestState::tables);
+    let there: BTreeMap<u64, &FileMeta> = tables.map(|(_, meta)| (meta.number, meta)).collect();
+    let files = our_files(env, target)?;
     let mut report =
         CheckpointReport { last_sequence: moment.last_sequence, ..CheckpointReport::default() };
     for (_, handle) in moment.tables() {
         let meta = &handle.meta;
         report.tables += 1;
         report.bytes += meta.bytes;
-        match there.get(&meta.number) {
-            Some(there) if there.table_id == meta.table_id => continue,
-            // The checkpoint that is there must stay whole until the end.
-            Some(_) => return Err(refused(target, OTHER_HISTORY)),
-            None => {}
-        }
         let name = FileName::Table(meta.number);
+        match there.get(&meta.number) {
+            // The checkpoint that is there must stay whole until the end.
+            Some(there) if there.table_id != meta.table_id => {
+                return Err(refused(target, OTHER_HISTORY));
+            }
+            // One that was lost is linked again.
+            Some(_) if files.contains(&name) => continue,
+            _ => {}
+        }
         let (path, place) = (name.path(&shared.directory), name.path(target));
         // Left by a checkpoint that was interrupted: it may be half of a copy.
         match env.remove(&place) {

@@ -298,6 +298,9 @@ impl Db {
     /// one, and may be brought up to date again. A new checkpoint whose process died does not open:
     /// remove the directory.
     ///
+    /// A checkpoint has no moment before the call. To keep what an older [`Snapshot`] sees, read it
+    /// and write the entries to another database.
+    ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
@@ -316,7 +319,34 @@ impl Db {
     /// `UnsupportedFormat` for a database of LevelDB or RocksDB; as for [`Db::flush`]. A failure in
     /// `path` leaves this database as it is.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointReport> {
-        checkpoint(self.shared(), path.as_ref())
+        checkpoint(self.shared(), path.as_ref(), None)
+    }
+
+    /// As [`Db::checkpoint`], of these keyspaces only. `default` is always there, and empty unless
+    /// it is named. An earlier checkpoint may be brought up to date with other names: then it has
+    /// those keyspaces and no others.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let (path, backup) = (directory.path().join("db"), directory.path().join("backup"));
+    /// let db = siftdb::Db::open(&path)?;
+    /// db.keyspace("users")?.put("ada", "1815")?;
+    /// db.keyspace("cache")?.put("ada", "<html>")?;
+    /// db.checkpoint_with(&backup, &["users"])?;
+    /// assert_eq!(siftdb::Db::open(&backup)?.keyspaces(), ["default", "users"]);
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `KeyspaceNotFound`, also if one is dropped at the same time; as for [`Db::checkpoint`].
+    pub fn checkpoint_with(
+        &self,
+        path: impl AsRef<Path>,
+        keyspaces: &[&str],
+    ) -> Result<CheckpointReport> {
+        checkpoint(self.shared(), path.as_ref(), Some(keyspaces))
     }
 
     /// Takes writes again after the disk was full: if writes return

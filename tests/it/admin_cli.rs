@@ -2,6 +2,7 @@
 
 use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
 use serde_json::Value;
+use std::path::PathBuf;
 
 /// The result of a command that fails with `code` after it has printed one.
 fn failed_json(code: i32, arguments: &[&str]) -> Value {
@@ -162,4 +163,41 @@ fn checkpoints_are_made_brought_up_to_date_and_restored() {
     fails(2, &["checkpoint", &db, &back]);
     fails(4, &["restore", &place.path("missing"), &place.path("new")]);
     assert!(ok(&["verify", &backup]).ends_with("all in order\n"));
+}
+
+#[test]
+fn verify_names_the_missing_tables_of_a_checkpoint() {
+    let place = Place::new();
+    let (db, backup) = (place.database(), place.path("backup"));
+    ok(&["put", &db, "later", "1"]);
+    ok(&["checkpoint", &db, &backup]);
+    let tables = files(&backup, ".sst");
+    assert_eq!(tables.len(), 2);
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    tables.iter().for_each(|table| std::fs::remove_file(table).unwrap());
+    let errors = fails(3, &["verify", &backup]);
+    assert!(tables.iter().all(|table| errors.contains(&name(table))), "{errors}");
+    // Bringing it up to date makes it whole.
+    let again = json(&["checkpoint", &db, &backup, "--json"]);
+    assert_eq!((&again["tables"], &again["tables_new"]), (&2.into(), &2.into()));
+    assert!(ok(&["verify", &backup]).ends_with("all in order\n"));
+    let log = files(&backup, ".wal").remove(0);
+    std::fs::remove_file(&log).unwrap();
+    assert!(fails(3, &["verify", &backup]).contains(&name(&log)));
+}
+
+#[test]
+fn checkpoints_of_chosen_keyspaces() {
+    let place = Place::new();
+    let (db, backup) = (place.database(), place.path("backup"));
+    for name in ["users", "cache"] {
+        ok(&["keyspace", "create", &db, name]);
+        ok(&["put", &db, "k", name, "--keyspace", name]);
+    }
+    fails(4, &["checkpoint", &db, &backup, "--keyspace", "missing"]);
+    ok(&["checkpoint", &db, &backup, "--keyspace", "users"]);
+    let listed = ok(&["keyspace", "list", &backup]);
+    assert!(listed.contains("users") && !listed.contains("cache"), "{listed}");
+    assert_eq!(ok(&["scan", &backup, "--keyspace", "users"]), "k\tusers\n");
+    assert_eq!(ok(&["scan", &backup]), "");
 }

@@ -4,7 +4,7 @@
 use crate::support::filters::all_filters;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::rng::{Rng, seeds, setting};
-use crate::support::stores::{HOME, as_env, files, is_honest, small_options};
+use crate::support::stores::{HOME, as_env, copy_of, files, is_honest, small_options};
 use siftdb::env::testing::{Calls, CrashModel, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, EnvLayer, MemEnv};
 use siftdb::{Db, Error, Keyspace, Options, Result};
@@ -401,6 +401,92 @@ fn updates_link_only_new_tables() {
     assert_eq!((report.tables, report.tables_new), (1, 1));
     let tables = env.list(Path::new(BACKUP)).unwrap();
     assert_eq!(tables.iter().filter(|entry| entry.name.ends_with(".sst")).count(), 1);
+}
+
+#[test]
+fn checkpoints_of_chosen_keyspaces_have_no_others() {
+    let mem = MemEnv::new();
+    let env = as_env(&mem);
+    let db = small_options().env(Arc::clone(&env)).open(HOME).unwrap();
+    let all = ["a", "b", "c"].map(|name| {
+        db.put(name, "default").unwrap();
+        let keyspace = db.keyspace(name).unwrap();
+        keyspace.put(name, "v").unwrap();
+        keyspace
+    });
+    let missing = db.checkpoint_with(BACKUP, &["a", "missing"]).unwrap_err();
+    assert!(matches!(missing, Error::KeyspaceNotFound { name } if name == "missing"));
+    assert!(!mem.list_files().iter().any(|path| path.starts_with(BACKUP)));
+    let choices: [Option<&[&str]>; 6] =
+        [Some(&["a"]), Some(&["b", "a"]), Some(&["default"]), Some(&[]), None, Some(&["c"])];
+    for (round, choice) in choices.into_iter().enumerate() {
+        all[round % 3].put("round", round.to_string()).unwrap();
+        let report = match choice {
+            None => db.checkpoint(BACKUP),
+            Some(names) => db.checkpoint_with(BACKUP, names),
+        };
+        let mut expected = contents(&db);
+        if let Some(names) = choice {
+            expected.retain(|name, _| name == "default" || names.contains(&&**name));
+            if !names.contains(&"default") {
+                expected.insert("default".into(), Map::new());
+            }
+        }
+        let copy = small_options().env(Arc::clone(&env)).open_read_only(BACKUP).unwrap();
+        assert_eq!(contents(&copy), expected, "{choice:?}");
+        // What is not chosen leaves no file.
+        let tables = mem.list_files().into_iter().filter(|path| path.starts_with(BACKUP));
+        let tables = tables.filter(|path| path.extension().is_some_and(|end| end == "sst"));
+        assert_eq!(tables.count() as u64, report.unwrap().tables, "{choice:?}");
+    }
+    // A database like any other, in which a keyspace of that name is a new one.
+    let copy = open_at(&env, BACKUP).unwrap();
+    assert_eq!(copy.keyspace("a").unwrap().iter().count(), 0);
+    copy.keyspace("a").unwrap().put("k", "v").unwrap();
+    let expected = contents(&copy);
+    drop(copy);
+    assert_eq!(contents(&open_at(&env, BACKUP).unwrap()), expected);
+}
+
+/// Each file of a checkpoint, removed or cut: opening it or `verify` names the file.
+#[test]
+fn verify_names_what_a_checkpoint_misses() {
+    let mem = MemEnv::new();
+    let db = small_options().auto_compaction(false).env(as_env(&mem)).open(HOME).unwrap();
+    let other = db.keyspace("other").unwrap();
+    for n in 0..3 {
+        db.put(n.to_string(), vec![n; 3000]).unwrap();
+        other.put(n.to_string(), vec![n; 3000]).unwrap();
+        db.flush().unwrap();
+    }
+    db.checkpoint(BACKUP).unwrap();
+    let mut files = files(&mem);
+    files.retain(|path, _| path.starts_with(BACKUP));
+    let kinds =
+        |end: &str| files.keys().filter(|path| path.to_string_lossy().contains(end)).count();
+    assert_eq!([".sst", ".wal", "MANIFEST", "CURRENT"].map(kinds), [6, 1, 1, 1]);
+    for (path, bytes) in &files {
+        let all = bytes.len();
+        for kept in [None, Some(0), Some(all / 2), Some(all - 1)] {
+            let damaged = copy_of(&files);
+            match kept {
+                None => damaged.remove_file(path),
+                Some(kept) => damaged.write_file(path, &bytes[..kept]),
+            }
+            let opened = small_options().env(as_env(&damaged)).open_read_only(BACKUP);
+            let found = match opened.map(|copy| copy.verify(|_| {}).unwrap()) {
+                Ok(report) => report.damage,
+                Err(error) => vec![error],
+            };
+            let names_it = |error: &Error| match error {
+                Error::Corruption { path: named, .. } | Error::Missing { path: named, .. } => {
+                    named == path
+                }
+                _ => false,
+            };
+            assert!(found.iter().any(names_it), "{path:?}, {kept:?} of {all}: {found:?}");
+        }
+    }
 }
 
 #[test]

@@ -30,11 +30,19 @@ pub struct Checkpoint {
     /// Directory of the checkpoint: a new one, or that of an earlier checkpoint
     #[arg(value_name = "TO")]
     to: PathBuf,
+    /// Only this keyspace; may be repeated. `default` is there in any case, and empty if others are
+    /// named
+    #[arg(long = "keyspace", value_name = "NAME")]
+    keyspaces: Vec<String>,
 }
 
 impl Checkpoint {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let made = self.database.write(options(), |db| Ok(db.checkpoint(&self.to)?))?;
+        let names: Vec<&str> = self.keyspaces.iter().map(String::as_str).collect();
+        let made = self.database.write(options(), |db| match &names[..] {
+            [] => Ok(db.checkpoint(&self.to)?),
+            names => Ok(db.checkpoint_with(&self.to, names)?),
+        })?;
         show(output, "checkpoint", &self.to, made)
     }
 }
