@@ -132,6 +132,32 @@ pub enum Error {
         /// What it did.
         what: String,
     },
+    /// What a follower showed is no longer part of the history of the database: it was repaired,
+    /// restored or created again, or its writer lost what was not synced. The moments that were
+    /// taken before stay readable.
+    HistoryChanged {
+        /// The database.
+        directory: PathBuf,
+        /// What shows that.
+        what: String,
+    },
+    /// The writer replaced files faster than a follower could read them. The follower still shows
+    /// the moment from before.
+    FollowerOvertaken {
+        /// The database.
+        directory: PathBuf,
+        /// How often the follower started over.
+        tries: u32,
+    },
+    /// A follower holds every table open, and the limit of open files does not allow that. The
+    /// follower still shows the moment from before.
+    TooFewDescriptors {
+        /// The database.
+        directory: PathBuf,
+        /// The descriptors that its tables need. Each table that only an older moment has needs
+        /// one more.
+        needed: usize,
+    },
     /// A file has a format, version or kind that this siftdb does not know. It was not changed.
     UnsupportedFormat {
         /// The file.
@@ -286,7 +312,8 @@ impl Error {
     /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
     /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
     /// `keyspace_not_found`, `keyspace_dropped`, `conflict`, `transaction_too_large`, `forked`,
-    /// `compaction_filter` or `unsupported_format`.
+    /// `compaction_filter`, `history_changed`, `follower_overtaken`, `too_few_descriptors` or
+    /// `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -308,6 +335,9 @@ impl Error {
             Error::TransactionTooLarge { .. } => "transaction_too_large",
             Error::Forked { .. } => "forked",
             Error::CompactionFilter { .. } => "compaction_filter",
+            Error::HistoryChanged { .. } => "history_changed",
+            Error::FollowerOvertaken { .. } => "follower_overtaken",
+            Error::TooFewDescriptors { .. } => "too_few_descriptors",
             Error::UnsupportedFormat { .. } => "unsupported_format",
         }
     }
@@ -347,6 +377,11 @@ impl Error {
             Error::Forked { .. } => "open a database after `fork`, in the process that uses it",
             Error::CompactionFilter { .. } => {
                 "correct the filter, then reopen the database with it"
+            }
+            Error::HistoryChanged { .. } => "open the follower again",
+            Error::FollowerOvertaken { .. } => "refresh it again",
+            Error::TooFewDescriptors { .. } => {
+                "raise the limit of open files (`ulimit -n`), or drop older moments"
             }
             Error::UnsupportedFormat { .. } => {
                 "a newer siftdb or another program may have written it"
@@ -414,6 +449,19 @@ impl Error {
             Error::CompactionFilter { name, what } => {
                 write!(f, "the compaction filter {name:?} failed: {what}")
             }
+            Error::HistoryChanged { directory, what } => {
+                write!(f, "the history of {} has changed: {what}", directory.display())
+            }
+            Error::FollowerOvertaken { directory, tries } => write!(
+                f,
+                "the writer of {} replaced files {tries} times while they were read",
+                directory.display()
+            ),
+            Error::TooFewDescriptors { directory, needed } => write!(
+                f,
+                "the tables of {} need {needed} open files, more than this process may have",
+                directory.display()
+            ),
             Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),
         }
     }

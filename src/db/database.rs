@@ -9,6 +9,7 @@ use crate::admin::repair::run::repair;
 use crate::admin::stats_report;
 use crate::admin::verify::{self, VerifyProgress, VerifyReport};
 use crate::base::error::Result;
+use crate::base::key::SequenceNumber;
 use crate::base::stats::report::Stats;
 use crate::base::sync::thread::JoinHandle;
 use crate::base::sync::{Arc, Mutex};
@@ -476,6 +477,11 @@ impl Db {
         let default = Arc::clone(&shared.default);
         let handle = Arc::new(Handle { shared, workers: Mutex::new(workers) });
         Db(Keyspace::new(handle, default))
+    }
+
+    /// The last sequence that reads see.
+    pub(super) fn last_shown(&self) -> SequenceNumber {
+        self.shared().published.visible()
     }
 
     /// The workers, to be ended by hand.

@@ -1,10 +1,12 @@
-//! One database, as its user sees it: [`Db`], [`Keyspace`], [`Snapshot`] and [`Transaction`].
+//! One database, as its user sees it: [`Db`], [`Keyspace`], [`Snapshot`], [`Transaction`] and
+//! [`Follower`].
 //!
 //! Each public method of [`Db`] is one call into the room that does the work: `read`, `write`,
 //! `jobs` or `admin`. This room has the life of a database: `open` and `recover` build its state
 //! from the files, `own_writes` is what a transaction has written, `again` runs one until it is
 //! committed, `update` has the transactions of one key, `alter` creates and drops keyspaces,
-//! `handle` ends a session, and `resume` continues after a full disk.
+//! `handle` ends a session, `resume` continues after a full disk, and `follow` reads beside a
+//! writer.
 
 #[cfg(test)]
 mod conflict_tests;
@@ -13,6 +15,7 @@ mod group_tests;
 #[cfg(test)]
 mod tests;
 pub(crate) mod readable;
+pub(crate) mod follower;
 pub(crate) mod database;
 pub(crate) mod update;
 pub(crate) mod transaction;
@@ -23,10 +26,12 @@ pub(crate) mod snapshot;
 pub(crate) mod handle;
 pub(crate) mod alter;
 pub(crate) mod resume;
+mod follow;
 pub(crate) mod open;
 pub(crate) mod recover;
 
 pub use database::Db;
+pub use follower::Follower;
 pub use keyspace::{Keyspace, KeyspaceBatch};
 pub use readable::Readable;
 pub use snapshot::Snapshot;

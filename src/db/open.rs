@@ -41,6 +41,7 @@ use crate::state::read_view::ReadView;
 use crate::state::shared::{LogState, Shared};
 use crate::state::stats_file::load;
 use crate::table::filter::layout::FilterPinning;
+use crate::table::index::BlockCache;
 use crate::table::reader::TableContext;
 use crate::tree::edit::VersionEdit;
 use crate::tree::manifest::{ManifestState, read_current, replay};
@@ -184,18 +185,18 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<S
     Ok(shared)
 }
 
-fn retrying(options: Options) -> Options {
+pub(super) fn retrying(options: Options) -> Options {
     let env = DescriptorRetryEnv::over(&options.env);
     options.env(env)
 }
 
-fn no_database(directory: &Path) -> Error {
+pub(super) fn no_database(directory: &Path) -> Error {
     let what = "no siftdb database is here, and none may be created";
     Error::io("open", directory, io::Error::new(ErrorKind::NotFound, what))
 }
 
 /// Creates the directory if it is missing and may be created. A refusal creates nothing.
-fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
+pub(super) fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
     match env.metadata(directory) {
         Ok(metadata) if metadata.kind == FileKind::File => {
             Err(Error::io("open", directory, ErrorKind::NotADirectory.into()))
@@ -273,18 +274,13 @@ fn build(
 ) -> Result<Shared> {
     let settings = settings_of(&options, directory, &mut state)?;
     let env = Arc::clone(&options.env);
-    let cache = Cache::new(options.block_cache_bytes, options.filter_pinned_share);
-    let context = TableContext {
-        files: FilePool::new(Arc::clone(&env), options.max_open_files),
-        cache: Arc::clone(&cache),
-        custom_policies: options.custom_policies(),
-        custom_prefixes: options.custom_prefixes(),
-        pinning: FilterPinning::default(),
-    };
+    let files_open = FilePool::new(Arc::clone(&env), options.max_open_files);
+    let context = table_context(&options, files_open);
+    let cache = Arc::clone(&context.cache);
     let next_file = AtomicU64::new(next_file_number(files, &state));
     let numbers = Arc::new(SharedNumbers { next_file, ..SharedNumbers::default() });
     let versions = VersionSet::open(
-        Arc::clone(&env),
+        env,
         directory,
         context,
         &|id| settings[&id].filter_pinning(),
@@ -292,17 +288,61 @@ fn build(
         Arc::clone(&numbers),
         options.manifest_bytes,
     )?;
-    let empty_memtable = Arc::new(Memtable::new(0, false));
-    let keyspaces = keyspaces_of(&versions, &settings, &lock, &empty_memtable);
-    let counters = Arc::new(Counters::new());
-    let counting_since = restore_counters(&options, directory, &keyspaces, &counters);
+    let parts = Parts { options, lock, cache, versions, numbers, settings: &settings };
+    assemble(parts, directory, &state, None)
+}
+
+/// What the tables of a database with these options share.
+pub(super) fn table_context(options: &Options, files: Arc<FilePool>) -> TableContext {
+    TableContext {
+        files,
+        cache: Cache::new(options.block_cache_bytes, options.filter_pinned_share),
+        custom_policies: options.custom_policies(),
+        custom_prefixes: options.custom_prefixes(),
+        pinning: FilterPinning::default(),
+    }
+}
+
+/// What [`assemble`] makes the state of an open database of.
+pub(super) struct Parts<'a> {
+    pub options: Options,
+    pub lock: Arc<DirectoryLock>,
+    pub cache: Arc<BlockCache>,
+    pub versions: VersionSet,
+    pub numbers: Arc<SharedNumbers>,
+    pub settings: &'a BTreeMap<KeyspaceId, Arc<Options>>,
+}
+
+/// The state of an open database. Counters continue those of `before`, an earlier moment of it, or
+/// those that were saved.
+pub(super) fn assemble(
+    parts: Parts<'_>,
+    directory: &Path,
+    state: &ManifestState,
+    before: Option<&Shared>,
+) -> Result<Shared> {
+    let Parts { options, lock, cache, versions, numbers, settings } = parts;
+    let empty_memtable = before.map_or_else(
+        || Arc::new(Memtable::new(0, false)),
+        |before| Arc::clone(&before.empty_memtable),
+    );
+    let keyspaces = keyspaces_of(&versions, settings, &lock, &empty_memtable, before);
+    let counters = match before {
+        Some(before) => Arc::clone(&before.counters),
+        None => Arc::new(Counters::new()),
+    };
+    let counting_since = match before {
+        Some(before) => before.counting_since,
+        None => restore_counters(&options, directory, &keyspaces, &counters),
+    };
+    let new_instance = || INSTANCES.fetch_add(1, Ordering::Relaxed);
     Ok(Shared {
         directory: directory.to_path_buf(),
-        env,
+        env: Arc::clone(&options.env),
         counters,
         counting_since,
         cache,
-        default: keyspaces.default_state().ok_or_else(|| no_default(directory, &state))?,
+        default: keyspaces.default_state().ok_or_else(|| no_default(directory, state))?,
         keyspaces: Mutex::new(keyspaces),
         drops: AtomicU64::new(0),
         empty_memtable,
@@ -310,13 +350,13 @@ fn build(
         live_logs: Mutex::new(LiveLogs::new(options.keep_log_bytes)),
         old_log_bytes: AtomicU64::new(0),
         database: state.facts.database,
-        instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
+        instance: before.map_or_else(new_instance, |before| before.instance),
         published: Published::new(state.facts.last_sequence),
         snapshots: Default::default(),
         queue: Default::default(),
         recent: Default::default(),
         turns: Default::default(),
-        log: Mutex::new(log_state(&state)),
+        log: Mutex::new(log_state(state)),
         work: Arc::clone(versions.obsolete().bell()),
         obsolete: Arc::clone(versions.obsolete()),
         versions: Mutex::new(versions),
@@ -329,6 +369,7 @@ fn build(
         flushes: Mutex::default(),
         process: Process::current(),
         read_only: false,
+        follows: false,
         recovery: Default::default(),
         options,
     })
@@ -341,7 +382,7 @@ fn build(
 /// # Errors
 /// `Corruption` or `UnsupportedFormat` of the manifest; `InvalidOptions` for a filter policy or
 /// prefix extractor that is not registered.
-fn settings_of(
+pub(super) fn settings_of(
     options: &Options,
     directory: &Path,
     state: &mut ManifestState,
@@ -376,7 +417,9 @@ fn keyspaces_of(
     settings: &BTreeMap<KeyspaceId, Arc<Options>>,
     lock: &Arc<DirectoryLock>,
     empty_memtable: &Arc<Memtable>,
+    before: Option<&Shared>,
 ) -> Keyspaces {
+    let earlier = before.map(|before| before.keyspaces.lock());
     let mut keyspaces = Keyspaces::default();
     for ((id, version), meta) in versions.versions().zip(versions.keyspaces()) {
         let view = ReadView {
@@ -388,7 +431,11 @@ fn keyspaces_of(
             lock: Some(Arc::clone(lock)),
         };
         let options = Arc::clone(&settings[&id]);
-        keyspaces.insert(Arc::new(KeyspaceState::new(id, meta.name.clone(), options, view)));
+        let mut state = KeyspaceState::new(id, meta.name.clone(), options, view);
+        if let Some(earlier) = earlier.as_ref().and_then(|earlier| earlier.get(id)) {
+            state.counters = Arc::clone(&earlier.counters);
+        }
+        keyspaces.insert(Arc::new(state));
     }
     keyspaces
 }

@@ -5,16 +5,18 @@ use crate::base::error::Result;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::value::{Key, Value};
 use crate::db::database::Db;
+use crate::db::follower::Follower;
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::db::transaction::{KeyspaceTransaction, Transaction};
 use crate::options::access::ReadOptions;
 use crate::read::iter::Iter;
 
-/// What can be read: a [`Db`], a [`Keyspace`], a [`Snapshot`] or a [`Transaction`].
+/// What can be read: a [`Db`], a [`Keyspace`], a [`Snapshot`], a [`Transaction`] or a [`Follower`].
 ///
 /// Each of them has these methods of its own too, with their documentation; the trait is for
-/// functions that take any of them. A `Db` reads its keyspace `default`.
+/// functions that take any of them. A `Db` and a `Follower` read the
+/// keyspace `default`.
 ///
 /// ```
 /// use siftdb::{Readable, Result};
@@ -135,6 +137,7 @@ macro_rules! readable {
 }
 
 readable!(Db, Keyspace);
+readable!(Follower, Follower);
 readable!(Keyspace, Keyspace);
 readable!(Snapshot, Snapshot);
 readable!(Transaction, Transaction);

@@ -78,14 +78,20 @@ impl Snapshot {
         {
             self.shared.snapshots.register_again(moment);
         }
+        let is_here = Arc::ptr_eq(shared, &self.shared);
+        // A handle that was taken of another moment of a follower: the keyspace as it is in this one.
+        let is_of_moment = !is_here && shared.instance == self.shared.instance;
+        let here = is_of_moment.then(|| self.shared.keyspaces.lock().get(state.id).cloned());
         let mut moved = Snapshot {
             shared: Arc::clone(&self.shared),
-            keyspace: Arc::clone(state),
+            keyspace: here.clone().flatten().unwrap_or_else(|| Arc::clone(state)),
             moment: self.moment,
             drops: self.drops,
             lock: self.lock.clone(),
         };
-        if !Arc::ptr_eq(shared, &self.shared) {
+        if here.is_some_and(|here| here.is_none()) {
+            moved.lock = self.lock.clone().and(Err(state.dropped()));
+        } else if !is_here && !is_of_moment {
             let what = format!("the keyspace {:?} is of another database", state.name);
             moved.lock = self.lock.clone().and(Err(Error::InvalidArgument { what }));
         }

@@ -34,7 +34,8 @@ impl DescriptorRetryEnv {
     }
 }
 
-fn is_shortage(error: &io::Error) -> bool {
+/// True if a call failed for want of a descriptor.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| NO_DESCRIPTOR.contains(&code))
 }
 

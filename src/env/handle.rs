@@ -125,6 +125,19 @@ impl FilePool {
         pool
     }
 
+    /// A pool that evicts nothing: a file that was read once stays open as long as its handle, so
+    /// it can be read after it was removed.
+    #[must_use]
+    pub(crate) fn holding(env: Arc<dyn Env>) -> Arc<Self> {
+        // Not in `POOLS`, so a shortage does not evict its descriptors either.
+        let files = LruCache::unbounded();
+        let (short_at, patience) = (None, PATIENCE.0);
+        let open = OpenFiles { files, opened: 0, short_at, patience, grown: false };
+        let (process, next_id) = (Process::current(), AtomicU64::new(0));
+        let (max_open_files, open) = (NonZeroUsize::MAX, Mutex::new(open));
+        Arc::new(FilePool { env, process, next_id, max_open_files, open })
+    }
+
     /// Descriptors in the pool now.
     #[must_use]
     #[cfg(test)]

@@ -43,6 +43,7 @@ pub struct Options {
     pub(crate) write_buffer_bytes: usize,
     pub(crate) immutable_memtables_max: usize,
     pub(crate) read_only_log_bytes_max: Option<u64>,
+    pub(crate) follow_synced_only: bool,
     pub(crate) transaction_bytes_max: usize,
     pub(crate) keep_log_bytes: u64,
     pub(crate) memtable_filter: bool,
@@ -80,6 +81,7 @@ impl Options {
             write_buffer_bytes: 64 << 20,
             immutable_memtables_max: 2,
             read_only_log_bytes_max: None,
+            follow_synced_only: false,
             transaction_bytes_max: 64 << 20,
             keep_log_bytes: 0,
             memtable_filter: true,
@@ -131,12 +133,20 @@ impl Options {
         self
     }
 
-    /// Bytes of memory that the entries of the logs may take in a database opened read-only, which
-    /// cannot flush them. If they take more, opening returns [`Error::LogsTooLarge`]. Default: two
+    /// Bytes of memory that the entries of the logs may take in a database opened read-only or
+    /// followed, which cannot flush them. If they take more, opening returns [`Error::LogsTooLarge`]. Default: two
     /// write buffers more than [`Options::immutable_memtables_max`], so four if that is not set. A
     /// database that was written with these options has less in its logs.
     pub fn read_only_log_bytes_max(mut self, bytes: u64) -> Self {
         self.read_only_log_bytes_max = Some(bytes);
+        self
+    }
+
+    /// Whether a [`Follower`](crate::Follower) shows only what manifest or logs say is durable. That
+    /// may lag: what was synced last is shown after the next write, which says so. Default: false,
+    /// it shows everything that is in the logs.
+    pub fn follow_synced_only(mut self, yes: bool) -> Self {
+        self.follow_synced_only = yes;
         self
     }
 

@@ -167,6 +167,9 @@ pub(crate) struct Shared {
     pub process: Process,
     /// Opened to read only: no file may be written, renamed or removed.
     pub read_only: bool,
+    /// One moment of a database that another process may write to: files that it names may be gone
+    /// by name, and its manifest may have gone on.
+    pub follows: bool,
     /// What opening found in manifest and logs.
     pub recovery: Mutex<RecoveryReport>,
 }

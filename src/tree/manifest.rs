@@ -180,7 +180,11 @@ pub(crate) fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<Man
     }
 }
 
-fn open_manifest(env: &dyn Env, path: &Path, number: u64) -> Result<RecordReader> {
+/// Opens manifest `number` at `path`.
+///
+/// # Errors
+/// `Io`; `Corruption` if it is longer than any manifest.
+pub(crate) fn open_manifest(env: &dyn Env, path: &Path, number: u64) -> Result<RecordReader> {
     let reader = RecordReader::open_to(env, path, number, MANIFEST_BYTES_MAX + 1)?;
     if reader.file_bytes() > MANIFEST_BYTES_MAX {
         let what = format!("the manifest is larger than {MANIFEST_BYTES_MAX} bytes");
@@ -335,10 +339,12 @@ pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<Manifes
 }
 
 /// The edits applied so far.
-#[derive(Default)]
-struct Replay {
-    state: ManifestState,
-    edits: u64,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replay {
+    /// What they say, without the tables.
+    pub state: ManifestState,
+    /// How many they are.
+    pub edits: u64,
     /// The tables by keyspace and number, with their levels.
     tables: BTreeMap<(KeyspaceId, u64), (usize, FileMeta)>,
     numbers: HashSet<u64>,
@@ -346,7 +352,11 @@ struct Replay {
 }
 
 impl Replay {
-    fn apply(&mut self, edit: VersionEdit) -> std::result::Result<(), Undecodable> {
+    /// Applies the next edit.
+    ///
+    /// # Errors
+    /// It does not fit what was applied before.
+    pub(crate) fn apply(&mut self, edit: VersionEdit) -> std::result::Result<(), Undecodable> {
         self.edits += 1;
         // A missing edit in the middle would leave a tree that looks sound.
         if edit.ordinal != self.edits {
@@ -500,7 +510,11 @@ impl Replay {
         Ok(())
     }
 
-    fn finish(mut self) -> std::result::Result<ManifestState, Undecodable> {
+    /// What all edits together say.
+    ///
+    /// # Errors
+    /// There is no edit, or tables of a level overlap.
+    pub(crate) fn finish(mut self) -> std::result::Result<ManifestState, Undecodable> {
         if self.edits == 0 {
             return damaged("the manifest has no snapshot".into());
         }

@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `set` | the current version, and the only way to the next one |
+//! | `followed_manifest` | a manifest that another process appends to |
 //! | `session_manifest` | the manifest that this session writes |
 //! | `open_tables` | opens the tables of a version, several at a time |
 //! | `level_iter` | an iterator over one sorted level |
@@ -25,6 +26,7 @@ pub(crate) mod testing;
 pub(crate) mod runs;
 pub(crate) mod set;
 pub(crate) mod session_manifest;
+pub(crate) mod followed_manifest;
 pub(crate) mod open_tables;
 pub(crate) mod newer;
 pub(crate) mod level_iter;

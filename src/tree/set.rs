@@ -26,7 +26,7 @@ use crate::tree::open_tables::{open_table, open_tables};
 use crate::tree::overlap::order_conflicts;
 use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
 use crate::tree::version::Version;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The most keyspaces that a database may have.
@@ -36,7 +36,7 @@ const KEYSPACES_MAX: usize = 65_535;
 pub(crate) type PinningByLevel = [FilterPinning; LEVELS];
 
 /// The tree of one keyspace.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Tree {
     meta: KeyspaceMeta,
     pinning: PinningByLevel,
@@ -83,21 +83,7 @@ impl VersionSet {
         manifest_bytes: u64,
     ) -> Result<Self> {
         let obsolete = Arc::new(ObsoleteFiles::default());
-        let pinning: BTreeMap<_, _> = state.keyspaces.keys().map(|&id| (id, pinning(id))).collect();
-        let wanted = state.tables().map(|(level, meta)| (meta, pinning[&meta.keyspace][level]));
-        let mut opened = open_tables(&context, directory, &wanted.collect::<Vec<_>>())?.into_iter();
-        let mut trees = BTreeMap::new();
-        for ((&id, keyspace), (_, pinning)) in state.keyspaces.iter().zip(pinning) {
-            let levels = std::array::from_fn(|level| {
-                let opened = keyspace.levels[level].iter().zip(&mut opened);
-                let handle = |(meta, table): (&FileMeta, _)| {
-                    TableHandle::new(Arc::new(meta.clone()), table, &obsolete)
-                };
-                opened.map(handle).collect()
-            });
-            let current = Arc::new(Version::new(levels));
-            trees.insert(id, Tree { meta: keyspace.meta.clone(), pinning, current });
-        }
+        let trees = open_trees(&context, directory, pinning, state, &obsolete, &BTreeMap::new())?;
         Ok(VersionSet {
             env: Arc::clone(&env),
             directory: directory.to_path_buf(),
@@ -109,6 +95,48 @@ impl VersionSet {
             session_start: 0,
             obsolete,
         })
+    }
+
+    /// A set of what a later manifest of the same database says, for one that another process
+    /// writes. Tables that both name are not opened again. Writes nothing.
+    ///
+    /// # Errors
+    /// As for [`VersionSet::open`].
+    pub(crate) fn following(
+        &self,
+        pinning: &dyn Fn(KeyspaceId) -> PinningByLevel,
+        state: &ManifestState,
+        numbers: Arc<SharedNumbers>,
+    ) -> Result<Self> {
+        let trees = &self.trees;
+        let trees =
+            open_trees(&self.context, &self.directory, pinning, state, &self.obsolete, trees)?;
+        Ok(self.with_trees(trees, state, numbers))
+    }
+
+    /// The same set once more, of what the same manifest says.
+    pub(crate) fn once_more(&self, state: &ManifestState, numbers: Arc<SharedNumbers>) -> Self {
+        self.with_trees(self.trees.clone(), state, numbers)
+    }
+
+    fn with_trees(
+        &self,
+        trees: BTreeMap<KeyspaceId, Tree>,
+        state: &ManifestState,
+        numbers: Arc<SharedNumbers>,
+    ) -> Self {
+        let (env, directory) = (Arc::clone(&self.env), &self.directory);
+        VersionSet {
+            env: Arc::clone(&env),
+            directory: directory.clone(),
+            context: self.context.clone(),
+            trees,
+            next_keyspace: state.next_keyspace,
+            manifest: SessionManifest::new(env, directory, state, numbers, 0),
+            doubtful: Vec::new(),
+            session_start: 0,
+            obsolete: Arc::clone(&self.obsolete),
+        }
     }
 
     /// The current version of each keyspace, by number.
@@ -489,6 +517,50 @@ impl VersionSet {
             ..VersionEdit::default()
         }
     }
+}
+
+/// The trees that `state` describes. Tables and whole versions that are in `before` are shared.
+fn open_trees(
+    context: &TableContext,
+    directory: &Path,
+    pinning: &dyn Fn(KeyspaceId) -> PinningByLevel,
+    state: &ManifestState,
+    obsolete: &Arc<ObsoleteFiles>,
+    before: &BTreeMap<KeyspaceId, Tree>,
+) -> Result<BTreeMap<KeyspaceId, Tree>> {
+    let handles = before.values().flat_map(Tree::tables);
+    let open: HashMap<u64, &Arc<TableHandle>> =
+        handles.map(|(_, handle)| (handle.meta.number, handle)).collect();
+    let known = |meta: &FileMeta| open.get(&meta.number).filter(|handle| *handle.meta == *meta);
+    let pinning: BTreeMap<_, _> = state.keyspaces.keys().map(|&id| (id, pinning(id))).collect();
+    let new = state.tables().filter(|(_, meta)| known(meta).is_none());
+    let wanted = new.map(|(level, meta)| (meta, pinning[&meta.keyspace][level]));
+    let mut opened = open_tables(context, directory, &wanted.collect::<Vec<_>>())?.into_iter();
+    let mut trees = BTreeMap::new();
+    for ((&id, keyspace), (_, pinning)) in state.keyspaces.iter().zip(pinning) {
+        let levels: [Vec<Arc<TableHandle>>; LEVELS] = std::array::from_fn(|level| {
+            let handle = |meta: &FileMeta| match known(meta) {
+                Some(handle) => Some(Arc::clone(handle)),
+                None => Some(TableHandle::new(Arc::new(meta.clone()), opened.next()?, obsolete)),
+            };
+            // `opened` has one table for each that is not known, in this order.
+            keyspace.levels[level].iter().filter_map(handle).collect()
+        });
+        let same = |tree: &&Tree| {
+            let pairs = levels.iter().zip((0..LEVELS).map(|level| tree.current.level(level)));
+            let same_level = |ours: &[Arc<TableHandle>], theirs: &[Arc<TableHandle>]| {
+                ours.len() == theirs.len()
+                    && ours.iter().zip(theirs).all(|(ours, theirs)| Arc::ptr_eq(ours, theirs))
+            };
+            pairs.into_iter().all(|(ours, theirs)| same_level(ours, theirs))
+        };
+        let current = match before.get(&id).filter(same) {
+            Some(tree) => Arc::clone(&tree.current),
+            None => Arc::new(Version::new(levels)),
+        };
+        trees.insert(id, Tree { meta: keyspace.meta.clone(), pinning, current });
+    }
+    Ok(trees)
 }
 
 #[cfg(test)]

@@ -1,0 +1,565 @@
+//! [`Following`]: goes from one moment of a database that another process may write to the next.
+//!
+//! An attempt reads, in this order, `CURRENT`, what was appended to the manifest, the new tables,
+//! the directory, what was appended to the logs, and `CURRENT` again. The tables are those of the
+//! manifest as it was read, and the logs were read after it. So together they hold everything that
+//! was acknowledged before the attempt began: the writer removes a log only after the manifest
+//! names the tables with its entries. If a file is gone, or `CURRENT` has changed, or a keyspace was
+//! created or dropped meanwhile, the attempt starts over. If nothing has changed since and the
+//! reason is still there, that reason is the error.
+//!
+//! A moment is a [`Shared`] of its own whose views never change. Later moments share its open
+//! tables, its cache, its counters and its memtables: entries that are applied later have sequences
+//! that it does not see. Memtables are those of one log and keyspace, and go once the tables have
+//! all of their entries.
+//!
+//! What was shown must stay part of the history. In one session of the writer it does. A tail that
+//! goes on from log to log proves it for later sessions: each log names the last sequence before
+//! it. Otherwise the follower must be opened again.
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::{KeyspaceId, SequenceNumber};
+use crate::base::sync::{Arc, AtomicU64};
+use crate::base::write_batch::DecodedBatch;
+use crate::db::open::{
+    Parts, assemble, no_database, prepare_directory, retrying, settings_of, table_context,
+};
+use crate::env::api::Env;
+use crate::env::descriptor_retry::is_shortage;
+use crate::env::directory::our_files;
+use crate::env::directory_lock::DirectoryLock;
+use crate::env::handle::FilePool;
+use crate::log::wal::file::missing_log;
+use crate::log::wal::format::{DatabaseIdentity, last_sequence};
+use crate::log::wal::tail::{LogTail, TailEnd};
+use crate::memtable::memtable::{Memtable, Published};
+use crate::options::database::Options;
+use crate::state::read_view::{ImmutableMemtable, ReadView};
+use crate::state::shared::Shared;
+use crate::table::reader::TableContext;
+use crate::tree::followed_manifest::FollowedManifest;
+use crate::tree::manifest::{ManifestState, read_current};
+use crate::tree::session_manifest::SharedNumbers;
+use crate::tree::set::VersionSet;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// How often an attempt starts over because files have changed.
+const TRIES: u32 = 100;
+
+/// Why an attempt ended without a moment.
+enum Obstacle {
+    /// The files changed while they were read. If they did not, this is the error.
+    Stale(Error),
+    /// The answer.
+    Final(Error),
+}
+
+impl From<Error> for Obstacle {
+    fn from(error: Error) -> Self {
+        Obstacle::Final(error)
+    }
+}
+
+/// The result of a step of an attempt.
+type Attempt<T> = std::result::Result<T, Obstacle>;
+
+/// A missing file was perhaps removed by the writer.
+fn stale_if_missing(error: Error) -> Obstacle {
+    match &error {
+        Error::Missing { .. } => Obstacle::Stale(error),
+        Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => Obstacle::Stale(error),
+        _ => Obstacle::Final(error),
+    }
+}
+
+/// What a manifest says, and its open tables.
+struct Known {
+    /// Its number, and where its last edit ends.
+    at: (u64, u64),
+    state: ManifestState,
+    settings: BTreeMap<KeyspaceId, Arc<Options>>,
+    versions: VersionSet,
+    /// The last sequence that is in a table.
+    in_tables: SequenceNumber,
+}
+
+/// A session of the writer: the database, and the log that the session began with.
+type Session = (DatabaseIdentity, u64);
+
+/// The entries of the logs.
+#[derive(Default)]
+struct Entries {
+    /// Oldest first: one for each log and keyspace.
+    memtables: Vec<LogMemtable>,
+    /// Bytes of these.
+    bytes: u64,
+    /// Everything up to this sequence was applied or is in tables.
+    applied: SequenceNumber,
+}
+
+/// The entries that one log has of one keyspace.
+struct LogMemtable {
+    keyspace: KeyspaceId,
+    log: u64,
+    memtable: Arc<Memtable>,
+    last_sequence: SequenceNumber,
+}
+
+/// A database that is followed.
+pub(super) struct Following {
+    options: Options,
+    directory: PathBuf,
+    env: Arc<dyn Env>,
+    lock: Arc<DirectoryLock>,
+    context: TableContext,
+    manifest: Option<FollowedManifest>,
+    known: Option<Known>,
+    tail: Option<LogTail>,
+    /// The session in which the tail stands.
+    session: Option<Session>,
+    entries: Entries,
+    shown: Option<Arc<Shared>>,
+    /// The manifest that the moment went by.
+    shown_at: (u64, u64),
+    /// The manifest that the last attempt went by.
+    attempted: (u64, u64),
+    /// What was shown is no longer part of the history.
+    changed: Option<Error>,
+}
+
+impl Following {
+    /// Takes no lock and creates nothing. There is no moment before the first [`refresh`].
+    ///
+    /// # Errors
+    /// There is no database, or one of LevelDB or RocksDB; `InvalidOptions`.
+    ///
+    /// [`refresh`]: Following::refresh
+    pub(super) fn new(options: Options, directory: &Path) -> Result<Self> {
+        let options = retrying(options.create_if_missing(false));
+        options.validate()?;
+        let env = Arc::clone(&options.env);
+        prepare_directory(&*env, directory, &options)?;
+        Ok(Following {
+            directory: directory.to_path_buf(),
+            lock: DirectoryLock::of_nothing(&FileName::Lock.path(directory)),
+            // Every table of a moment stays open: the writer may remove its file.
+            context: table_context(&options, FilePool::holding(Arc::clone(&env))),
+            env,
+            options,
+            manifest: None,
+            known: None,
+            tail: None,
+            session: None,
+            entries: Entries::default(),
+            shown: None,
+            shown_at: (0, 0),
+            attempted: (0, 0),
+            changed: None,
+        })
+    }
+
+    /// The first moment.
+    ///
+    /// # Errors
+    /// As for [`refresh`](Following::refresh).
+    pub(super) fn first_moment(&mut self) -> Result<Arc<Shared>> {
+        self.refresh()?.ok_or_else(|| no_database(&self.directory))
+    }
+
+    /// The next moment; `None` if no file has changed since the last one.
+    ///
+    /// # Errors
+    /// As `Follower::refresh`. The next call may succeed, except after `HistoryChanged`.
+    pub(super) fn refresh(&mut self) -> Result<Option<Arc<Shared>>> {
+        if let Some(changed) = &self.changed {
+            return Err(changed.clone());
+        }
+        let mut stale_at = None;
+        for _ in 0..TRIES {
+            let obstacle = match self.attempt() {
+                Ok(moment) => return Ok(moment),
+                Err(obstacle) => obstacle,
+            };
+            match obstacle {
+                // The writer names a change in the manifest before it removes or writes anything
+                // that depends on it. So under the same manifest this is no change.
+                Obstacle::Stale(why) if stale_at == Some(self.attempted) => return Err(why),
+                Obstacle::Stale(_) => stale_at = Some(self.attempted),
+                Obstacle::Final(error) => return Err(self.explained(error)),
+            }
+        }
+        Err(Error::FollowerOvertaken { directory: self.directory.clone(), tries: TRIES })
+    }
+
+    /// Names the need for descriptors, and remembers a changed history.
+    fn explained(&mut self, error: Error) -> Error {
+        if matches!(error, Error::HistoryChanged { .. }) {
+            self.changed = Some(error.clone());
+        }
+        match &error {
+            Error::Io { source, .. } if is_shortage(source) => {
+                let state = self.manifest.as_ref().and_then(|manifest| manifest.state().ok());
+                let needed = state.map_or(0, |state| state.tables().count());
+                Error::TooFewDescriptors { directory: self.directory.clone(), needed }
+            }
+            _ => error,
+        }
+    }
+
+    fn attempt(&mut self) -> Attempt<Option<Arc<Shared>>> {
+        let number = self.current()?;
+        self.attempted = (number, 0);
+        self.read_manifest(number)?;
+        self.open_tables()?;
+        let files = our_files(&*self.env, &self.directory)?;
+        self.refuse_cut_manifest(&files)?;
+        self.read_logs(&files)?;
+        self.check_unchanged(number)?;
+        Ok(self.next_moment()?)
+    }
+
+    fn current(&self) -> Result<u64> {
+        match read_current(&*self.env, &self.directory)? {
+            Some(number) => Ok(number),
+            None if self.shown.is_none() => Err(no_database(&self.directory)),
+            None => {
+                let path = FileName::Current.path(&self.directory);
+                Err(Error::missing(path, "it was there when the follower was opened"))
+            }
+        }
+    }
+
+    /// Reads what is new in the manifest, all of it if it is another one.
+    fn read_manifest(&mut self, number: u64) -> Attempt<()> {
+        if let Some(manifest) = self.manifest.as_mut().filter(|old| old.number() == number) {
+            if !manifest.is_in_place().map_err(stale_if_missing)? {
+                return Err(self.changed("its manifest was replaced").into());
+            }
+            if let Err(error) = manifest.read_on() {
+                self.manifest = None;
+                return Err(error.into());
+            }
+        } else {
+            let opened = FollowedManifest::open(&self.env, &self.directory, number);
+            self.manifest = Some(opened.map_err(stale_if_missing)?);
+        }
+        self.attempted = self.manifest.as_ref().map_or((number, 0), |m| (number, m.bytes()));
+        Ok(())
+    }
+
+    /// Opens the tables that the manifest names and that are not open yet.
+    fn open_tables(&mut self) -> Attempt<()> {
+        let Some(manifest) = &self.manifest else { return Ok(()) };
+        if self.known.as_ref().is_some_and(|known| known.at == self.attempted) {
+            return Ok(());
+        }
+        let mut state = manifest.state()?;
+        if let Some((database, _)) = self.session
+            && state.facts.database != database
+        {
+            return Err(self.changed("it was repaired or created again").into());
+        }
+        let settings = settings_of(&self.options, &self.directory, &mut state)?;
+        let pinning = |id| settings[&id].filter_pinning();
+        let numbers = self.numbers(&state);
+        let versions = match &self.known {
+            Some(known) => known.versions.following(&pinning, &state, numbers),
+            None => {
+                let (env, directory) = (Arc::clone(&self.env), &self.directory);
+                let context = self.context.clone();
+                VersionSet::open(env, directory, context, &pinning, &state, numbers, 0)
+            }
+        };
+        let versions = versions.map_err(stale_if_missing)?;
+        let tables = state.tables().map(|(_, meta)| meta.largest_sequence);
+        let flushed = state.keyspaces.values().map(|keyspace| keyspace.meta.flushed_through);
+        let in_tables = tables.chain(flushed).chain([state.facts.flushed_through]).max();
+        let in_tables = in_tables.unwrap_or(0);
+        self.entries.drop_flushed(&state);
+        self.known = Some(Known { at: self.attempted, state, settings, versions, in_tables });
+        Ok(())
+    }
+
+    fn numbers(&self, state: &ManifestState) -> Arc<SharedNumbers> {
+        let next_file = AtomicU64::new(state.next_file_number);
+        Arc::new(SharedNumbers { next_file, ..SharedNumbers::default() })
+    }
+
+    /// As an opening does: the first log is in the manifest before any table is written.
+    fn refuse_cut_manifest(&self, files: &[FileName]) -> Attempt<()> {
+        let Some(known) = &self.known else { return Ok(()) };
+        let facts = &known.state.facts;
+        let knows_nothing = facts.log_number == 0
+            && facts.session_log == 0
+            && known.state.tables().next().is_none();
+        let table = files.iter().find(|name| matches!(name, FileName::Table(_)));
+        match table.filter(|_| knows_nothing) {
+            Some(table) => {
+                let path = FileName::Manifest(facts.number).path(&self.directory);
+                let what = format!("it names no table or log although {table} is there");
+                Err(Obstacle::Stale(Error::corruption(path, facts.bytes, what)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Applies what was appended to the logs.
+    fn read_logs(&mut self, files: &[FileName]) -> Attempt<()> {
+        let wal = |name: &FileName| match name {
+            FileName::Wal(number) => Some(*number),
+            _ => None,
+        };
+        let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
+        logs.sort_unstable();
+        let facts = self.known.as_ref().map(|known| known.state.facts).unwrap_or_default();
+        let session = (facts.database, facts.session_log);
+        let shown = self.shown.as_ref().map_or(0, |shown| shown.published.visible());
+        loop {
+            let goes_on = self.tail.is_some();
+            match self.read_tail(&logs)? {
+                TailEnd::UpToDate => break,
+                // Its entries are in tables, says the manifest.
+                TailEnd::StartOver { log } if goes_on && log < facts.log_number => {
+                    self.tail = None;
+                    if self.session.is_some_and(|old| old != session) {
+                        let what = "its writer began again, and the logs from before are gone";
+                        return Err(self.changed(what).into());
+                    }
+                }
+                TailEnd::StartOver { log } => {
+                    let why = "it is needed, or the manifest is";
+                    return Err(Obstacle::Stale(missing_log(&self.directory, log, why)));
+                }
+                // Only entries that were read and not shown are gone.
+                TailEnd::Rewound { to } if goes_on && to >= shown => {
+                    (self.tail, self.entries) = (None, Entries::default());
+                    self.session = Some(session);
+                }
+                TailEnd::Rewound { to } if shown > 0 => {
+                    let what = format!("it goes on after sequence {to}, and {shown} was shown");
+                    return Err(self.changed(&what).into());
+                }
+                TailEnd::Rewound { to } => {
+                    let path = FileName::Manifest(facts.number).path(&self.directory);
+                    let what = format!("the logs go on after sequence {to}, which is in tables");
+                    return Err(Obstacle::Stale(Error::corruption(path, facts.bytes, what)));
+                }
+            }
+        }
+        // A tail that went on into another session has read every log between.
+        self.session = Some(session);
+        let read_through = self.tail.as_ref().map_or(0, LogTail::last_sequence);
+        let in_tables = self.known.as_ref().map_or(0, |known| known.in_tables);
+        if read_through.max(in_tables) < shown {
+            let last = read_through.max(in_tables);
+            let what = format!("it ends with sequence {last}, and {shown} was shown");
+            return Err(self.changed(&what).into());
+        }
+        self.entries.applied = self.entries.applied.max(read_through).max(in_tables);
+        Ok(())
+    }
+
+    fn read_tail(&mut self, logs: &[u64]) -> Attempt<TailEnd> {
+        let Some(known) = &self.known else { return Ok(TailEnd::UpToDate) };
+        let facts = &known.state.facts;
+        let begin = || LogTail::new(Arc::clone(&self.env), &self.directory, facts, false);
+        let tail = self.tail.get_or_insert_with(begin);
+        let bytes_max = self.options.read_only_log_bytes();
+        let (mut is_unknown, mut is_too_large) = (false, false);
+        let entries = &mut self.entries;
+        let read = tail.read(logs, facts, &mut |log, batch| {
+            if let Some(id) = unknown_keyspace(&known.state, batch) {
+                is_unknown = true;
+                let path = FileName::Wal(log).path(&self.directory);
+                let what = format!("an entry of keyspace {id}, which was never created");
+                return Err(Error::corruption(path, 0, what));
+            }
+            if entries.bytes_with(batch) > bytes_max {
+                is_too_large = true;
+                let (directory, bytes) = (self.directory.clone(), 0);
+                return Err(Error::LogsTooLarge { directory, bytes, bytes_max });
+            }
+            entries.apply(&self.options, &known.state, log, batch);
+            Ok(())
+        });
+        match read {
+            // Perhaps it was created after the manifest was read.
+            Err(error) if is_unknown => Err(Obstacle::Stale(error)),
+            Err(_) if is_too_large => {
+                let mut bytes = entries.bytes;
+                let mut count = |_: u64, batch: &DecodedBatch<'_>| {
+                    bytes += Memtable::bytes_of(batch);
+                    Ok(())
+                };
+                tail.clone().read(logs, facts, &mut count)?;
+                let directory = self.directory.clone();
+                Err(Error::LogsTooLarge { directory, bytes, bytes_max }.into())
+            }
+            read => Ok(read?),
+        }
+    }
+
+    /// Refuses what was read if the manifest in force is another one by now, or keyspaces were
+    /// created or dropped: then entries after that may have been read.
+    fn check_unchanged(&mut self, number: u64) -> Attempt<()> {
+        let Some(manifest) = &mut self.manifest else { return Ok(()) };
+        let path = FileName::Manifest(number).path(&self.directory);
+        let grown = manifest.read_on();
+        if !matches!(grown, Ok(false)) {
+            let old = self.known.as_ref().map(|known| &known.state);
+            let keyspaces = manifest.keyspaces();
+            if grown.is_err() || !old.is_some_and(|old| old.keyspaces.keys().eq(keyspaces)) {
+                let bytes = manifest.bytes();
+                grown?;
+                let what = "keyspaces were created or dropped";
+                return Err(Obstacle::Stale(Error::corruption(path, bytes, what)));
+            }
+        }
+        let claim = self.tail.as_ref().map_or((0, 0), LogTail::manifest_claim);
+        if claim.0 == number && claim.1 > manifest.bytes() {
+            let what = format!("the manifest ends here, but {} bytes of it were durable", claim.1);
+            return Err(Obstacle::Stale(Error::corruption(path, manifest.bytes(), what)));
+        }
+        match self.current()? {
+            now if now == number => Ok(()),
+            now => {
+                let what = format!("CURRENT names {} by now", FileName::Manifest(now));
+                Err(Obstacle::Stale(Error::missing(path, what)))
+            }
+        }
+    }
+
+    /// The moment that was read, unless nothing has changed.
+    fn next_moment(&mut self) -> Result<Option<Arc<Shared>>> {
+        let Some(known) = &self.known else { return Ok(None) };
+        let facts = &known.state.facts;
+        let sequence = match self.options.follow_synced_only {
+            false => self.entries.applied,
+            true => {
+                let testified = self.tail.as_ref().map_or(0, LogTail::synced_through);
+                let synced = testified.max(facts.synced_through).max(known.in_tables);
+                synced.min(self.entries.applied)
+            }
+        };
+        if let Some(shown) = &self.shown
+            && (shown.published.visible(), self.shown_at) == (sequence, known.at)
+        {
+            return Ok(None);
+        }
+        let numbers = self.numbers(&known.state);
+        let parts = Parts {
+            options: self.options.clone(),
+            lock: Arc::clone(&self.lock),
+            cache: Arc::clone(&self.context.cache),
+            versions: known.versions.once_more(&known.state, Arc::clone(&numbers)),
+            numbers,
+            settings: &known.settings,
+        };
+        let before = self.shown.as_deref();
+        let mut shared = assemble(parts, &self.directory, &known.state, before)?;
+        (shared.read_only, shared.follows) = (true, true);
+        shared.published = Published::new(sequence);
+        shared.log.get_mut().last_sequence = sequence;
+        shared.recovery.get_mut().last_sequence = sequence;
+        self.entries.show(&shared, sequence);
+        let shared = Arc::new(shared);
+        (self.shown, self.shown_at) = (Some(Arc::clone(&shared)), known.at);
+        Ok(Some(shared))
+    }
+
+    fn changed(&self, what: &str) -> Error {
+        Error::HistoryChanged { directory: self.directory.clone(), what: what.into() }
+    }
+}
+
+/// A keyspace that the batch writes to and that was never created, as far as `state` knows.
+fn unknown_keyspace(state: &ManifestState, batch: &DecodedBatch<'_>) -> Option<KeyspaceId> {
+    let mut ids = batch.runs().map(|(id, _, _)| id);
+    ids.find(|id| u64::from(*id) >= state.next_keyspace)
+}
+
+impl Entries {
+    /// Lets go of memtables whose entries are in the tables of `state`, or whose keyspace was
+    /// dropped. Earlier moments keep them.
+    fn drop_flushed(&mut self, state: &ManifestState) {
+        self.memtables.retain(|full| {
+            let keyspace = state.keyspaces.get(&full.keyspace);
+            keyspace.is_some_and(|keyspace| keyspace.meta.flushed_through < full.last_sequence)
+        });
+        self.bytes = self.memtables.iter().map(|full| full.memtable.bytes() as u64).sum();
+    }
+
+    fn bytes_with(&self, batch: &DecodedBatch<'_>) -> u64 {
+        self.bytes + Memtable::bytes_of(batch)
+    }
+
+    /// Applies a batch of `log`, unless it was applied before.
+    fn apply(
+        &mut self,
+        options: &Options,
+        state: &ManifestState,
+        log: u64,
+        batch: &DecodedBatch<'_>,
+    ) {
+        let last = last_sequence(batch).unwrap_or(batch.sequence);
+        // A new tail begins with entries that an older one has read.
+        if last <= self.applied {
+            return;
+        }
+        self.applied = last;
+        for (id, first, run) in batch.runs() {
+            // The entries of dropped keyspaces are skipped.
+            let Some(keyspace) = state.keyspaces.get(&id) else { continue };
+            let skipped = (keyspace.meta.flushed_through + 1).saturating_sub(first) as usize;
+            let mut run = run.skip(skipped).peekable();
+            if run.peek().is_some() {
+                let full = self.memtable_for(options, log, id);
+                let before = full.memtable.bytes();
+                full.memtable.insert(first + skipped as u64, run);
+                full.last_sequence = last;
+                let grown = full.memtable.bytes() - before;
+                self.bytes += grown as u64;
+            }
+        }
+    }
+
+    fn memtable_for(
+        &mut self,
+        options: &Options,
+        log: u64,
+        keyspace: KeyspaceId,
+    ) -> &mut LogMemtable {
+        let fits = |full: &LogMemtable| (full.log, full.keyspace) == (log, keyspace);
+        let place = self.memtables.iter().rposition(fits).unwrap_or_else(|| {
+            let memtable = Shared::new_memtable(options);
+            self.bytes += memtable.bytes() as u64;
+            self.memtables.push(LogMemtable { keyspace, log, memtable, last_sequence: 0 });
+            self.memtables.len() - 1
+        });
+        &mut self.memtables[place]
+    }
+
+    /// Puts the memtables into the views of a moment that shows everything up to `sequence`.
+    fn show(&self, shared: &Shared, sequence: SequenceNumber) {
+        let keyspaces = shared.keyspaces.lock();
+        let mut by_keyspace: BTreeMap<KeyspaceId, Vec<ImmutableMemtable>> = BTreeMap::new();
+        // Newest first, as views have them.
+        for full in self.memtables.iter().rev() {
+            by_keyspace.entry(full.keyspace).or_default().push(ImmutableMemtable {
+                memtable: Arc::clone(&full.memtable),
+                first_log: full.log,
+                last_log: full.log,
+                // Later entries are not part of this moment.
+                last_sequence: full.last_sequence.min(sequence),
+            });
+        }
+        for (id, immutables) in by_keyspace {
+            if let Some(keyspace) = keyspaces.get(id) {
+                keyspace.update_view(|view| ReadView { immutables, ..view.clone() });
+            }
+        }
+    }
+}

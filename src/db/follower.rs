@@ -1,0 +1,242 @@
+//! [`Follower`]: reads a database that another process may have open to write.
+//!
+//! It holds the moment that it shows, as a read-only [`Db`] that never changes, and replaces it
+//! with a later one; `follow.rs` makes them.
+
+use crate::base::error::Result;
+use crate::base::process::Process;
+use crate::base::range::{KeyBounds, KeyRange};
+use crate::base::stats::report::Stats;
+use crate::base::sync::{Arc, ArcSwap, Mutex};
+use crate::base::value::Value;
+use crate::db::database::Db;
+use crate::db::follow::Following;
+use crate::db::keyspace::Keyspace;
+use crate::db::snapshot::Snapshot;
+use crate::options::access::ReadOptions;
+use crate::options::database::Options;
+use crate::read::iter::Iter;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Reads a database that another process may have open to write, or nobody. It takes no lock,
+/// changes no byte, and neither slows the writer nor makes it fail.
+///
+/// A follower shows one moment of all keyspaces. [`Follower::refresh`] goes on to a later one.
+/// Everything that was taken from it keeps the moment that it was taken at: a [`Keyspace`], a
+/// [`Snapshot`], an [`Iter`], or the moment itself ([`Follower::moment`]).
+///
+/// ```
+/// # fn main() -> siftdb::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("people.sift");
+/// let db = siftdb::Db::open(&path)?; // in another process
+/// db.put("ada", "1815")?;
+///
+/// let follower = siftdb::Db::open_follower(&path)?;
+/// assert_eq!(follower.get("ada")?.unwrap(), "1815");
+/// db.put("alan", "1912")?;
+/// assert_eq!(follower.get("alan")?, None);
+/// assert!(follower.refresh()?);
+/// assert_eq!(follower.get("alan")?.unwrap(), "1912");
+/// # db.close()
+/// # }
+/// ```
+///
+/// # What it shows
+///
+/// - A moment is a prefix of the writes, in the order in which the writer made them. It has
+///   everything that was acknowledged before the refresh began, and a batch whole or not at all. It
+///   may have writes that are not acknowledged yet, or never will be.
+/// - It has writes that no sync has covered: the process that reads them outlives neither the
+///   computer nor its page cache. With [`Options::follow_synced_only`] it has only those that
+///   manifest or logs say are durable.
+/// - Entries expire in it by the clock, as in any other read.
+/// - If the writer dies, the next one continues after what the follower showed, and so does the
+///   follower. If the history was cut, or cannot be shown to go on, [`Follower::refresh`] returns
+///   [`Error::HistoryChanged`](crate::Error::HistoryChanged): after a repair, in a restored or newly
+///   created database, or if the writer was opened again and has removed all logs from before. Then
+///   open another follower.
+///
+/// # What it costs
+///
+/// A refresh reads `CURRENT`, the directory, and what was appended to manifest and logs since the
+/// last one. The entries of the logs are in memory, up to [`Options::read_only_log_bytes_max`].
+/// Each table of a moment is held open as long as anything reads that moment, so no read fails
+/// because the writer removed a file: [`Options::max_open_files`] does not bound it. Tables that the
+/// writer has removed take space on disk until then.
+///
+/// Calls that would write return [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly).
+pub struct Follower {
+    moment: ArcSwap<Db>,
+    following: Mutex<Following>,
+    process: Process,
+    directory: PathBuf,
+}
+
+/// One line, with directory and moment.
+impl fmt::Debug for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follower")
+            .field("directory", &self.directory)
+            .field("last_sequence", &self.last_sequence())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// Opens the database in the directory `path` to read it while another process may write to it:
+    /// see [`Follower`]. No byte of the directory changes, and no write permission is needed.
+    ///
+    /// # Errors
+    /// As for [`Options::open_read_only`], but never `Locked`. `LogsTooLarge`; `TooFewDescriptors`
+    /// if this process may not have all tables open; `FollowerOvertaken`.
+    pub fn open_follower(self, path: impl AsRef<Path>) -> Result<Follower> {
+        Follower::open(self, path.as_ref())
+    }
+}
+
+impl Db {
+    /// Opens the database in the directory `path` to read it while another process may write to it,
+    /// with default options: see [`Follower`].
+    ///
+    /// # Errors
+    /// As for [`Options::open_follower`].
+    pub fn open_follower(path: impl AsRef<Path>) -> Result<Follower> {
+        Options::new().open_follower(path)
+    }
+}
+
+impl Follower {
+    fn open(options: Options, path: &Path) -> Result<Self> {
+        let mut following = Following::new(options, path)?;
+        let moment = following.first_moment()?;
+        Ok(Follower {
+            moment: ArcSwap::from_pointee(Db::with(moment, Vec::new())),
+            following: Mutex::new(following),
+            process: Process::current(),
+            directory: path.to_path_buf(),
+        })
+    }
+
+    /// Goes on to the state of the database now. False if no file has changed since the last
+    /// refresh. Other threads read the earlier moment until this returns.
+    ///
+    /// # Errors
+    /// The follower shows the earlier moment then. `HistoryChanged`: open another follower, all
+    /// later calls return this. After any other error a later call may succeed: `Corruption` and
+    /// `Missing`, where the writer cannot have been at work; `LogsTooLarge`; `TooFewDescriptors`;
+    /// `FollowerOvertaken` if files changed again and again while they were read; `Io`; `Forked`.
+    pub fn refresh(&self) -> Result<bool> {
+        self.process.check()?;
+        let mut following = self.following.lock();
+        let Some(moment) = following.refresh()? else { return Ok(false) };
+        // Under the lock, so that no later moment is replaced with this one.
+        self.moment.store(Arc::new(Db::with(moment, Vec::new())));
+        Ok(true)
+    }
+
+    /// The moment that it shows, as a read-only database that never changes. Closing it closes what
+    /// the follower shows until the next refresh that finds something new.
+    #[must_use]
+    pub fn moment(&self) -> Db {
+        Db::clone(&self.moment.load())
+    }
+
+    /// The sequence number of the last write that it shows. The writer numbers all writes, from 1.
+    #[must_use]
+    pub fn last_sequence(&self) -> u64 {
+        self.moment.load().last_shown()
+    }
+
+    /// The directory of the database.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The keyspace `name` at the moment that it shows.
+    ///
+    /// # Errors
+    /// `KeyspaceNotFound` if it was not there; `InvalidArgument` for what cannot be a name.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.moment.load().keyspace(name)
+    }
+
+    /// The names of all keyspaces at the moment that it shows: first `default`.
+    #[must_use]
+    pub fn keyspaces(&self) -> Vec<String> {
+        self.moment.load().keyspaces()
+    }
+
+    /// The moment that it shows, to be read later, in this keyspace or another.
+    pub fn snapshot(&self) -> Snapshot {
+        self.moment.load().snapshot()
+    }
+
+    /// The counters of its own reads on top of those that the writer saved last, and what the
+    /// database held at the moment that it shows.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.moment.load().stats()
+    }
+
+    /// The value of `key`, or `None` if there is none.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_with(key, &ReadOptions::new())
+    }
+
+    /// As [`Follower::get`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
+        self.moment.load().get_with(key, options)
+    }
+
+    /// The values of many keys at one moment, in the order of `keys`.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::multi_get`].
+    pub fn multi_get(
+        &self,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.multi_get_with(keys, &ReadOptions::new())
+    }
+
+    /// As [`Follower::multi_get`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::multi_get`].
+    pub fn multi_get_with(
+        &self,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        options: &ReadOptions,
+    ) -> Result<Vec<Option<Value>>> {
+        self.moment.load().multi_get_with(keys, options)
+    }
+
+    /// All entries, ascending.
+    pub fn iter(&self) -> Iter {
+        self.range(..)
+    }
+
+    /// The entries of a range of keys.
+    pub fn range(&self, range: impl KeyRange) -> Iter {
+        self.range_with(range, &ReadOptions::new())
+    }
+
+    /// As [`Follower::range`], with options.
+    pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
+        self.moment.load().range_with(range, options)
+    }
+
+    /// The entries whose keys start with `prefix`, which may be any bytes.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        self.range(KeyBounds::of_prefix(prefix.as_ref()))
+    }
+}
