@@ -9,7 +9,7 @@ use crate::env::api::Env;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::{DatabaseIdentity, WalStart};
 use crate::log::wal::writer::WalWriter;
-use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
+use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, SessionBegin, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{ManifestWriter, set_current};
 use std::path::Path;
@@ -64,6 +64,7 @@ impl DatabaseAtRest {
             last_sequence: Some(last),
             synced_through: Some(last),
             session_log: Some(log),
+            sessions: vec![SessionBegin::draw(last)],
             // The log is synced and gets no more writes.
             clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
             database: Some(self.database),

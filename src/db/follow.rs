@@ -13,9 +13,9 @@
 //! that it does not see. Memtables are those of one log and keyspace, and go once the tables have
 //! all of their entries.
 //!
-//! What was shown must stay part of the history. In one session of the writer it does. A tail that
-//! goes on from log to log proves it for later sessions: each log names the last sequence before
-//! it. Otherwise the follower must be opened again.
+//! What was shown must stay part of the history. In one session of the writer it does, and the
+//! manifest says after which sequence each of the last sessions began. If that does not prove it,
+//! the follower must be opened again.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -25,7 +25,7 @@ use crate::base::write_batch::DecodedBatch;
 use crate::db::open::{
     Parts, assemble, no_database, prepare_directory, retrying, settings_of, table_context,
 };
-use crate::env::api::Env;
+use crate::env::api::{Env, FileId};
 use crate::env::descriptor_retry::is_shortage;
 use crate::env::directory::our_files;
 use crate::env::directory_lock::DirectoryLock;
@@ -40,7 +40,7 @@ use crate::state::shared::Shared;
 use crate::table::reader::TableContext;
 use crate::tree::followed_manifest::FollowedManifest;
 use crate::tree::manifest::{ManifestState, read_current};
-use crate::tree::session_manifest::SharedNumbers;
+use crate::tree::session_manifest::{SESSIONS_MAX, SharedNumbers};
 use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -86,7 +86,7 @@ struct Known {
     in_tables: SequenceNumber,
 }
 
-/// A session of the writer: the database, and the log that the session began with.
+/// A session of the writer: the database, and the id of the session; 0 for the one that created it.
 type Session = (DatabaseIdentity, u64);
 
 /// The entries of the logs.
@@ -118,6 +118,8 @@ pub(super) struct Following {
     manifest: Option<FollowedManifest>,
     known: Option<Known>,
     tail: Option<LogTail>,
+    /// The log that the tail stands in, and its file.
+    tail_file: Option<(u64, FileId)>,
     /// The session in which the tail stands.
     session: Option<Session>,
     entries: Entries,
@@ -152,6 +154,7 @@ impl Following {
             manifest: None,
             known: None,
             tail: None,
+            tail_file: None,
             session: None,
             entries: Entries::default(),
             shown: None,
@@ -315,33 +318,24 @@ impl Following {
         let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
         logs.sort_unstable();
         let facts = self.known.as_ref().map(|known| known.state.facts).unwrap_or_default();
-        let session = (facts.database, facts.session_log);
         let shown = self.shown.as_ref().map_or(0, |shown| shown.published.visible());
+        self.follow_sessions(shown)?;
+        self.check_log_file()?;
         loop {
             let goes_on = self.tail.is_some();
             match self.read_tail(&logs)? {
                 TailEnd::UpToDate => break,
                 // Its entries are in tables, says the manifest.
                 TailEnd::StartOver { log } if goes_on && log < facts.log_number => {
-                    self.tail = None;
-                    if self.session.is_some_and(|old| old != session) {
-                        let what = "its writer began again, and the logs from before are gone";
-                        return Err(self.changed(what).into());
-                    }
+                    (self.tail, self.tail_file) = (None, None);
                 }
                 TailEnd::StartOver { log } => {
                     let why = "it is needed, or the manifest is";
                     return Err(Obstacle::Stale(missing_log(&self.directory, log, why)));
                 }
                 // Only entries that were read and not shown are gone.
-                TailEnd::Rewound { to } if goes_on && to >= shown => {
-                    (self.tail, self.entries) = (None, Entries::default());
-                    self.session = Some(session);
-                }
-                TailEnd::Rewound { to } if shown > 0 => {
-                    let what = format!("it goes on after sequence {to}, and {shown} was shown");
-                    return Err(self.changed(&what).into());
-                }
+                TailEnd::Rewound { to } if goes_on && to >= shown => self.forget_entries(),
+                TailEnd::Rewound { to } if shown > 0 => return Err(self.rewound(to, shown)),
                 TailEnd::Rewound { to } => {
                     let path = FileName::Manifest(facts.number).path(&self.directory);
                     let what = format!("the logs go on after sequence {to}, which is in tables");
@@ -349,8 +343,7 @@ impl Following {
                 }
             }
         }
-        // A tail that went on into another session has read every log between.
-        self.session = Some(session);
+        self.check_log_file()?;
         let read_through = self.tail.as_ref().map_or(0, LogTail::last_sequence);
         let in_tables = self.known.as_ref().map_or(0, |known| known.in_tables);
         if read_through.max(in_tables) < shown {
@@ -360,6 +353,65 @@ impl Following {
         }
         self.entries.applied = self.entries.applied.max(read_through).max(in_tables);
         Ok(())
+    }
+
+    /// Checks that each session of the writer since the last attempt began after what is shown.
+    fn follow_sessions(&mut self, shown: SequenceNumber) -> Attempt<()> {
+        let Some(known) = &self.known else { return Ok(()) };
+        let sessions = &known.state.sessions;
+        let last = sessions.last().map_or(0, |session| session.id);
+        let current = (known.state.facts.database, last);
+        let Some((_, old)) = self.session.filter(|old| *old != current) else {
+            self.session = Some(current);
+            return Ok(());
+        };
+        let later = match sessions.iter().position(|session| session.id == old) {
+            Some(place) => &sessions[place + 1..],
+            // The session that created the database is not listed.
+            None if old == 0 && sessions.len() < SESSIONS_MAX => &sessions[..],
+            None => return Err(self.changed("its writer began too often since").into()),
+        };
+        let goes_on_after = later.iter().map(|session| session.begins_after).min();
+        let goes_on_after = goes_on_after.unwrap_or(0);
+        if goes_on_after < shown {
+            return Err(self.rewound(goes_on_after, shown));
+        }
+        if goes_on_after < self.entries.applied {
+            self.forget_entries();
+        }
+        self.session = Some(current);
+        Ok(())
+    }
+
+    fn rewound(&self, to: SequenceNumber, shown: SequenceNumber) -> Obstacle {
+        let what = format!("it goes on after sequence {to}, and {shown} was shown");
+        self.changed(&what).into()
+    }
+
+    /// Forgets what was read of the logs: entries that are not shown are not part of the history.
+    fn forget_entries(&mut self) {
+        (self.tail, self.tail_file) = (None, None);
+        self.entries = Entries::default();
+    }
+
+    /// Remembers the file that the tail stands in, and notices another one under the same name.
+    fn check_log_file(&mut self) -> Attempt<()> {
+        let Some(log) = self.tail.as_ref().map(LogTail::log).filter(|log| *log != 0) else {
+            return Ok(());
+        };
+        let path = FileName::Wal(log).path(&self.directory);
+        let file = match self.env.metadata(&path) {
+            Ok(metadata) => (log, metadata.id),
+            // Flushed and removed; the tail holds it open.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(Error::io("metadata", path, error).into()),
+        };
+        match self.tail_file.replace(file) {
+            Some(old) if old.0 == log && old != file => {
+                Err(self.changed("its log was replaced").into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn read_tail(&mut self, logs: &[u64]) -> Attempt<TailEnd> {
@@ -481,13 +533,19 @@ fn unknown_keyspace(state: &ManifestState, batch: &DecodedBatch<'_>) -> Option<K
     ids.find(|id| u64::from(*id) >= state.next_keyspace)
 }
 
+/// The last sequence of the keyspace that is in its tables; `None` if it was dropped.
+fn flushed_through(state: &ManifestState, keyspace: KeyspaceId) -> Option<SequenceNumber> {
+    let own = state.keyspaces.get(&keyspace)?.meta.flushed_through;
+    // A recovery flushes all keyspaces and says it once.
+    Some(own.max(state.facts.flushed_through))
+}
+
 impl Entries {
     /// Lets go of memtables whose entries are in the tables of `state`, or whose keyspace was
     /// dropped. Earlier moments keep them.
     fn drop_flushed(&mut self, state: &ManifestState) {
         self.memtables.retain(|full| {
-            let keyspace = state.keyspaces.get(&full.keyspace);
-            keyspace.is_some_and(|keyspace| keyspace.meta.flushed_through < full.last_sequence)
+            flushed_through(state, full.keyspace).is_some_and(|last| last < full.last_sequence)
         });
         self.bytes = self.memtables.iter().map(|full| full.memtable.bytes() as u64).sum();
     }
@@ -512,8 +570,8 @@ impl Entries {
         self.applied = last;
         for (id, first, run) in batch.runs() {
             // The entries of dropped keyspaces are skipped.
-            let Some(keyspace) = state.keyspaces.get(&id) else { continue };
-            let skipped = (keyspace.meta.flushed_through + 1).saturating_sub(first) as usize;
+            let Some(flushed_through) = flushed_through(state, id) else { continue };
+            let skipped = (flushed_through + 1).saturating_sub(first) as usize;
             let mut run = run.skip(skipped).peekable();
             if run.peek().is_some() {
                 let full = self.memtable_for(options, log, id);

@@ -16,7 +16,7 @@ use crate::base::key::{
 };
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::DatabaseIdentity;
+use crate::log::wal::format::{DatabaseIdentity, draw};
 use crate::tree::fields::{
     IGNORABLE, check_level, damaged, keyspace_id, next_field, put_field, put_varint_field, set,
     set_number, varints,
@@ -45,6 +45,7 @@ const TAG_KEYSPACE_SETTINGS: u8 = 15;
 const TAG_FLUSHED_THROUGH: u8 = 16;
 const TAG_EXPIRED_THROUGH: u8 = 17;
 const TAG_CHECKPOINT_OF: u8 = IGNORABLE | 1;
+const TAG_SESSION: u8 = IGNORABLE | 2;
 
 /// The logs that are still needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +55,23 @@ pub(crate) struct FirstLog {
     pub number: u64,
     /// The last sequence of the logs before it: everything up to here is in tables.
     pub flushed_through: SequenceNumber,
+}
+
+/// Where the history stood when a session of the writer began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionBegin {
+    /// Drawn at random when the session began: file numbers repeat in a restored copy.
+    pub id: u64,
+    /// The last sequence before it: later ones of earlier sessions are not part of the history.
+    pub begins_after: SequenceNumber,
+}
+
+impl SessionBegin {
+    /// A session that begins now.
+    #[must_use]
+    pub(crate) fn draw(begins_after: SequenceNumber) -> Self {
+        SessionBegin { id: draw(), begins_after }
+    }
 }
 
 /// What the manifest knows of a keyspace besides its tables.
@@ -107,6 +125,9 @@ pub(crate) struct VersionEdit {
     pub synced_through: Option<SequenceNumber>,
     /// The log that the session began with, which exists by a durable name; only in a snapshot.
     pub session_log: Option<u64>,
+    /// The last sessions, oldest first, the current one included; only in a snapshot. The session
+    /// that created the database is not listed.
+    pub sessions: Vec<SessionBegin>,
     /// The mark of a clean close; only in the last edit of a manifest.
     pub clean_close: Option<CleanClose>,
     /// The identity of the database; in a snapshot always.
@@ -168,6 +189,9 @@ impl VersionEdit {
         if let Some(close) = self.clean_close {
             let values = [close.log, close.log_bytes, close.last_sequence];
             put_varint_field(dst, TAG_CLEAN_CLOSE, &values, &mut field);
+        }
+        for session in &self.sessions {
+            put_varint_field(dst, TAG_SESSION, &[session.id, session.begins_after], &mut field);
         }
         self.encode_keyspaces(dst);
         for file in &self.deleted {
@@ -242,6 +266,10 @@ impl VersionEdit {
                     let [log, log_bytes, last_sequence] = varints(value, "clean close")?;
                     let close = CleanClose { log, log_bytes, last_sequence };
                     set(&mut edit.clean_close, close, "clean close")?;
+                }
+                TAG_SESSION => {
+                    let [id, begins_after] = varints(value, "session")?;
+                    edit.sessions.push(SessionBegin { id, begins_after });
                 }
                 TAG_NEXT_KEYSPACE => {
                     set_number(&mut edit.next_keyspace, value, "next keyspace")?;
@@ -345,6 +373,7 @@ mod tests {
             last_sequence: Some(10),
             synced_through: Some(8),
             session_log: Some(12),
+            sessions: vec![SessionBegin { id: 0x0201, begins_after: 7 }],
             clean_close: Some(CleanClose { log: 13, log_bytes: 500, last_sequence: 10 }),
             database: Some(DatabaseIdentity { id: 0x0102 << 64, epoch: 3 }),
             checkpoint_of: Some(DatabaseIdentity { id: 0x0d, epoch: 2 }),

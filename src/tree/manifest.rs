@@ -26,7 +26,7 @@ use crate::log::record::writer::RecordWriter;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::format::DatabaseIdentity;
-use crate::tree::edit::{COMPARATOR, KeyspaceMeta, VersionEdit};
+use crate::tree::edit::{COMPARATOR, KeyspaceMeta, SessionBegin, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{order_conflicts, search_order};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -52,6 +52,8 @@ pub(crate) struct ManifestState {
     pub dropped: Option<DroppedPart>,
     /// The database that it is a checkpoint of, unless it was written to since.
     pub checkpoint_of: Option<DatabaseIdentity>,
+    /// The last sessions, oldest first, without the one that created the database.
+    pub sessions: Vec<SessionBegin>,
     /// The keyspaces, `default` included.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceTables>,
     /// Above the number of every keyspace that was ever created.
@@ -425,6 +427,7 @@ impl Replay {
             state.facts.database = database;
         }
         state.checkpoint_of = state.checkpoint_of.or(edit.checkpoint_of);
+        state.sessions.extend(&edit.sessions);
         let raise = |old: &mut u64, new: Option<u64>| *old = new.unwrap_or(0).max(*old);
         raise(&mut state.next_file_number, edit.next_file_number);
         raise(&mut state.next_keyspace, edit.next_keyspace);
@@ -632,6 +635,7 @@ mod tests {
                 clean_close: self.facts.clean_close,
                 database: Some(self.facts.database),
                 checkpoint_of: self.checkpoint_of,
+                sessions: self.sessions.clone(),
                 next_keyspace: Some(self.next_keyspace),
                 expired_through: Some(self.expired_through),
                 created: self.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
@@ -673,6 +677,7 @@ mod tests {
         let state = ManifestState {
             next_file_number: 100,
             checkpoint_of: Some(DatabaseIdentity { id: 6, epoch: 1 }),
+            sessions: vec![SessionBegin { id: 4, begins_after: 30 }],
             facts: ManifestFacts {
                 last_sequence: 50,
                 log_number: 8,
@@ -775,6 +780,7 @@ mod tests {
         let expected = ManifestState {
             facts,
             dropped: None,
+            sessions: vec![SessionBegin { id: 4, begins_after: 30 }],
             checkpoint_of: Some(DatabaseIdentity { id: 6, epoch: 1 }),
             keyspaces: BTreeMap::from([(0, default)]),
             next_keyspace: 1,

@@ -15,9 +15,13 @@ use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::env::api::Env;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::DatabaseIdentity;
-use crate::tree::edit::{COMPARATOR, FirstLog, VersionEdit};
+use crate::tree::edit::{COMPARATOR, FirstLog, SessionBegin, VersionEdit};
 use crate::tree::manifest::{ManifestState, ManifestWriter, stage_current, switch_current};
 use std::path::{Path, PathBuf};
+
+/// A manifest lists the begins of this many sessions: a follower that last looked in an earlier
+/// one cannot know that the history goes on from what it showed.
+pub(crate) const SESSIONS_MAX: usize = 16;
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +65,7 @@ pub(crate) struct SessionManifest {
     synced_through: SequenceNumber,
     /// The log that this session began with.
     session_log: Option<u64>,
+    sessions: Vec<SessionBegin>,
     abandoned: Vec<FileName>,
     numbers: Arc<SharedNumbers>,
 }
@@ -90,6 +95,7 @@ impl SessionManifest {
             last_sequence: facts.last_sequence,
             synced_through: facts.synced_through,
             session_log: None,
+            sessions: state.sessions.clone(),
             abandoned: Vec::new(),
             numbers,
         }
@@ -120,9 +126,13 @@ impl SessionManifest {
         &self.abandoned
     }
 
-    /// Sets the log that the next manifest names as the one that the session begins with.
-    pub(crate) fn set_session_log(&mut self, log: Option<u64>) {
+    /// Sets the log that the next manifest names as the one that the session begins with, after
+    /// the sequence `begins_after`.
+    pub(crate) fn set_session_log(&mut self, log: Option<u64>, begins_after: SequenceNumber) {
         self.session_log = log;
+        self.sessions.extend(log.map(|_| SessionBegin::draw(begins_after)));
+        let surplus = self.sessions.len().saturating_sub(SESSIONS_MAX);
+        self.sessions.drain(..surplus);
     }
 
     /// Notes what `edit` says of logs and expiry, and the last sequence given to a write.
@@ -203,6 +213,7 @@ impl SessionManifest {
             database: Some(self.database),
             first_log: Some(self.first_log),
             session_log: self.session_log,
+            sessions: self.sessions.clone(),
             ..snapshot
         })?;
         // Reset at the end: after a failure in between nothing is written any more.

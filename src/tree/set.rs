@@ -239,7 +239,7 @@ impl VersionSet {
     }
 
     /// Creates the keyspace `meta`, whose number is from [`VersionSet::take_keyspace`], durably.
-    /// Returns its version.
+    /// All writes up to `last_sequence` are durable. Returns its version.
     ///
     /// # Errors
     /// As for [`VersionSet::apply`].
@@ -251,6 +251,7 @@ impl VersionSet {
     ) -> Result<Arc<Version>> {
         let edit = VersionEdit {
             next_keyspace: Some(self.next_keyspace),
+            synced_through: Some(last_sequence),
             created: vec![meta.clone()],
             ..VersionEdit::default()
         };
@@ -261,6 +262,7 @@ impl VersionSet {
     }
 
     /// Drops the keyspace `id` with all its tables, durably. Their files go with their last reader.
+    /// All writes up to `last_sequence` are durable.
     ///
     /// # Errors
     /// As for [`VersionSet::apply`].
@@ -269,7 +271,8 @@ impl VersionSet {
         id: KeyspaceId,
         last_sequence: SequenceNumber,
     ) -> Result<()> {
-        let edit = VersionEdit { dropped: vec![id], ..VersionEdit::default() };
+        let synced_through = Some(last_sequence);
+        let edit = VersionEdit { synced_through, dropped: vec![id], ..VersionEdit::default() };
         self.apply(edit, last_sequence)?;
         if let Some(tree) = self.trees.remove(&id) {
             tree.tables().for_each(|(_, handle)| handle.mark_obsolete());
@@ -330,7 +333,8 @@ impl VersionSet {
         let next = self.next_versions(&edit)?;
         let before: Vec<NewVersion> = self.versions().collect();
         let replaced = self.replace(next);
-        self.manifest.set_session_log(edit.first_log.map(|log| log.number));
+        let begins_after = edit.first_log.map_or(0, |log| log.flushed_through);
+        self.manifest.set_session_log(edit.first_log.map(|log| log.number), begins_after);
         self.manifest.advance(&edit, edit.first_log.map_or(0, |log| log.flushed_through));
         if let Err(error) = self.manifest.start(number, self.snapshot()) {
             for (id, version) in before {
@@ -379,7 +383,7 @@ impl VersionSet {
         self.manifest.check_not_failed()?;
         let next = self.next_versions(edit)?;
         self.session_start = number;
-        self.manifest.set_session_log(log);
+        self.manifest.set_session_log(log, last_sequence);
         self.manifest.advance(edit, last_sequence);
         self.replace(next);
         self.manifest.start(number, self.snapshot())

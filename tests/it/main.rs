@@ -21,6 +21,7 @@
 //! | `checkpoint_bars` | what checkpoints cost, in time and to writers; only on demand |
 //! | `checkpoints` | databases of their own at one moment, whatever happens meanwhile |
 //! | `kept_logs` | logs kept for followers stay up to the limit and change no answer |
+//! | `followers` | prefixes of the writes beside a writer, and typed errors where there is none |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
 //! | `verify` | finds and names damage, and nothing else |
@@ -93,6 +94,7 @@ mod filter_rebuild;
 mod filters;
 mod fixtures;
 mod fork;
+mod followers;
 mod foreign;
 mod golden;
 mod hidden_tables;

@@ -29,7 +29,7 @@ use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, T
 use crate::table::format::{BlockHandle, BlockIdentity, BlockKind, Compression, Footer, Header};
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
-use crate::tree::edit::{DeletedFile, FirstLog, KeyspaceMeta, VersionEdit};
+use crate::tree::edit::{DeletedFile, FirstLog, KeyspaceMeta, SessionBegin, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{ManifestWriter, set_current};
 use std::ops::Bound;
@@ -307,6 +307,7 @@ fn edits() -> Structures {
         synced_through: Some(302),
         expired_through: Some(1_800_000_000_123),
         session_log: Some(12),
+        sessions: vec![SessionBegin { id: 12, begins_after: 300 }],
         clean_close: Some(CleanClose { log: 12, log_bytes: 90, last_sequence: 303 }),
         database: Some(DATABASE),
         checkpoint_of: Some(DatabaseIdentity { id: 0xfeed, epoch: 3 }),

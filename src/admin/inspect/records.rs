@@ -20,7 +20,7 @@ use crate::log::record::reader::RecordReader;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::{self, DatabaseIdentity, WalBody, WalItem, WalStart};
 use crate::options::keyspace::KeyspaceOptions;
-use crate::tree::edit::{DeletedFile, VersionEdit};
+use crate::tree::edit::{DeletedFile, SessionBegin, VersionEdit};
 use crate::tree::manifest::{self, KeyspaceTables, ManifestState};
 use std::ops::Bound;
 use std::path::Path;
@@ -347,6 +347,9 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         if let Some(value) = value {
             parts.push(format!("{name} {value}"));
         }
+    }
+    for SessionBegin { id, begins_after } in &edit.sessions {
+        parts.push(format!("session {id:016x} after sequence {begins_after}"));
     }
     let close = edit.clean_close;
     if let Some(close) = close {

@@ -29,10 +29,16 @@ impl DatabaseIdentity {
     /// The identity of a database that is created now.
     #[must_use]
     pub(crate) fn draw() -> Self {
-        // `RandomState` is seeded from the system.
-        let [high, low] = [(), ()].map(|()| RandomState::new().build_hasher().finish());
+        let [high, low] = [(), ()].map(|()| draw());
         DatabaseIdentity { id: u128::from(high) << 64 | u128::from(low), epoch: 1 }
     }
+}
+
+/// A random number.
+#[must_use]
+pub(crate) fn draw() -> u64 {
+    // `RandomState` is seeded from the system.
+    RandomState::new().build_hasher().finish()
 }
 
 /// The first record of a log.

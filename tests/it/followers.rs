@@ -1,0 +1,700 @@
+//! Followers: what they show is a prefix of the writes, at every refresh, whatever the writer does.
+
+use crate::support::alone::alone;
+use crate::support::counted::{self, Expected};
+use crate::support::filters::all_filters;
+use crate::support::rng::{Rng, seeds};
+use crate::support::stores::{HOME, as_env, copy_of, files, is_honest, small_options};
+use crate::support::stores::{name, open};
+use siftdb::env::testing::{CrashModel, EIO, EMFILE, Fault, FaultEnv, FaultKind};
+use siftdb::env::{Env, MemEnv};
+use siftdb::{Db, Error, Follower, Options, Readable, WriteOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// Small options for a database on `env`; logs may take much memory.
+fn options_on(env: &Arc<dyn Env>) -> Options {
+    small_options().env(Arc::clone(env)).read_only_log_bytes_max(16 << 20)
+}
+
+fn follow(env: &Arc<dyn Env>) -> siftdb::Result<Follower> {
+    options_on(env).open_follower(HOME)
+}
+
+/// A writer of a counted history that does everything that a writer may do.
+struct Writer {
+    disk: FaultEnv,
+    options: Options,
+    db: Option<Db>,
+    seed: u64,
+    n: u64,
+}
+
+impl Writer {
+    fn new(options: Options, env: &Arc<dyn Env>, seed: u64) -> Self {
+        let disk = FaultEnv::new(Arc::clone(env));
+        let options = options.env(Arc::new(disk.clone()));
+        let mut writer = Writer { disk, options, db: None, seed, n: 0 };
+        writer.db();
+        writer
+    }
+
+    /// Its process dies: nothing more is written, synced or removed.
+    fn die(&mut self) {
+        let fault = Fault::from_then_on(FaultKind::PowerCut);
+        self.disk.fail_at(self.disk.calls(), fault);
+        drop(self.db.take());
+        self.disk.heal();
+    }
+
+    fn db(&mut self) -> &Db {
+        self.db.get_or_insert_with(|| {
+            let db = self.options.clone().open(HOME).unwrap();
+            counted::prepare(&db, self.n).unwrap();
+            db
+        })
+    }
+
+    fn write(&mut self, operations: usize, sync: bool) {
+        for _ in 0..operations {
+            self.n += 1;
+            let (n, seed) = (self.n, self.seed);
+            counted::write(self.db(), seed, n, &WriteOptions::new().sync(sync)).unwrap();
+        }
+    }
+
+    fn do_something(&mut self, rng: &mut Rng) {
+        self.write(rng.below(80), rng.chance(10));
+        match rng.below(8) {
+            0 => self.db().flush().unwrap(),
+            1 => self.db().compact_range(..).unwrap(),
+            2 => self.db().keyspace(counted::OTHER).unwrap().compact_range(..).unwrap(),
+            3 => drop(self.db.take()),
+            4 => self.db.take().map_or(Ok(()), |db| db.close()).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn followers_show_every_acknowledged_write() {
+    for seed in seeds(12) {
+        let mut rng = Rng::new(seed);
+        let env = as_env(&MemEnv::new());
+        let filters = all_filters();
+        let options = options_on(&env).filter(rng.pick(&filters).filter.clone());
+        let mut writer = Writer::new(options, &env, seed);
+        let follower = follow(&env).unwrap();
+        let mut expected = Expected::new(seed);
+        // Earlier moments, and scans that began in them.
+        let mut moments: Vec<(Db, Expected)> = Vec::new();
+        for _ in 0..40 {
+            writer.do_something(&mut rng);
+            let before = follower.last_sequence();
+            follower.refresh().unwrap();
+            assert!(follower.last_sequence() >= before);
+            let moment = follower.moment();
+            assert_eq!(counted::number(&moment).unwrap(), writer.n, "seed {seed}");
+            expected.advance_to(writer.n);
+            expected.check(&moment);
+            moments.push((moment, expected.clone()));
+            if moments.len() > 4 {
+                moments.remove(rng.below(moments.len()));
+            }
+            let (moment, expected) = rng.pick(&moments);
+            expected.check(moment);
+        }
+        drop(writer);
+        moments.iter().for_each(|(moment, expected)| expected.check(moment));
+        let opened = follow(&env).unwrap();
+        expected.check(&opened.moment());
+    }
+}
+
+#[test]
+fn followers_read_beside_a_writing_thread() {
+    let env = as_env(&MemEnv::new());
+    let mut writer = Writer::new(small_options(), &env, 7);
+    let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                writer.write(1, false);
+                acknowledged.store(writer.n, Ordering::SeqCst);
+                if writer.n % 300 == 0 {
+                    writer.db().compact_range(..).unwrap();
+                }
+            }
+        });
+        let stop = StopsOnDrop(&stop);
+        let followers = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let follower = follow(&env).unwrap();
+                let (mut expected, mut rng) = (Expected::new(7), Rng::new(1));
+                for round in 0..400 {
+                    let least = acknowledged.load(Ordering::SeqCst);
+                    match follower.refresh() {
+                        Ok(_) => {}
+                        Err(Error::FollowerOvertaken { .. }) => continue,
+                        Err(error) => panic!("{error}"),
+                    }
+                    let moment = follower.moment();
+                    let n = counted::number(&moment).unwrap();
+                    assert!(n >= least, "{n} is shown and {least} was acknowledged");
+                    expected.advance_to(n);
+                    match round % 10 {
+                        0 => expected.check(&moment),
+                        _ => expected.check_part(&moment, &mut rng),
+                    }
+                }
+            })
+        });
+        followers.into_iter().for_each(|follower| follower.join().unwrap());
+        drop(stop);
+    });
+}
+
+/// Ends a writer, also if an assertion beside it fails.
+struct StopsOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The last operation that a moment shows, after a comparison with all that it must hold.
+fn checked(seed: u64, moment: &Db) -> u64 {
+    let mut expected = Expected::new(seed);
+    expected.advance_to(counted::number(moment).unwrap());
+    expected.check(moment);
+    expected.n
+}
+
+#[test]
+fn followers_change_no_byte() {
+    let memory = MemEnv::new();
+    let mut writer = Writer::new(small_options(), &as_env(&memory), 3);
+    let watched = FaultEnv::new(as_env(&memory));
+    // No call fails; the changes are listed from here on.
+    watched.fail_at(u64::MAX, Fault::once(FaultKind::Error(EIO)));
+    let env: Arc<dyn Env> = Arc::new(watched.clone());
+    let follower = follow(&env).unwrap();
+    let mut rng = Rng::new(3);
+    for _ in 0..20 {
+        writer.do_something(&mut rng);
+        follower.refresh().unwrap();
+        assert_eq!(checked(3, &follower.moment()), writer.n);
+    }
+    let moment = follower.moment();
+    let refused = |result: siftdb::Result<()>| {
+        assert!(matches!(result, Err(Error::OpenedReadOnly)), "{result:?}");
+    };
+    refused(moment.put("a", "b"));
+    refused(moment.flush());
+    refused(moment.compact_range(..));
+    refused(moment.drop_keyspace("other"));
+    let unknown = follower.keyspace("unknown");
+    assert!(matches!(unknown, Err(Error::KeyspaceNotFound { .. })));
+    moment.close().unwrap();
+    drop((follower, moment));
+    assert_eq!(watched.changes(), []);
+}
+
+#[test]
+fn refresh_says_whether_files_changed() {
+    let env = as_env(&MemEnv::new());
+    let db = options_on(&env).auto_compaction(false).open(HOME).unwrap();
+    let follower = follow(&env).unwrap();
+    assert_eq!((follower.last_sequence(), follower.refresh().unwrap()), (0, false));
+    db.put("a", "1").unwrap();
+    assert!(follower.refresh().unwrap());
+    assert_eq!((follower.last_sequence(), follower.refresh().unwrap()), (1, false));
+    db.flush().unwrap();
+    assert!(follower.refresh().unwrap(), "a table");
+    assert_eq!((follower.last_sequence(), follower.refresh().unwrap()), (1, false));
+    db.close().unwrap();
+    assert!(follower.refresh().unwrap(), "the mark of a clean close");
+    assert!(!follower.refresh().unwrap());
+    assert_eq!(follower.path(), Path::new(HOME));
+    assert!(format!("{follower:?}").contains("last_sequence: 1"));
+}
+
+#[test]
+fn directories_without_a_database_are_refused() {
+    let env = as_env(&MemEnv::new());
+    let refused = |env: &Arc<dyn Env>| match follow(env) {
+        Err(Error::Io { source, .. }) => source.kind(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&env), std::io::ErrorKind::NotFound);
+    env.create_dir(Path::new(HOME)).unwrap();
+    assert_eq!(refused(&env), std::io::ErrorKind::NotFound);
+    assert!(env.list(Path::new(HOME)).unwrap().is_empty());
+}
+
+#[test]
+fn handles_keep_their_moment() {
+    let env = as_env(&MemEnv::new());
+    let db = options_on(&env).open(HOME).unwrap();
+    let other = db.keyspace("other").unwrap();
+    other.put("k", "old").unwrap();
+    let follower = follow(&env).unwrap();
+    let (early, before) = (follower.keyspace("other").unwrap(), follower.snapshot());
+    other.put("k", "new").unwrap();
+    db.compact_range(..).unwrap();
+    other.compact_range(..).unwrap();
+    follower.refresh().unwrap();
+    let late = follower.keyspace("other").unwrap();
+    assert_eq!(early.get("k").unwrap().unwrap(), "old");
+    assert_eq!(late.get("k").unwrap().unwrap(), "new");
+    // A snapshot reads its own moment, whatever moment the handle is of.
+    assert_eq!(before.in_keyspace(&late).get("k").unwrap().unwrap(), "old");
+    assert_eq!(follower.snapshot().in_keyspace(&early).get("k").unwrap().unwrap(), "new");
+    db.drop_keyspace("other").unwrap();
+    follower.refresh().unwrap();
+    assert_eq!(follower.keyspaces(), ["default"]);
+    assert_eq!(early.get("k").unwrap().unwrap(), "old");
+    let gone = follower.snapshot().in_keyspace(&late).get("k");
+    assert!(matches!(gone, Err(Error::KeyspaceDropped { .. })), "{gone:?}");
+    // Moments keep their tables whatever the follower does.
+    drop(follower);
+    assert_eq!(late.range(..).count(), 1);
+}
+
+#[test]
+fn reads_outlive_the_files_of_their_moment() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = small_options().open(&path).unwrap();
+    let value = |round: u32, n: u32| [round.to_le_bytes(), n.to_le_bytes()].concat().repeat(20);
+    let fill = |round| {
+        (0..3000).for_each(|n: u32| db.put(n.to_be_bytes(), value(round, n)).unwrap());
+        db.compact_range(..).unwrap();
+    };
+    fill(1);
+    let tables = || -> Vec<PathBuf> {
+        let paths = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| name(path).ends_with(".sst")).collect()
+    };
+    let old = tables();
+    // The cache has room for none of it.
+    let options = small_options().block_cache_bytes(0);
+    let follower = options.open_follower(&path).unwrap();
+    let mut scan = follower.iter();
+    let first = scan.next().unwrap().unwrap();
+    assert_eq!(&first.0[..], 0u32.to_be_bytes());
+    fill(2);
+    follower.refresh().unwrap();
+    // The writer removes a table when its worker gets to it.
+    while old.iter().any(|path| path.exists()) {
+        std::thread::yield_now();
+    }
+    let rest = scan.map(|entry| entry.unwrap().1);
+    assert!(rest.eq((1..3000).map(|n| value(1, n))));
+    assert_eq!(follower.get(7u32.to_be_bytes()).unwrap().unwrap(), value(2, 7));
+}
+
+#[test]
+fn too_few_descriptors_are_named() {
+    let test = "followers::too_few_descriptors_are_named";
+    alone(test, "ulimit -n 64", || {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let db = small_options().open(&path).unwrap();
+        let fill = |count: u32| {
+            (0..count).for_each(|n| db.put(n.to_be_bytes(), vec![n as u8; 2000]).unwrap());
+            db.compact_range(..).unwrap();
+        };
+        fill(100);
+        let follower = small_options().open_follower(&path).unwrap();
+        fill(8000);
+        let tables = db.stats().total().tables as usize;
+        assert!(tables > 64, "{tables}");
+        for refused in [follower.refresh().map(drop), Db::open_follower(&path).map(drop)] {
+            let Err(Error::TooFewDescriptors { needed, .. }) = refused else {
+                panic!("{refused:?}")
+            };
+            assert_eq!(needed, tables);
+        }
+        assert_eq!(follower.iter().count(), 100, "the moment from before");
+        db.delete_range(..).unwrap();
+        db.compact_range(..).unwrap();
+        follower.refresh().unwrap();
+        assert_eq!(follower.iter().count(), 0);
+    });
+}
+
+#[test]
+fn every_failing_call_leaves_a_whole_moment() {
+    for kind in [FaultKind::Error(EIO), FaultKind::Error(EMFILE)] {
+        let memory = MemEnv::new();
+        let mut writer = Writer::new(small_options(), &as_env(&memory), 5);
+        writer.write(100, false);
+        let faulty = FaultEnv::new(as_env(&memory));
+        let env: Arc<dyn Env> = Arc::new(faulty.clone());
+        let is_typed =
+            |error: &Error| is_honest(error) || matches!(error, Error::TooFewDescriptors { .. });
+        let mut rng = Rng::new(5);
+        let mut follower = None;
+        // First each call of an opening, then each of a refresh. EMFILE is tried again.
+        let fault = match kind {
+            FaultKind::Error(EMFILE) => Fault::from_then_on(kind),
+            _ => Fault::once(kind),
+        };
+        for k in 0.. {
+            faulty.fail_at(faulty.calls() + k, fault);
+            let opened = follow(&env);
+            faulty.heal();
+            match opened {
+                Ok(opened) => {
+                    assert_eq!(checked(5, &opened.moment()), writer.n);
+                    follower = Some(opened);
+                    if !faulty.has_fired() {
+                        break;
+                    }
+                }
+                Err(error) => assert!(is_typed(&error) && faulty.has_fired(), "{error}"),
+            }
+        }
+        let follower = follower.unwrap();
+        let mut shown = writer.n;
+        for k in 0.. {
+            writer.do_something(&mut rng);
+            faulty.fail_at(faulty.calls() + k, fault);
+            let refreshed = follower.refresh();
+            faulty.heal();
+            match refreshed {
+                Ok(_) => shown = writer.n,
+                Err(error) => assert!(is_typed(&error), "{error}"),
+            }
+            assert_eq!(checked(5, &follower.moment()), shown, "call {k}");
+            if !faulty.has_fired() {
+                break;
+            }
+            if rng.chance(50) {
+                follower.refresh().unwrap();
+                shown = writer.n;
+                assert_eq!(checked(5, &follower.moment()), shown);
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_is_an_error_or_a_prefix() {
+    let env = MemEnv::new();
+    let mut writer = Writer::new(small_options(), &as_env(&env), 6);
+    writer.write(400, false);
+    let whole = files(&env);
+    let mut rng = Rng::new(6);
+    let mut errors = 0;
+    for _ in 0..400 {
+        let mut damaged = whole.clone();
+        let paths: Vec<PathBuf> = damaged.keys().cloned().collect();
+        let bytes = damaged.get_mut(rng.pick(&paths)).unwrap();
+        let at = rng.below(bytes.len().max(1));
+        match rng.below(3) {
+            0 => bytes.truncate(at),
+            1 => bytes.iter_mut().skip(at).take(20).for_each(|byte| *byte = 0),
+            _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << 3),
+        }
+        match follow(&as_env(&copy_of(&damaged))) {
+            Ok(follower) => {
+                // A damaged block is found by the read that needs it.
+                let entries: siftdb::Result<Vec<_>> = follower.iter().collect();
+                match entries.and(counted::number(&follower.moment())) {
+                    Ok(n) => assert!(n <= writer.n),
+                    Err(error) => assert!(is_honest(&error), "{error}"),
+                }
+            }
+            Err(error) => {
+                assert!(is_honest(&error), "{error}");
+                errors += 1;
+            }
+        }
+    }
+    assert!(errors > 50, "{errors}");
+}
+
+/// Flips a bit of the byte at `at`, in place.
+fn flip(path: &Path, at: u64) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
+#[test]
+fn damage_after_a_refresh_is_found() {
+    for end in [".wal", "MANIFEST"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let db =
+            small_options().auto_compaction(false).manifest_bytes(1 << 20).open(&path).unwrap();
+        let options = WriteOptions::new();
+        counted::prepare(&db, 0).unwrap();
+        (1..=10).for_each(|n| counted::write(&db, 8, n, &options).unwrap());
+        let follower = Db::open_follower(&path).unwrap();
+        (11..=19).for_each(|n| counted::write(&db, 8, n, &options).unwrap());
+        db.keyspace("more").unwrap();
+        // The last record so far is damaged, then others follow.
+        let files = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+        let damaged = files.filter(|path| name(path).contains(end)).max().unwrap();
+        let bytes = std::fs::read(&damaged).unwrap();
+        let at = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 - 2;
+        counted::write(&db, 8, 20, &options).unwrap();
+        db.keyspace("even more").unwrap();
+        flip(&damaged, at);
+        let refused = follower.refresh();
+        let Err(Error::Corruption { path: named, .. }) = &refused else { panic!("{refused:?}") };
+        assert_eq!(named, &damaged);
+        assert_eq!(checked(8, &follower.moment()), 10);
+        // An error is no end.
+        flip(&damaged, at);
+        assert!(follower.refresh().unwrap());
+        assert_eq!(counted::number(&follower.moment()).unwrap(), 20);
+    }
+}
+
+#[test]
+fn unfinished_records_are_the_writer_at_work() {
+    for end in [".wal", "MANIFEST"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let db =
+            small_options().auto_compaction(false).manifest_bytes(1 << 20).open(&path).unwrap();
+        let options = WriteOptions::new();
+        counted::prepare(&db, 0).unwrap();
+        (1..=10).for_each(|n| counted::write(&db, 8, n, &options).unwrap());
+        let follower = Db::open_follower(&path).unwrap();
+        let files = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+        let written = files.filter(|path| name(path).contains(end)).max().unwrap();
+        match end {
+            ".wal" => counted::write(&db, 8, 11, &options).unwrap(),
+            _ => drop(db.keyspace("more").unwrap()),
+        }
+        let bytes = std::fs::read(&written).unwrap();
+        let at = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 - 2;
+        flip(&written, at);
+        for _ in 0..2 {
+            assert!(!follower.refresh().unwrap(), "{end}");
+            assert_eq!(checked(8, &follower.moment()), 10);
+        }
+        flip(&written, at);
+        assert!(follower.refresh().unwrap(), "{end}");
+    }
+}
+
+/// Puts these files in place of all that are there.
+fn restore(env: &MemEnv, files: &std::collections::BTreeMap<PathBuf, Vec<u8>>) {
+    env.list_files().iter().for_each(|path| env.remove_file(path));
+    files.iter().for_each(|(path, bytes)| env.write_file(path, bytes));
+}
+
+#[test]
+fn cut_histories_are_not_followed() {
+    type Cut = fn(&MemEnv, &mut Writer, &MemEnv);
+    let cuts: [(&str, Cut); 5] = [
+        ("it was repaired or created again", |_, writer, _| {
+            writer.options.clone().destroy(HOME).unwrap();
+            writer.n = 0;
+        }),
+        ("it was repaired or created again", |env, writer, _| {
+            let manifest = files(env).into_keys().rfind(|path| name(path).contains("MANIFEST"));
+            env.remove_file(&manifest.unwrap());
+            writer.options.clone().repair(HOME).unwrap();
+        }),
+        ("it goes on after sequence", |env, writer, earlier| {
+            restore(env, &files(earlier));
+            writer.n = 30;
+        }),
+        ("it goes on after sequence", |env, writer, earlier| {
+            restore(env, &files(earlier));
+            writer.n = 30;
+            writer.write(60, true);
+            writer.db().flush().unwrap();
+        }),
+        // A loss of power that the follower survived, as on a shared disk.
+        ("it goes on after sequence", |env, writer, _| {
+            restore(env, &files(&env.power_cut()));
+            writer.n = 30;
+        }),
+    ];
+    for (expected, cut) in cuts {
+        let env = MemEnv::with_log();
+        let options = small_options().auto_compaction(false);
+        let mut writer = Writer::new(options, &as_env(&env), 9);
+        writer.write(30, false);
+        writer.db().sync().unwrap();
+        writer.die();
+        let earlier = copy_of(&files(&env));
+        writer.write(20, false);
+        let follower = follow(&as_env(&env)).unwrap();
+        assert_eq!(checked(9, &follower.moment()), 50);
+        writer.die();
+        cut(&env, &mut writer, &earlier);
+        writer.db();
+        // It says so again and again, and moments stay readable.
+        for _ in 0..2 {
+            let refused = follower.refresh();
+            let Err(Error::HistoryChanged { what, .. }) = refused else {
+                panic!("{refused:?}, not: {expected}")
+            };
+            assert!(what.starts_with(expected), "{what}, not {expected}");
+            assert_eq!(checked(9, &follower.moment()), 50);
+        }
+        let opened = follow(&as_env(&env)).unwrap();
+        assert_eq!(checked(9, &opened.moment()), writer.n);
+    }
+}
+
+#[test]
+fn followers_go_on_after_writers_die() {
+    for seed in seeds(6) {
+        let mut rng = Rng::new(seed);
+        let env = as_env(&MemEnv::new());
+        let mut writer = Writer::new(small_options(), &env, seed);
+        let follower = follow(&env).unwrap();
+        for _ in 0..20 {
+            writer.do_something(&mut rng);
+            follower.refresh().unwrap();
+            // Some writes before the end, which the next writer flushes.
+            writer.write(rng.below(10), false);
+            writer.die();
+            if rng.chance(50) {
+                follower.refresh().unwrap();
+                assert_eq!(checked(seed, &follower.moment()), writer.n);
+            }
+            writer.write(rng.below(10), false);
+            follower.refresh().unwrap();
+            assert_eq!(checked(seed, &follower.moment()), writer.n);
+        }
+    }
+}
+
+#[test]
+fn crashed_databases_show_what_recovery_finds() {
+    let env = MemEnv::with_log();
+    let mut writer = Writer::new(small_options(), &as_env(&env), 11);
+    // The calls after which an operation is acknowledged.
+    let mut acknowledged = vec![0];
+    let mut rng = Rng::new(11);
+    while writer.n < 600 {
+        writer.write(1, rng.chance(10));
+        acknowledged.push(env.log_len());
+        match rng.below(60) {
+            0 => writer.db().flush().unwrap(),
+            1 => writer.db().compact_range(..).unwrap(),
+            2 => writer.die(),
+            _ => {}
+        }
+    }
+    let calls = env.log_len();
+    let mut shown = 0;
+    for seed in 0..150 {
+        let call = rng.below(calls);
+        let model = [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix][seed as usize % 3];
+        let crashed = env.replay(call, model, seed);
+        let follower = match follow(&as_env(&crashed)) {
+            Ok(follower) => follower,
+            // No record of an earlier session may follow a gap in a log that nobody has cut yet.
+            Err(error) => {
+                assert!(
+                    is_honest(&error) && model != CrashModel::Kill || call < acknowledged[1],
+                    "{error}"
+                );
+                continue;
+            }
+        };
+        let n = checked(11, &follower.moment());
+        let least = acknowledged.partition_point(|at| *at <= call) as u64 - 1;
+        assert!(n >= least || model != CrashModel::Kill, "{n} is shown, {least} was acknowledged");
+        let Ok(db) = open(&crashed, &small_options()) else { panic!("{model:?} {call} {seed}") };
+        assert_eq!(counted::number(&db).unwrap(), n, "{model:?}, call {call}, seed {seed}");
+        follower.refresh().unwrap();
+        assert_eq!(checked(11, &follower.moment()), n);
+        shown += 1;
+    }
+    assert!(shown > 100, "{shown}");
+}
+
+#[test]
+fn synced_followers_show_what_survives() {
+    let env = MemEnv::with_log();
+    let mut writer = Writer::new(small_options(), &as_env(&env), 12);
+    let options = options_on(&as_env(&env)).follow_synced_only(true);
+    let follower = options.open_follower(HOME).unwrap();
+    let mut rng = Rng::new(12);
+    let mut shown = 0;
+    for _ in 0..60 {
+        match rng.below(4) {
+            0 => writer.do_something(&mut rng),
+            1 => writer.db().sync().unwrap(),
+            _ => writer.write(rng.below(10), rng.chance(20)),
+        }
+        follower.refresh().unwrap();
+        let n = checked(12, &follower.moment());
+        assert!(n >= shown);
+        shown = n;
+        let survivor = open(&env.power_cut(), &small_options()).unwrap();
+        assert!(n <= counted::number(&survivor).unwrap());
+    }
+    writer.write(1, false);
+    writer.db().sync().unwrap();
+    let synced = writer.n;
+    // The next write says that those before it are durable.
+    writer.write(1, false);
+    follower.refresh().unwrap();
+    assert_eq!(checked(12, &follower.moment()), synced);
+    writer.db.take().map_or(Ok(()), |db| db.close()).unwrap();
+    follower.refresh().unwrap();
+    assert_eq!(checked(12, &follower.moment()), writer.n);
+}
+
+#[test]
+fn entries_expire_in_followers() {
+    let env = MemEnv::new();
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    env.set_now(at(1000));
+    let db = open(&env, &small_options()).unwrap();
+    let hour = WriteOptions::new().expire_after(Duration::from_secs(3600));
+    for flushed in [false, true] {
+        db.put_with("k", "v", &hour).unwrap();
+        if flushed {
+            db.flush().unwrap();
+        }
+        let follower = follow(&as_env(&env)).unwrap();
+        assert_eq!(follower.get("k").unwrap().unwrap(), "v");
+        env.set_now(at(1000 + 3600));
+        assert_eq!(follower.get("k").unwrap(), None);
+        assert_eq!(follower.iter().count(), 0);
+        env.set_now(at(1000));
+    }
+}
+
+#[test]
+fn logs_beyond_the_limit_are_refused() {
+    let env = as_env(&MemEnv::new());
+    let db = small_options().env(Arc::clone(&env)).write_buffer_bytes(1 << 20).open(HOME).unwrap();
+    let options = |bytes| small_options().env(Arc::clone(&env)).read_only_log_bytes_max(bytes);
+    db.put("first", "1").unwrap();
+    let follower = options(64 << 10).open_follower(HOME).unwrap();
+    (0..200).for_each(|n| db.put(n.to_string(), vec![7; 1000]).unwrap());
+    for refused in [follower.refresh().map(drop), options(64 << 10).open_follower(HOME).map(drop)] {
+        let Err(Error::LogsTooLarge { bytes, bytes_max, .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(bytes_max, 64 << 10);
+        // What it says is enough.
+        assert_eq!(options(bytes).open_follower(HOME).unwrap().iter().count(), 201);
+    }
+    assert_eq!(follower.iter().count(), 1);
+    db.flush().unwrap();
+    follower.refresh().unwrap();
+    assert_eq!(follower.iter().count(), 201);
+    assert_eq!(Readable::last(&follower).unwrap().unwrap().0, "first");
+}
