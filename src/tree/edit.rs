@@ -452,6 +452,7 @@ mod tests {
             "0c0107",             // next keyspace
             "1102c801",           // expired through
             "0b040df4030a",       // clean close
+            "8203810407",         // session
             "0d06050402",
             "6162",
             "ee",                   // created: name, settings
