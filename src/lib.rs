@@ -255,6 +255,46 @@
 //! shares its disk: copy it elsewhere for a backup against the loss of the disk. The same call with
 //! the same path brings it up to date, unless somebody wrote to it.
 //!
+//! # Reading beside a writer
+//!
+//! One process writes; any number of others may read at the same time, each through a
+//! [`Follower`]. It takes no lock and changes no byte, so the writer neither waits for it nor knows
+//! of it. It also reads a database that nobody has open, as [`Db::open_read_only`] does.
+//!
+//! ```
+//! # fn main() -> siftdb::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("app.sift");
+//! # let db = siftdb::Db::open(&path)?;
+//! let follower = siftdb::Db::open_follower(&path)?;
+//! # db.put("job/1", "done")?;
+//! follower.refresh()?; // from now on it shows what the writer has acknowledged before
+//! assert_eq!(follower.prefix("job/").count(), 1);
+//! # db.close()
+//! # }
+//! ```
+//!
+//! | | what is shown |
+//! |---|---|
+//! | after [`Follower::refresh`] | a prefix of the writes, with all that was acknowledged before |
+//! | with [`Options::follow_synced_only`] | a prefix that a power loss leaves; it may lag |
+//! | a batch, a transaction | all of it or nothing |
+//! | until the next refresh | the same moment, in all keyspaces |
+//! | the writer dies or closes | the same; the next writer is followed without reopening |
+//! | the history was cut | the last moment; refreshes return [`Error::HistoryChanged`] |
+//!
+//! - **Prefix:** the writer numbers its writes. A moment has all writes up to some number, and none
+//!   after it. It may have writes that are not acknowledged yet, or whose writer got an error. A
+//!   refresh never goes back.
+//! - **Handles:** a [`Keyspace`], [`Snapshot`] or [`Iter`] of a follower keeps the moment that it
+//!   was taken at. Its files are open until it is dropped, so nothing that the writer removes is
+//!   missing. The process must be allowed a descriptor for each table.
+//! - **Failures:** a refresh that fails leaves the moment from before, and may be tried again. A
+//!   record that the writer is just writing is no damage. A place is damage if something valid
+//!   follows it, or if manifest or logs say that it was durable: then the refresh says where.
+//! - **Cut histories:** a repair, a database that was created again, restored files, or a loss of
+//!   power that the follower survived on a shared disk.
+//!
 //! # Maintenance
 //!
 //! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything.
@@ -267,7 +307,8 @@
 //!
 //! Keys have up to 65,535 bytes, values up to 1 GiB, batches up to 2 GiB; empty keys and values are
 //! ordinary. A database has up to 65,535 keyspaces, with names of 1 to 255 bytes. The order is
-//! bytewise and cannot be changed. One process has a database open to write at a time. Unix is the
+//! bytewise and cannot be changed. One process has a database open to write at a time; others
+//! follow it. Unix is the
 //! supported platform, and Linux the tested one.
 //!
 //! `DESIGN.md` explains how it works and why; `docs/` has tuning, formats, crash safety and

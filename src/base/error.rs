@@ -449,6 +449,16 @@ impl Error {
             Error::CompactionFilter { name, what } => {
                 write!(f, "the compaction filter {name:?} failed: {what}")
             }
+            Error::HistoryChanged { .. }
+            | Error::FollowerOvertaken { .. }
+            | Error::TooFewDescriptors { .. } => self.write_what_of_follower(f),
+            Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),
+        }
+    }
+
+    /// What happened to a follower.
+    fn write_what_of_follower(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Error::HistoryChanged { directory, what } => {
                 write!(f, "the history of {} has changed: {what}", directory.display())
             }
@@ -462,7 +472,7 @@ impl Error {
                 "the tables of {} need {needed} open files, more than this process may have",
                 directory.display()
             ),
-            Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),
+            _ => Ok(()),
         }
     }
 }

@@ -4,8 +4,8 @@
 //! the directory, what was appended to the logs, and `CURRENT` again. The tables are those of the
 //! manifest as it was read, and the logs were read after it. So together they hold everything that
 //! was acknowledged before the attempt began: the writer removes a log only after the manifest
-//! names the tables with its entries. If a file is gone, or `CURRENT` has changed, or a keyspace was
-//! created or dropped meanwhile, the attempt starts over. If nothing has changed since and the
+//! names the tables with its entries. If a file is gone, or `CURRENT` has changed, or a keyspace
+//! was created or dropped meanwhile, the attempt starts over. If nothing has changed since and the
 //! reason is still there, that reason is the error.
 //!
 //! A moment is a [`Shared`] of its own whose views never change. Later moments share its open
@@ -369,7 +369,11 @@ impl Following {
             Some(place) => &sessions[place + 1..],
             // The session that created the database is not listed.
             None if old == 0 && sessions.len() < SESSIONS_MAX => &sessions[..],
-            None => return Err(self.changed("its writer began too often since").into()),
+            None => {
+                return Err(self
+                    .changed("the session that was followed is not one of its last")
+                    .into());
+            }
         };
         let goes_on_after = later.iter().map(|session| session.begins_after).min();
         let goes_on_after = goes_on_after.unwrap_or(0);

@@ -52,19 +52,19 @@ use std::path::{Path, PathBuf};
 ///   computer nor its page cache. With [`Options::follow_synced_only`] it has only those that
 ///   manifest or logs say are durable.
 /// - Entries expire in it by the clock, as in any other read.
-/// - If the writer dies, the next one continues after what the follower showed, and so does the
-///   follower. If the history was cut, or cannot be shown to go on, [`Follower::refresh`] returns
+/// - If the writer dies or closes, the next one is followed. If the history does not go on from
+///   what was shown, [`Follower::refresh`] returns
 ///   [`Error::HistoryChanged`](crate::Error::HistoryChanged): after a repair, in a restored or newly
-///   created database, or if the writer was opened again and has removed all logs from before. Then
-///   open another follower.
+///   created database, or where writes were lost. So it does after more than 15 writers since the
+///   last refresh. Then open another follower.
 ///
 /// # What it costs
 ///
 /// A refresh reads `CURRENT`, the directory, and what was appended to manifest and logs since the
 /// last one. The entries of the logs are in memory, up to [`Options::read_only_log_bytes_max`].
 /// Each table of a moment is held open as long as anything reads that moment, so no read fails
-/// because the writer removed a file: [`Options::max_open_files`] does not bound it. Tables that the
-/// writer has removed take space on disk until then.
+/// because the writer removed a file. [`Options::max_open_files`] does not bound that. Tables that
+/// the writer has removed take space on disk until then.
 ///
 /// Calls that would write return [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly).
 pub struct Follower {

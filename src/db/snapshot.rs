@@ -79,7 +79,7 @@ impl Snapshot {
             self.shared.snapshots.register_again(moment);
         }
         let is_here = Arc::ptr_eq(shared, &self.shared);
-        // A handle that was taken of another moment of a follower: the keyspace as it is in this one.
+        // A handle of another moment of the same follower: the keyspace as it is in this one.
         let is_of_moment = !is_here && shared.instance == self.shared.instance;
         let here = is_of_moment.then(|| self.shared.keyspaces.lock().get(state.id).cloned());
         let mut moved = Snapshot {

@@ -134,17 +134,18 @@ impl Options {
     }
 
     /// Bytes of memory that the entries of the logs may take in a database opened read-only or
-    /// followed, which cannot flush them. If they take more, opening returns [`Error::LogsTooLarge`]. Default: two
-    /// write buffers more than [`Options::immutable_memtables_max`], so four if that is not set. A
-    /// database that was written with these options has less in its logs.
+    /// followed, which cannot flush them. If they take more, opening returns
+    /// [`Error::LogsTooLarge`]. Default: two write buffers more than
+    /// [`Options::immutable_memtables_max`], so four if that is not set. A database that was
+    /// written with these options has less in its logs.
     pub fn read_only_log_bytes_max(mut self, bytes: u64) -> Self {
         self.read_only_log_bytes_max = Some(bytes);
         self
     }
 
-    /// Whether a [`Follower`](crate::Follower) shows only what manifest or logs say is durable. That
-    /// may lag: what was synced last is shown after the next write, which says so. Default: false,
-    /// it shows everything that is in the logs.
+    /// Whether a [`Follower`](crate::Follower) shows only what manifest or logs say is durable.
+    /// That may lag: what was synced last is shown after the next write, which says so. Default:
+    /// false, it shows everything that is in the logs.
     pub fn follow_synced_only(mut self, yes: bool) -> Self {
         self.follow_synced_only = yes;
         self

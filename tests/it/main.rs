@@ -22,6 +22,7 @@
 //! | `checkpoints` | databases of their own at one moment, whatever happens meanwhile |
 //! | `kept_logs` | logs kept for followers stay up to the limit and change no answer |
 //! | `followers` | prefixes of the writes beside a writer, and typed errors where there is none |
+//! | `follower_processes` | the same in processes, beside a writer that is killed |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
 //! | `verify` | finds and names damage, and nothing else |
@@ -94,6 +95,7 @@ mod filter_rebuild;
 mod filters;
 mod fixtures;
 mod fork;
+mod follower_processes;
 mod followers;
 mod foreign;
 mod golden;
