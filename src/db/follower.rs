@@ -54,9 +54,9 @@ use std::path::{Path, PathBuf};
 /// - Entries expire in it by the clock, as in any other read.
 /// - If the writer dies or closes, the next one is followed. If the history does not go on from
 ///   what was shown, [`Follower::refresh`] returns
-///   [`Error::HistoryChanged`](crate::Error::HistoryChanged): after a repair, in a restored or newly
-///   created database, or where writes were lost. So it does after more than 15 writers since the
-///   last refresh. Then open another follower.
+///   [`Error::HistoryChanged`](crate::Error::HistoryChanged): after a repair, in a restored or
+///   newly created database, or where writes were lost. So it does after more than 15 writers since
+///   the last refresh. Then open another follower.
 ///
 /// # What it costs
 ///

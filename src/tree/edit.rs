@@ -267,13 +267,8 @@ impl VersionEdit {
                     let close = CleanClose { log, log_bytes, last_sequence };
                     set(&mut edit.clean_close, close, "clean close")?;
                 }
-                TAG_SESSION => {
-                    let [id, begins_after] = varints(value, "session")?;
-                    edit.sessions.push(SessionBegin { id, begins_after });
-                }
-                TAG_NEXT_KEYSPACE => {
-                    set_number(&mut edit.next_keyspace, value, "next keyspace")?;
-                }
+                TAG_SESSION => edit.sessions.push(decode_session(value)?),
+                TAG_NEXT_KEYSPACE => set_number(&mut edit.next_keyspace, value, "next keyspace")?,
                 TAG_EXPIRED_THROUGH => {
                     set_number(&mut edit.expired_through, value, "expired-through time")?;
                 }
@@ -314,6 +309,11 @@ fn decode_database(bytes: &[u8]) -> Result<DatabaseIdentity, Undecodable> {
     let (id, epoch) = split.ok_or_else(|| damaged("a malformed database id"))?;
     let [epoch] = varints(epoch, "database epoch")?;
     Ok(DatabaseIdentity { id: u128::from_le_bytes(*id), epoch })
+}
+
+fn decode_session(bytes: &[u8]) -> Result<SessionBegin, Undecodable> {
+    let [id, begins_after] = varints(bytes, "session")?;
+    Ok(SessionBegin { id, begins_after })
 }
 
 fn decode_keyspace(bytes: &[u8]) -> Result<KeyspaceMeta, Undecodable> {

@@ -568,9 +568,9 @@ fn cut_histories_are_not_followed() {
         writer.db().sync().unwrap();
         writer.die();
         let earlier = copy_of(&files(&env));
-        writer.write(20, false);
+        writer.write(8, false);
         let follower = follow(&as_env(&env)).unwrap();
-        assert_eq!(checked(9, &follower.moment()), 50);
+        assert_eq!(checked(9, &follower.moment()), 38);
         writer.die();
         cut(&env, &mut writer, &earlier);
         writer.db();
@@ -582,7 +582,7 @@ fn cut_histories_are_not_followed() {
             };
             let is_expected = expected.iter().any(|expected| what.starts_with(expected));
             assert!(is_expected, "{what}, not {expected:?}");
-            assert_eq!(checked(9, &follower.moment()), 50);
+            assert_eq!(checked(9, &follower.moment()), 38);
         }
         let opened = follow(&as_env(&env)).unwrap();
         assert_eq!(checked(9, &opened.moment()), writer.n);
