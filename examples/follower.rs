@@ -34,6 +34,26 @@ fn done(db: &Db) -> siftdb::Result<u64> {
     Ok(count)
 }
 
+/// Refreshes until all jobs are done; returns in how many steps they were seen.
+fn watch(path: &Path) -> siftdb::Result<u64> {
+    // The writer has not created the database yet, or not the keyspace.
+    let follower = loop {
+        match Db::open_follower(path) {
+            Ok(follower) if follower.keyspaces().len() == 2 => break follower,
+            Ok(_) | Err(Error::Io { .. }) => std::thread::yield_now(),
+            Err(error) => return Err(error),
+        }
+    };
+    let (mut last, mut steps) = (0, 0);
+    while last < JOBS {
+        steps += u64::from(follower.refresh()?);
+        let jobs = done(&follower.moment())?;
+        assert!(jobs >= last, "it never goes back");
+        last = jobs;
+    }
+    Ok(steps)
+}
+
 fn main() -> siftdb::Result<()> {
     if let Some(path) = std::env::args_os().nth(1) {
         return write(Path::new(&path));
@@ -41,24 +61,9 @@ fn main() -> siftdb::Result<()> {
     let path = std::env::temp_dir().join(format!("siftdb-follower-{}", std::process::id()));
     let program = std::env::current_exe().expect("this program has a path");
     let mut writer = Command::new(program).arg(&path).spawn().expect("it starts once more");
-    // The writer has not created the database yet, or not the keyspace.
-    let follower = loop {
-        match Db::open_follower(&path) {
-            Ok(follower) if follower.keyspaces().len() == 2 => break follower,
-            Ok(_) | Err(Error::Io { .. }) => std::thread::yield_now(),
-            Err(error) => return Err(error),
-        }
-    };
-    let (mut last, mut refreshes) = (0, 0);
-    while last < JOBS {
-        refreshes += u64::from(follower.refresh()?);
-        let jobs = done(&follower.moment())?;
-        assert!(jobs >= last, "it never goes back");
-        last = jobs;
-    }
-    println!("{last} jobs, seen in {refreshes} steps while they were written");
+    let seen = watch(&path);
     assert!(writer.wait().expect("it ends").success());
-    Db::destroy(&path)?;
-    std::fs::remove_dir(&path).expect("nothing is left in it");
+    println!("{JOBS} jobs, seen in {} steps while they were written", seen?);
+    std::fs::remove_dir_all(&path).expect("nobody has it open");
     Ok(())
 }

@@ -95,8 +95,7 @@ impl FollowedManifest {
     pub(crate) fn read_on(&mut self) -> Result<bool> {
         let edits_before = self.replay.edits;
         let mut suspect = None;
-        loop {
-            let Some((offset, what)) = self.read_edits()? else { break };
+        while let Some((offset, what)) = self.read_edits()? {
             // The reader may have been there before the writer, and after it a moment later.
             if suspect == Some(offset) {
                 return Err(Error::corruption(&self.path, offset, what));

@@ -8,6 +8,7 @@ use crate::support::stores::{HOME, as_env, copy_of, files, is_honest, small_opti
 use crate::support::stores::{name, open};
 use siftdb::env::testing::{CrashModel, EIO, EMFILE, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
+use siftdb::keys::encode;
 use siftdb::{Db, Error, Follower, Options, Readable, WriteOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -124,7 +125,7 @@ fn followers_read_beside_a_writing_thread() {
             while !stop.load(Ordering::Relaxed) {
                 writer.write(1, false);
                 acknowledged.store(writer.n, Ordering::SeqCst);
-                if writer.n % 300 == 0 {
+                if writer.n.is_multiple_of(300) {
                     writer.db().compact_range(..).unwrap();
                 }
             }
@@ -166,14 +167,14 @@ fn refreshes_are_quick_beside_many_entries() {
     let db = Options::new().open(&path).unwrap();
     for first in (0..10_000_000u64).step_by(1000) {
         let mut batch = siftdb::WriteBatch::new();
-        (first..first + 1000).for_each(|n| _ = batch.put(n.to_be_bytes(), [7; 100]));
+        (first..first + 1000).for_each(|n| _ = batch.put(encode(&n), [7; 100]));
         db.write(batch).unwrap();
     }
     db.compact_range(..).unwrap();
     let follower = Db::open_follower(&path).unwrap();
     let mut took: Vec<Duration> = (0..50u64)
         .map(|round| {
-            (0..1000).for_each(|n| db.put((round * 1000 + n).to_be_bytes(), [8; 100]).unwrap());
+            (0..1000).for_each(|n| db.put(encode(&(round * 1000 + n)), [8; 100]).unwrap());
             let started = Instant::now();
             assert!(follower.refresh().unwrap());
             started.elapsed()
@@ -302,7 +303,7 @@ fn reads_outlive_the_files_of_their_moment() {
     let db = small_options().open(&path).unwrap();
     let value = |round: u32, n: u32| [round.to_le_bytes(), n.to_le_bytes()].concat().repeat(20);
     let fill = |round| {
-        (0..3000).for_each(|n: u32| db.put(n.to_be_bytes(), value(round, n)).unwrap());
+        (0..3000).for_each(|n: u32| db.put(encode(&n), value(round, n)).unwrap());
         db.compact_range(..).unwrap();
     };
     fill(1);
@@ -316,7 +317,7 @@ fn reads_outlive_the_files_of_their_moment() {
     let follower = options.open_follower(&path).unwrap();
     let mut scan = follower.iter();
     let first = scan.next().unwrap().unwrap();
-    assert_eq!(&first.0[..], 0u32.to_be_bytes());
+    assert_eq!(first.0, encode(&0u32));
     fill(2);
     follower.refresh().unwrap();
     // The writer removes a table when its worker gets to it.
@@ -325,7 +326,7 @@ fn reads_outlive_the_files_of_their_moment() {
     }
     let rest = scan.map(|entry| entry.unwrap().1);
     assert!(rest.eq((1..3000).map(|n| value(1, n))));
-    assert_eq!(follower.get(7u32.to_be_bytes()).unwrap().unwrap(), value(2, 7));
+    assert_eq!(follower.get(encode(&7u32)).unwrap().unwrap(), value(2, 7));
 }
 
 #[test]
@@ -336,7 +337,7 @@ fn too_few_descriptors_are_named() {
         let path = directory.path().join("db");
         let db = small_options().open(&path).unwrap();
         let fill = |count: u32| {
-            (0..count).for_each(|n| db.put(n.to_be_bytes(), vec![n as u8; 2000]).unwrap());
+            (0..count).for_each(|n| db.put(encode(&n), vec![n as u8; 2000]).unwrap());
             db.compact_range(..).unwrap();
         };
         fill(100);
