@@ -124,6 +124,15 @@ pub enum Error {
         /// The process that opened the database.
         process: u32,
     },
+    /// Changes that were asked for are in no log any more.
+    ChangesGone {
+        /// The database.
+        directory: PathBuf,
+        /// The first sequence that was asked for and is not there.
+        from: u64,
+        /// The first sequence after it that is there, or that will be.
+        first: u64,
+    },
     /// A [`CompactionFilter`](crate::CompactionFilter) panicked or gave a value that no entry may
     /// have. The compaction changed nothing.
     CompactionFilter {
@@ -312,8 +321,8 @@ impl Error {
     /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
     /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
     /// `keyspace_not_found`, `keyspace_dropped`, `conflict`, `transaction_too_large`, `forked`,
-    /// `compaction_filter`, `history_changed`, `follower_overtaken`, `too_few_descriptors` or
-    /// `unsupported_format`.
+    /// `compaction_filter`, `changes_gone`, `history_changed`, `follower_overtaken`,
+    /// `too_few_descriptors` or `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -334,6 +343,7 @@ impl Error {
             Error::Conflict { .. } => "conflict",
             Error::TransactionTooLarge { .. } => "transaction_too_large",
             Error::Forked { .. } => "forked",
+            Error::ChangesGone { .. } => "changes_gone",
             Error::CompactionFilter { .. } => "compaction_filter",
             Error::HistoryChanged { .. } => "history_changed",
             Error::FollowerOvertaken { .. } => "follower_overtaken",
@@ -375,6 +385,9 @@ impl Error {
                 "write it in several transactions, or raise `transaction_bytes_max`"
             }
             Error::Forked { .. } => "open a database after `fork`, in the process that uses it",
+            Error::ChangesGone { .. } => {
+                "read the database anew and follow from there; `keep_log_bytes` keeps more logs"
+            }
             Error::CompactionFilter { .. } => {
                 "correct the filter, then reopen the database with it"
             }
@@ -445,6 +458,11 @@ impl Error {
             Error::Forked { process } => write!(
                 f,
                 "the database was opened by process {process}, and this process was forked from it"
+            ),
+            Error::ChangesGone { directory, from, first } => write!(
+                f,
+                "the logs of {} have no change {from}; the next one is {first}",
+                directory.display()
             ),
             Error::CompactionFilter { name, what } => {
                 write!(f, "the compaction filter {name:?} failed: {what}")

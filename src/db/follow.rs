@@ -197,6 +197,11 @@ impl Following {
         Err(Error::FollowerOvertaken { directory: self.directory.clone(), tries: TRIES })
     }
 
+    /// The first log that the manifest needs, as it was read last.
+    pub(super) fn needed_log(&self) -> u64 {
+        self.known.as_ref().map_or(0, |known| known.state.facts.log_number)
+    }
+
     /// Names the need for descriptors, and remembers a changed history.
     fn explained(&mut self, error: Error) -> Error {
         if matches!(error, Error::HistoryChanged { .. }) {

@@ -9,6 +9,7 @@ use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::report::Stats;
 use crate::base::sync::{Arc, ArcSwap, Mutex};
 use crate::base::value::Value;
+use crate::db::changes::Changes;
 use crate::db::database::Db;
 use crate::db::follow::Following;
 use crate::db::keyspace::Keyspace;
@@ -134,6 +135,56 @@ impl Follower {
         // Under the lock, so that no later moment is replaced with this one.
         self.moment.store(Arc::new(Db::with(moment, Vec::new())));
         Ok(true)
+    }
+
+    /// The writes from sequence `from` on, in their order, up to the moment that it shows. After a
+    /// refresh, the changes from the sequence after the last one continue them:
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("people.sift");
+    /// use siftdb::ChangedEntry;
+    ///
+    /// let db = siftdb::Db::open(&path)?; // in another process
+    /// db.put("ada", "1815")?;
+    /// let follower = siftdb::Db::open_follower(&path)?;
+    /// let mut next = follower.last_sequence() + 1;
+    ///
+    /// db.put("alan", "1912")?;
+    /// db.delete("ada")?;
+    /// follower.refresh()?;
+    /// for change in follower.changes(next)? {
+    ///     let change = change?;
+    ///     match change.entry {
+    ///         ChangedEntry::Put { key, .. } => assert_eq!(key, b"alan"),
+    ///         ChangedEntry::Delete { key } => assert_eq!(key, b"ada"),
+    ///         _ => unreachable!(),
+    ///     }
+    ///     next = change.sequence + 1;
+    /// }
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// - Changes are read from the logs, as far as they reach: see [`Options::keep_log_bytes`].
+    ///   Once they are taken, they may be read to the end, whatever the writer removes.
+    /// - They are the writes as they were made, of all keyspaces. A write to a keyspace that was
+    ///   dropped since has its number and no name, and the drop itself is no change; nor is what
+    ///   expires, what a compaction filter removes, or the creation of a keyspace.
+    /// - All writes of a batch are there at one moment: none of them is left for a later one.
+    /// - Tables that were ingested, and numbers that the writer used for refused writes, are in no
+    ///   log, so they are a gap.
+    ///
+    /// # Errors
+    /// `ChangesGone` names the first sequence that is there after a gap: read the database anew,
+    /// at a moment of the follower, and go on after its last sequence. The iterator returns it too,
+    /// where the gap is not at the beginning. `Corruption`; `Io`; `Forked`.
+    pub fn changes(&self, from: u64) -> Result<Changes> {
+        self.process.check()?;
+        // Under the lock, so that no refresh goes on in between.
+        let following = self.following.lock();
+        Changes::new(self.moment.load().shared(), following.needed_log(), from)
     }
 
     /// The moment that it shows, as a read-only database that never changes. Closing it closes what

@@ -5,8 +5,8 @@
 //! `jobs` or `admin`. This room has the life of a database: `open` and `recover` build its state
 //! from the files, `own_writes` is what a transaction has written, `again` runs one until it is
 //! committed, `update` has the transactions of one key, `alter` creates and drops keyspaces,
-//! `handle` ends a session, `resume` continues after a full disk, and `follow` reads beside a
-//! writer.
+//! `handle` ends a session, `resume` continues after a full disk, `follow` reads beside a
+//! writer, and `changes` what it wrote.
 
 #[cfg(test)]
 mod conflict_tests;
@@ -19,6 +19,7 @@ pub(crate) mod follower;
 pub(crate) mod database;
 pub(crate) mod update;
 pub(crate) mod transaction;
+pub(crate) mod changes;
 mod again;
 mod own_writes;
 pub(crate) mod keyspace;
@@ -30,6 +31,7 @@ mod follow;
 pub(crate) mod open;
 pub(crate) mod recover;
 
+pub use changes::{Change, ChangedEntry, Changes};
 pub use database::Db;
 pub use follower::Follower;
 pub use keyspace::{Keyspace, KeyspaceBatch};

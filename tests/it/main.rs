@@ -20,6 +20,7 @@
 //! | `range_differential` | range deletes answer as single deletes of the same keys |
 //! | `checkpoint_bars` | what checkpoints cost, in time and to writers; only on demand |
 //! | `checkpoints` | databases of their own at one moment, whatever happens meanwhile |
+//! | `changes` | the writes of a database in their order, read beside its writer |
 //! | `kept_logs` | logs kept for followers stay up to the limit and change no answer |
 //! | `followers` | prefixes of the writes beside a writer, and typed errors where there is none |
 //! | `follower_processes` | the same in processes, beside a writer that is killed |
@@ -69,6 +70,7 @@ mod arguments;
 mod bench;
 #[cfg(feature = "cli")]
 mod bench_cli;
+mod changes;
 mod checkpoint_bars;
 mod checkpoints;
 #[cfg(feature = "cli")]

@@ -19,7 +19,6 @@
 //! [`tail`] follows the logs while another process writes them.
 //! [`file`] opens a log; [`format`] encodes and decodes payloads.
 
-#[allow(dead_code)] // Follower, which uses it, comes next.
 pub(crate) mod tail;
 #[cfg(test)]
 mod tail_tests;

@@ -73,12 +73,28 @@ enum Beginning {
     Start(Box<OpenLog>),
 }
 
+/// How far a reading goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    /// No batch that ends after this sequence is handed out.
+    pub through: SequenceNumber,
+    /// It stops after the batch with which that many bytes of entries were handed out.
+    pub bytes: usize,
+}
+
+impl Reach {
+    /// To the end, or to `through`.
+    fn to(through: SequenceNumber) -> Self {
+        Reach { through, bytes: usize::MAX }
+    }
+}
+
 /// Why a reading of batches stopped.
 enum Stop {
     /// The sequence that a later log follows is reached.
     EndOfLog,
-    /// The next batch ends after what was asked for.
-    Through,
+    /// What was asked for was handed out.
+    Reached,
     /// There is no next batch at this offset.
     NoBatch { offset: u64, what: String, followed: bool },
 }
@@ -90,8 +106,6 @@ pub(crate) struct LogTail {
     directory: Arc<Path>,
     /// Logs before this one are not read.
     first_log: u64,
-    /// The start of the first log that it read.
-    first_start: Option<WalStart>,
     /// The log that it stands in.
     current: Option<Box<OpenLog>>,
     /// The end of the last record that was handed out, in that log.
@@ -137,7 +151,6 @@ impl LogTail {
             env,
             directory: directory.into(),
             first_log,
-            first_start: None,
             current: None,
             offset: 0,
             last: after,
@@ -167,12 +180,6 @@ impl LogTail {
         self.current.as_ref().map_or(0, |log| log.file.number)
     }
 
-    /// The start of the first log that it read, if it has read one.
-    #[must_use]
-    pub(crate) fn first_start(&self) -> Option<WalStart> {
-        self.first_start
-    }
-
     /// The manifest that was in force when the newest log was created, and how many bytes of it
     /// were durable then: a manifest of that number that is shorter was read too early, or it is
     /// damaged.
@@ -195,7 +202,7 @@ impl LogTail {
         apply: Apply<'_>,
     ) -> Result<TailEnd> {
         let Some(mut scout) = self.scout.take() else {
-            return self.read_through(logs, facts, SequenceNumber::MAX, apply);
+            return self.read_to(logs, facts, Reach::to(SequenceNumber::MAX), apply);
         };
         let mut scouted = scout.skip_all(logs, facts);
         if let Ok(TailEnd::Rewound { .. }) = scouted {
@@ -206,24 +213,24 @@ impl LogTail {
         let through = scout.synced_through;
         self.scout = Some(scout);
         match scouted? {
-            TailEnd::UpToDate => self.read_through(logs, facts, through, apply),
+            TailEnd::UpToDate => self.read_to(logs, facts, Reach::to(through), apply),
             other => Ok(other),
         }
     }
 
     fn skip_all(&mut self, logs: &[u64], facts: &ManifestFacts) -> Result<TailEnd> {
-        self.read_through(logs, facts, SequenceNumber::MAX, &mut |_, _| Ok(()))
+        self.read_to(logs, facts, Reach::to(SequenceNumber::MAX), &mut |_, _| Ok(()))
     }
 
-    /// As [`LogTail::read`], but hands out no batch that ends after `through`.
+    /// As [`LogTail::read`], but not beyond `reach`.
     ///
     /// # Errors
     /// As [`LogTail::read`].
-    pub(crate) fn read_through(
+    pub(crate) fn read_to(
         &mut self,
         logs: &[u64],
         facts: &ManifestFacts,
-        through: SequenceNumber,
+        mut reach: Reach,
         apply: Apply<'_>,
     ) -> Result<TailEnd> {
         // A start may name more bytes of the manifest than were read: it has grown since then.
@@ -255,11 +262,11 @@ impl LogTail {
                 }
             }
             let ends_with = next.map_or(SequenceNumber::MAX, |(_, s)| s.previous_last_sequence);
-            let stop = self.read_batches(ends_with, through, &mut check, apply);
+            let stop = self.read_batches(ends_with, &mut reach, &mut check, apply);
             self.synced_through = self.synced_through.max(check.durable.sequence);
             let (offset, what, followed) = match stop? {
                 Stop::EndOfLog => continue,
-                Stop::Through => return Ok(TailEnd::UpToDate),
+                Stop::Reached => return Ok(TailEnd::UpToDate),
                 Stop::NoBatch { offset, what, followed } => (offset, what, followed),
             };
             if let Some(log) = next.and_then(|(_, start)| self.gone_before(&start, logs)) {
@@ -333,9 +340,68 @@ impl LogTail {
         log.reader.reload(log.start_end)?;
         self.ahead.retain(|later, _| *later > number);
         (self.offset, self.next) = (log.start_end, log.start.first_sequence);
-        self.first_start.get_or_insert(log.start);
         self.current = Some(Box::new(log));
         Ok(())
+    }
+
+    /// Places a new tail where the batch with `sequence` is to be found, or at the first log from
+    /// which on all logs are there. Opens all of these, and returns their numbers. `logs` are all
+    /// logs, sorted; of those that cannot be used, none is an error.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn place_before(
+        &mut self,
+        sequence: SequenceNumber,
+        logs: &[u64],
+        facts: &ManifestFacts,
+    ) -> Result<Vec<u64>> {
+        let directory = Arc::clone(&self.directory);
+        let mut check = ConsistencyCheck::new(&directory, facts);
+        for &number in logs {
+            match open_log(&*self.env, LogFile::new(&directory, number), &mut check) {
+                Ok(Beginning::Start(log)) => {
+                    self.ahead.insert(number, *log);
+                }
+                Ok(_) => {}
+                Err(error) if error.is_corruption() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut first = None;
+        while let Some((number, start)) = self.next_log_before(first) {
+            let is_unbroken =
+                first.is_none_or(|(_, later): (u64, WalStart)| later.previous_log <= number);
+            if !is_unbroken {
+                break;
+            }
+            first = Some((number, start));
+            if start.previous_last_sequence < sequence {
+                break;
+            }
+        }
+        if let Some((number, start)) = first {
+            self.first_log = number;
+            (self.last, self.next) = (start.previous_last_sequence, start.first_sequence);
+            self.ahead.retain(|log, _| *log >= number);
+        }
+        Ok(self.ahead.keys().copied().collect())
+    }
+
+    /// The newest log before `later` that is part of the history; the newest one without `later`.
+    fn next_log_before(&self, later: Option<(u64, WalStart)>) -> Option<(u64, WalStart)> {
+        let (below, follows) = later.map_or((u64::MAX, SequenceNumber::MAX), |(number, start)| {
+            (number, start.previous_last_sequence)
+        });
+        let mut before = self.ahead.range(..below).rev();
+        let found = before.find(|(_, log)| log.start.previous_last_sequence <= follows);
+        found.map(|(number, log)| (*number, log.start))
+    }
+
+    /// The first sequence of the log after the one that it stands in.
+    #[must_use]
+    pub(crate) fn next_log_begins_with(&self) -> Option<SequenceNumber> {
+        self.next_log().map(|(_, start)| start.first_sequence)
     }
 
     /// Continues after the last record that was handed out, with what the file holds now.
@@ -351,12 +417,12 @@ impl LogTail {
         }
     }
 
-    /// Hands out the batches of the current log that end by `through`. Those of the history end
-    /// with `ends_with`.
+    /// Hands out the batches of the current log within `reach`. Those of the history end with
+    /// `ends_with`.
     fn read_batches(
         &mut self,
         ends_with: SequenceNumber,
-        through: SequenceNumber,
+        reach: &mut Reach,
         check: &mut ConsistencyCheck<'_>,
         apply: Apply<'_>,
     ) -> Result<Stop> {
@@ -370,8 +436,8 @@ impl LogTail {
             if self.last == ends_with {
                 return Ok(Stop::EndOfLog);
             }
-            if self.next > through {
-                return Ok(Stop::Through);
+            if self.next > reach.through || reach.bytes == 0 {
+                return Ok(Stop::Reached);
             }
             let record = match log.reader.step()? {
                 Step::Record(record) => record,
@@ -397,10 +463,11 @@ impl LogTail {
             if last > ends_with {
                 return Ok(no_batch(start, "a batch that a later log does not follow", true));
             }
-            if last > through {
-                return Ok(Stop::Through);
+            if last > reach.through {
+                return Ok(Stop::Reached);
             }
             apply(log.file.number, &batch)?;
+            reach.bytes = reach.bytes.saturating_sub(batch.entry_bytes());
             (self.offset, self.last, self.next) = (end, last, last + 1);
         }
     }

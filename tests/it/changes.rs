@@ -1,0 +1,245 @@
+//! Changes: the writes of a database in their order, read beside the process that makes them.
+
+use crate::support::data::key;
+use crate::support::rng::Rng;
+use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{Change, ChangedEntry, Db, Error, Follower, Options, WriteBatch, WriteOptions};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn keeping(bytes: u64) -> Options {
+    small_options().keep_log_bytes(bytes)
+}
+
+fn follow(env: &MemEnv) -> Follower {
+    small_options().env(as_env(env)).open_follower(HOME).unwrap()
+}
+
+fn changes(follower: &Follower, from: u64) -> Vec<Change> {
+    follower.changes(from).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+/// A copy of all keyspaces, by number, that is made of changes alone.
+#[derive(Default)]
+struct Copy {
+    keyspaces: BTreeMap<u32, Map>,
+    next: u64,
+}
+
+impl Copy {
+    fn apply(&mut self, change: Change) {
+        assert_eq!(change.sequence, self.next);
+        self.next += 1;
+        let map = self.keyspaces.entry(change.keyspace_number).or_default();
+        match change.entry {
+            ChangedEntry::Put { key, value, .. } => drop(map.insert(key, value)),
+            ChangedEntry::Delete { key } => drop(map.remove(&key)),
+            ChangedEntry::DeleteRange { start, end } => {
+                map.retain(|key, _| *key < start || end.as_ref().is_some_and(|end| key >= end));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn write_some(db: &Db, rng: &mut Rng, names: &[&str]) {
+    let keyspace = db.keyspace(names[rng.below(names.len())]).unwrap();
+    let mut batch = WriteBatch::new();
+    for _ in 0..1 + rng.below(20) {
+        let number = rng.below(300);
+        let mut part = batch.in_keyspace(&keyspace);
+        match rng.below(10) {
+            0 => drop(part.delete(key(number))),
+            1 => drop(part.delete_range(key(number)..key(number + rng.below(40)))),
+            _ => drop(part.put(key(number), vec![number as u8; rng.below(900)])),
+        }
+    }
+    db.write_with(batch, &WriteOptions::new().sync(rng.chance(20))).unwrap();
+}
+
+#[test]
+fn changes_rebuild_what_a_follower_shows() {
+    let names = ["default", "orders", "users"];
+    for seed in 0..8 {
+        let (env, mut rng) = (MemEnv::new(), Rng::new(seed));
+        let options = keeping(64 << 20);
+        let mut db = open(&env, &options).unwrap();
+        names.iter().for_each(|name| drop(db.keyspace(name).unwrap()));
+        let follower = follow(&env);
+        let mut copy = Copy { next: 1, ..Copy::default() };
+        for _ in 0..60 {
+            for _ in 0..rng.below(12) {
+                write_some(&db, &mut rng, &names);
+            }
+            match rng.below(8) {
+                0 => db.flush().unwrap(),
+                1 => {
+                    db.close().unwrap();
+                    db = open(&env, &options).unwrap();
+                }
+                _ => {}
+            }
+            follower.refresh().unwrap();
+            changes(&follower, copy.next).into_iter().for_each(|change| copy.apply(change));
+            assert_eq!(copy.next, follower.last_sequence() + 1);
+            for name in names {
+                let keyspace = follower.keyspace(name).unwrap();
+                let copied = copy.keyspaces.entry(keyspace.number()).or_default();
+                assert_eq!(scan(&keyspace).unwrap(), *copied, "{name} of seed {seed}");
+            }
+        }
+        assert!(changes(&follower, copy.next).is_empty());
+        // From any sequence on they are the same.
+        let all = changes(&follower, 0);
+        let from = rng.below(all.len());
+        assert_eq!(changes(&follower, all[from].sequence), all[from..]);
+    }
+}
+
+#[test]
+fn a_change_says_what_was_written() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let orders = db.keyspace("orders").unwrap();
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(9_000_000_000_000);
+    db.put("a", "1").unwrap();
+    orders.put_with("b", "2", &WriteOptions::new().expire_at(at)).unwrap();
+    orders.delete_range("c"..).unwrap();
+    let follower = follow(&env);
+    db.drop_keyspace("orders").unwrap();
+    let shown = changes(&follower, 1);
+    let name = |change: &Change| change.keyspace.as_deref().map(String::from);
+    let places: Vec<_> = shown.iter().map(|c| (c.sequence, c.keyspace_number, name(c))).collect();
+    let orders = Some("orders".to_string());
+    assert_eq!(places[0], (1, 0, Some("default".into())));
+    assert_eq!(places[1..], [(2, 1, orders.clone()), (3, 1, orders)]);
+    let put = |key: &str, value: &str, expires_at| ChangedEntry::Put {
+        key: key.into(),
+        value: value.into(),
+        expires_at,
+    };
+    assert_eq!(shown[0].entry, put("a", "1", None));
+    assert_eq!(shown[1].entry, put("b", "2", Some(at)));
+    assert_eq!(shown[2].entry, ChangedEntry::DeleteRange { start: b"c".to_vec(), end: None });
+    // The drop is no change, and takes the name away.
+    follower.refresh().unwrap();
+    let shown = changes(&follower, 2);
+    assert_eq!(shown.len(), 2);
+    assert!(shown.iter().all(|change| change.keyspace.is_none() && change.keyspace_number == 1));
+}
+
+#[test]
+fn gaps_name_the_next_change() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    (0..50).for_each(|number| db.put(key(number), "old").unwrap());
+    db.flush().unwrap();
+    let follower = follow(&env);
+    let gap = |from: u64| match follower.changes(from) {
+        Err(Error::ChangesGone { from: missing, first, .. }) => (missing, first),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((gap(0), gap(7), gap(50)), ((1, 51), (7, 51), (50, 51)));
+    assert!(changes(&follower, 51).is_empty());
+    (0..20).for_each(|number| db.put(key(number), "new").unwrap());
+    follower.refresh().unwrap();
+    assert_eq!(gap(3), (3, 51));
+    assert_eq!(changes(&follower, 51).len(), 20);
+    assert_eq!(changes(&follower, 60).len(), 11);
+    let error = follower.changes(1).unwrap_err();
+    assert_eq!(error.kind(), "changes_gone");
+    assert!(error.to_string().contains("no change 1; the next one is 51"), "{error}");
+}
+
+#[test]
+fn a_gap_in_the_middle_follows_the_changes_before() {
+    let env = MemEnv::new();
+    let db = open(&env, &keeping(1 << 20)).unwrap();
+    for round in 0..3 {
+        (0..20).for_each(|number| db.put(key(number), vec![round; 50]).unwrap());
+        db.flush().unwrap();
+    }
+    let follower = follow(&env);
+    assert_eq!(changes(&follower, 1).len(), 60);
+    // Power was lost: the first kept log was never synced, and nothing needs it.
+    let logs = files_ending(&env, ".wal");
+    let mut bytes = env.read_file(&logs[0]).unwrap();
+    bytes.truncate(bytes.len() / 2);
+    env.write_file(&logs[0], &bytes);
+    let mut shown = follower.changes(1).unwrap();
+    let before = shown.by_ref().take_while(|change| change.is_ok()).count();
+    assert!((5..20).contains(&before), "{before}");
+    assert!(shown.next().is_none(), "nothing follows an error");
+    match follower.changes(1).unwrap().find_map(Result::err) {
+        Some(Error::ChangesGone { from, first: 21, .. }) => assert_eq!(from, before as u64 + 1),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(changes(&follower, 21).len(), 40);
+    // The log in the middle is gone.
+    env.remove_file(&logs[1]);
+    assert_eq!(changes(&follower, 41).len(), 20);
+    assert!(matches!(follower.changes(1), Err(Error::ChangesGone { first: 41, .. })));
+}
+
+#[test]
+fn taken_changes_outlive_their_logs() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    (0..40).for_each(|number| db.put(key(number), vec![7; 60_000]).unwrap());
+    let follower = follow(&env);
+    let from = follower.changes(0).map_or_else(
+        |error| match error {
+            Error::ChangesGone { first, .. } => first,
+            other => panic!("{other}"),
+        },
+        |_| 1,
+    );
+    let mut shown = follower.changes(from).unwrap();
+    let last = follower.last_sequence();
+    let logs = files_ending(&env, ".wal");
+    db.flush().unwrap();
+    (0..40).for_each(|number| db.put(key(number), vec![8; 60_000]).unwrap());
+    db.flush().unwrap();
+    assert!(logs.iter().all(|log| !files_ending(&env, ".wal").contains(log)));
+    for sequence in from..=last {
+        let change = shown.next().unwrap().unwrap();
+        assert_eq!(change.sequence, sequence);
+        assert!(matches!(change.entry, ChangedEntry::Put { value, .. } if value[0] == 7));
+    }
+    assert!(shown.next().is_none());
+}
+
+#[test]
+fn batches_are_not_torn_between_moments() {
+    let env = MemEnv::new();
+    let db = open(&env, &keeping(64 << 20)).unwrap();
+    let follower = follow(&env);
+    let mut next = 1;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0..300 {
+                let mut batch = WriteBatch::new();
+                for number in 0..10 {
+                    batch.put(key(number), vec![round as u8; 300]);
+                }
+                db.write(batch).unwrap();
+            }
+        });
+        loop {
+            let is_last = writer.is_finished();
+            follower.refresh().unwrap();
+            for change in follower.changes(next).unwrap() {
+                assert_eq!(change.unwrap().sequence, next);
+                next += 1;
+            }
+            assert_eq!((next - 1) % 10, 0, "a part of a batch");
+            if is_last {
+                break;
+            }
+        }
+    });
+    assert_eq!(next, 3001);
+}
