@@ -385,8 +385,8 @@ pub use base::stats::report::{LevelStats, Stats};
 pub use base::value::{Key, Value};
 pub use base::write_batch::{Write, WriteBatch};
 pub use db::{
-    Change, ChangedEntry, Changes, Db, Follower, Keyspace, KeyspaceBatch, KeyspaceTransaction,
-    Readable, Savepoint, Snapshot, Transaction,
+    Change, ChangedEntry, Changes, Db, Follower, IngestEntry, IngestReport, Keyspace,
+    KeyspaceBatch, KeyspaceTransaction, Readable, Savepoint, Snapshot, TableWriter, Transaction,
 };
 pub use filter::prefix::Prefix;
 pub use jobs::compact::manual::FilterRebuild;

@@ -60,6 +60,16 @@ pub enum Error {
         /// Which argument, its size and the limit.
         what: String,
     },
+    /// An entry of a bulk load does not come after the one before it: its key is smaller, or the
+    /// same. Nothing of the load is in the database.
+    KeyOrder {
+        /// The entry, counted from 1.
+        entry: u64,
+        /// Its key.
+        key: Vec<u8>,
+        /// The key of the entry before it.
+        previous: Vec<u8>,
+    },
     /// The database is open elsewhere: in this process or another.
     Locked {
         /// The lock file.
@@ -318,8 +328,8 @@ impl Error {
     }
 
     /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
-    /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `locked`,
-    /// `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
+    /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `key_order`,
+    /// `locked`, `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
     /// `keyspace_not_found`, `keyspace_dropped`, `conflict`, `transaction_too_large`, `forked`,
     /// `compaction_filter`, `changes_gone`, `history_changed`, `follower_overtaken`,
     /// `too_few_descriptors` or `unsupported_format`.
@@ -332,6 +342,7 @@ impl Error {
             Error::MemoryCorruption { .. } => "memory_corruption",
             Error::InvalidOptions { .. } => "invalid_options",
             Error::InvalidArgument { .. } => "invalid_argument",
+            Error::KeyOrder { .. } => "key_order",
             Error::Locked { .. } => "locked",
             Error::LockLost { .. } => "lock_lost",
             Error::ReadOnly { .. } => "read_only",
@@ -361,6 +372,9 @@ impl Error {
             Error::MemoryCorruption { .. } => {
                 "nothing was written and the files are intact; test the memory of this machine, \
                  then reopen the database"
+            }
+            Error::KeyOrder { .. } => {
+                "load each key once, in the order of their bytes, or use `ingest_unsorted`"
             }
             Error::Locked { .. } => "close the database or drop the reader first",
             Error::LockLost { .. } => {
@@ -416,6 +430,15 @@ impl Error {
             Error::MemoryCorruption { what } => write!(f, "memory is damaged: {what}"),
             Error::InvalidOptions { what } => write!(f, "invalid options: {what}"),
             Error::InvalidArgument { what } => write!(f, "invalid argument: {what}"),
+            Error::KeyOrder { entry, key, previous } if key == previous => {
+                write!(f, "entry {entry} of the load has the key \"{}\" again", key.escape_ascii())
+            }
+            Error::KeyOrder { entry, key, previous } => write!(
+                f,
+                "entry {entry} of the load has the key \"{}\" after \"{}\"",
+                key.escape_ascii(),
+                previous.escape_ascii()
+            ),
             Error::Locked { path, holder } => {
                 let holder = match holder {
                     LockHolder::Handle => {

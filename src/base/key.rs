@@ -128,13 +128,11 @@ impl Lookup {
 /// `sequence << 8 | kind`.
 #[inline]
 #[must_use]
-#[cfg(test)]
 pub(crate) fn pack_trailer(sequence: SequenceNumber, kind: ValueKind) -> u64 {
     sequence << 8 | u64::from(kind as u8)
 }
 
 /// Appends the internal key of `user_key`.
-#[cfg(test)]
 pub(crate) fn put_internal_key(
     dst: &mut Vec<u8>,
     user_key: &[u8],

@@ -82,6 +82,10 @@ impl Keyspace {
         &self.handle.shared
     }
 
+    pub(super) fn state(&self) -> &Arc<KeyspaceState> {
+        &self.state
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -4,9 +4,9 @@
 //! Each public method of [`Db`] is one call into the room that does the work: `read`, `write`,
 //! `jobs` or `admin`. This room has the life of a database: `open` and `recover` build its state
 //! from the files, `own_writes` is what a transaction has written, `again` runs one until it is
-//! committed, `update` has the transactions of one key, `alter` creates and drops keyspaces,
-//! `handle` ends a session, `resume` continues after a full disk, `follow` reads beside a
-//! writer, and `changes` what it wrote.
+//! committed, `update` has the transactions of one key, `ingest` the bulk loads, `alter` creates
+//! and drops keyspaces, `handle` ends a session, `resume` continues after a full disk, `follow`
+//! reads beside a writer, and `changes` what it wrote.
 
 #[cfg(test)]
 mod conflict_tests;
@@ -22,6 +22,7 @@ pub(crate) mod transaction;
 pub(crate) mod changes;
 mod again;
 mod own_writes;
+pub(crate) mod ingest;
 pub(crate) mod keyspace;
 pub(crate) mod snapshot;
 pub(crate) mod handle;
@@ -34,6 +35,7 @@ pub(crate) mod recover;
 pub use changes::{Change, ChangedEntry, Changes};
 pub use database::Db;
 pub use follower::Follower;
+pub use ingest::{IngestEntry, IngestReport, TableWriter};
 pub use keyspace::{Keyspace, KeyspaceBatch};
 pub use readable::Readable;
 pub use snapshot::Snapshot;

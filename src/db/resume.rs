@@ -16,13 +16,15 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::jobs::workers::CompactionToken;
 use crate::state::read_view::ReadView;
 use crate::state::session;
 use crate::state::shared::{LogState, Shared};
-use crate::tree::edit::{FirstLog, VersionEdit};
+use crate::tree::edit::{DeletedFile, FirstLog, VersionEdit};
+use crate::tree::set::VersionSet;
 
 /// Takes writes again after the disk was full.
 ///
@@ -66,6 +68,19 @@ fn probe(shared: &Shared) -> Result<()> {
     synced
 }
 
+/// The tables of a bulk load that was named by the manifest, and then the next log failed: it was
+/// refused, so it must not appear.
+fn refused_loads(versions: &VersionSet, last_sequence: SequenceNumber) -> Vec<DeletedFile> {
+    let mut refused = Vec::new();
+    for (keyspace, version) in versions.versions() {
+        for (level, tables) in version.files().iter().enumerate() {
+            let later = tables.iter().filter(|meta| meta.largest_sequence > last_sequence);
+            refused.extend(later.map(|meta| DeletedFile { keyspace, level, number: meta.number }));
+        }
+    }
+    refused
+}
+
 fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     let last_sequence = log.last_sequence;
     // Only a failed sync leaves unacknowledged records in the log, and `lasting` refused that.
@@ -87,12 +102,13 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     let (number, manifest) = (shared.numbers.take_file_number(), shared.numbers.take_file_number());
     let wal = session::begin_log(shared, log, number, manifest)?;
     let leftovers = {
+        let mut versions = shared.versions.lock();
         let edit = VersionEdit {
             first_log: Some(FirstLog { number, flushed_through: last_sequence }),
             added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            deleted: refused_loads(&versions, last_sequence),
             ..VersionEdit::default()
         };
-        let mut versions = shared.versions.lock();
         let mut changed = versions.restart(manifest, edit)?;
         for keyspace in &keyspaces {
             let place = changed.iter().position(|(id, _)| *id == keyspace.id);

@@ -62,6 +62,24 @@ pub(crate) fn flush_written<T>(
     flush_switched(shared, &switch_all(shared)?, then)
 }
 
+/// Flushes everything written so far in `keyspace`, and what else waits. The caller holds the lock
+/// of flushes.
+///
+/// # Errors
+/// As for [`flush_pending`]; `Closed`, `ReadOnly`; the failure of a new log.
+pub(crate) fn flush_keyspace(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> Result<()> {
+    {
+        // The holder of this lock acts as a leader of the write queue.
+        let mut log = shared.log.lock();
+        shared.check_writable()?;
+        let view = keyspace.view.load_full();
+        if view.active_log != 0 && !view.dropped {
+            session::switch_memtables(shared, &mut log, &[Arc::clone(keyspace)])?;
+        }
+    }
+    flush_through(shared, SequenceNumber::MAX).map(drop)
+}
+
 /// The second half of [`flush_written`]: flushes what [`switch_all`] made immutable, and nothing
 /// that became so since.
 ///

@@ -1,10 +1,13 @@
-//! What runs in the background: flushes, compactions, and the removal of obsolete files.
+//! What runs in the background: flushes, compactions, and the removal of obsolete files. And bulk
+//! loads, which run on the thread of their caller.
 //!
 //! `workers` decides when a job runs; `flush` writes memtables to level-0 tables and `compact`
 //! rewrites tables, each from its input to the installed edit; `hidden_tables` removes tables that
 //! range deletes hide, and `expired_tables` those in which everything has expired; `obsolete` frees
-//! memtables and removes files. At most one flush and one compaction run at a time.
+//! memtables and removes files; `ingest` writes the tables of a bulk load and puts them into the
+//! tree. At most one flush and one compaction run at a time.
 
+pub(crate) mod ingest;
 pub(crate) mod workers;
 pub(crate) mod flush;
 pub(crate) mod hidden_tables;

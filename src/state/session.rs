@@ -111,16 +111,9 @@ pub(crate) fn switch_memtables(
     log: &mut LogState,
     keyspaces: &[Arc<KeyspaceState>],
 ) -> Result<()> {
-    let number = shared.numbers.take_file_number();
-    if let Some(old) = &log.current {
-        log.previous_log = old.number();
-    }
     // The log first: an edit may name it as soon as it is listed, and a log that an edit names must
     // exist after a crash (I5).
-    let started = Instant::now();
-    let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
-    shared.counters.add(Counter::LogSwitches, 1);
-    shared.counters.add(Counter::LogSwitchNanos, nanos(started));
+    let wal = next_log(shared, log)?;
     let last_sequence = log.last_sequence;
     // I3: everything in the old memtables is published before they become immutable. Readers of
     // the new views rely on it, and the next write goes into a new memtable only after its view is
@@ -155,6 +148,46 @@ pub(crate) fn switch_memtables(
         log.unsynced.push(old);
     }
     shared.want_flush();
+    Ok(())
+}
+
+/// Begins a new log, the one after the current one.
+fn next_log(shared: &Shared, log: &mut LogState) -> Result<WalWriter> {
+    let number = shared.numbers.take_file_number();
+    if let Some(old) = &log.current {
+        log.previous_log = old.number();
+    }
+    let started = Instant::now();
+    let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
+    shared.counters.add(Counter::LogSwitches, 1);
+    shared.counters.add(Counter::LogSwitchNanos, nanos(started));
+    Ok(wal)
+}
+
+/// Makes the logs durable with the start of the current one, although that may have no entry: a
+/// start says which sequences it skips, and without it the next log would not follow.
+///
+/// # Errors
+/// The failure of a log.
+pub(crate) fn sync_starts(shared: &Shared, log: &mut LogState) -> Result<()> {
+    let has_entries = log.synced_through < log.last_sequence;
+    sync_logs(shared, log)?;
+    match &mut log.current {
+        Some(wal) if !has_entries => wal.sync(),
+        _ => Ok(()),
+    }
+}
+
+/// Begins a new log that skips a sequence which no log has, and makes its start durable. The older
+/// logs must be durable.
+///
+/// # Errors
+/// The failure of the new log.
+pub(crate) fn skip_sequence(shared: &Shared, log: &mut LogState) -> Result<()> {
+    debug_assert!(log.synced_through == log.last_sequence && log.unsynced.is_empty(), "I13");
+    let mut wal = next_log(shared, log)?;
+    wal.sync()?;
+    log.current = Some(wal);
     Ok(())
 }
 

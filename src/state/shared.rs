@@ -51,6 +51,7 @@ use crate::tree::session_manifest::SharedNumbers;
 use crate::tree::set::{NewVersion, VersionSet};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Bound;
 use std::path::PathBuf;
 
 /// A scan that passes more tombstones than this to reach one entry, some 100 us of work, asks for
@@ -80,6 +81,19 @@ pub(crate) struct LogState {
     pub previous_log: u64,
 }
 
+/// Where the tables of a running compaction will be.
+#[derive(Clone, Debug)]
+pub(crate) struct CompactsInto {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// The level.
+    pub level: usize,
+    /// Their first key, or a smaller one.
+    pub start: Vec<u8>,
+    /// Their end, or a later one.
+    pub end: Bound<Vec<u8>>,
+}
+
 /// What background work is wanted or running.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
@@ -95,6 +109,8 @@ pub(crate) struct Jobs {
     pub compacting: bool,
     /// The numbers of the tables that the compaction replaces.
     pub compacted_tables: Vec<u64>,
+    /// Where its tables will be.
+    pub compacts_into: Option<CompactsInto>,
     /// Workers end as soon as they can.
     pub stopping: bool,
 }

@@ -40,23 +40,27 @@ pub(crate) struct Request {
     pub switch: Switch,
     /// What must not have been written since it was read: of a transaction.
     pub reads: Option<Box<CheckedReads>>,
+    /// It waits for the lead itself, and no other leader takes it.
+    pub leads: bool,
 }
 
 impl Request {
     /// A request to write `batch`.
     pub(crate) fn of(batch: WriteBatch) -> Self {
-        Request { batch, sync: false, expiry: None, switch: Switch::No, reads: None }
+        let (sync, expiry, switch, reads, leads) = (false, None, Switch::No, None, false);
+        Request { batch, sync, expiry, switch, reads, leads }
     }
 
     /// Asks for neither a sync nor a switch.
     fn is_quick(&self) -> bool {
-        !self.sync && self.switch == Switch::No
+        !self.sync && self.switch == Switch::No && !self.leads
     }
 
     /// The bytes that it adds to a group.
     fn bytes(&self) -> usize {
         match &self.reads {
             Some(reads) if reads.alone => GROUP_BYTES_MAX + 1,
+            _ if self.leads => GROUP_BYTES_MAX + 1,
             _ => self.batch.bytes(),
         }
     }
@@ -198,6 +202,18 @@ impl WriteQueue {
                     };
                 }
             }
+        }
+    }
+
+    /// Queues for the lead, with nothing to write: nothing is written while the caller has it.
+    ///
+    /// # Errors
+    /// `Io` if the request was lost.
+    pub(crate) fn lead(&self) -> Result<Leadership<'_>> {
+        match self.join(Request { leads: true, ..Request::of(WriteBatch::new()) }) {
+            Joined::Lead(leadership, _) => Ok(leadership),
+            // A leader takes along what fits its group, and this never does.
+            Joined::Done(result) => Err(result.err().unwrap_or_else(abandoned)),
         }
     }
 }
@@ -367,6 +383,27 @@ mod tests {
             leadership.complete(|_| Ok(Committed::Written));
             assert!(leadership.take_next_group().is_empty());
             drop(leadership);
+        });
+        assert!(!queue.line.lock().led);
+    }
+
+    #[test]
+    fn no_leader_takes_a_request_for_the_lead() {
+        let queue = WriteQueue::default();
+        std::thread::scope(|scope| {
+            let Joined::Lead(mut leadership, own) = queue.join(request(0)) else { panic!() };
+            let leads = scope.spawn(|| {
+                let leadership = queue.lead().unwrap();
+                assert!(queue.line.lock().led);
+                drop(leadership);
+            });
+            while queue.waiting() == 0 {
+                std::thread::yield_now();
+            }
+            assert!(leadership.take_group(&own).is_empty());
+            assert!(leadership.take_next_group().is_empty());
+            drop(leadership);
+            leads.join().unwrap();
         });
         assert!(!queue.line.lock().led);
     }

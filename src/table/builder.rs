@@ -125,7 +125,6 @@ impl TableBuilder {
     }
 
     /// Makes the table an ingested one: all keys have sequence 0 and are different.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn mark_ingested(&mut self) {
         self.properties.ingested = true;
     }

@@ -521,6 +521,12 @@ impl Replay {
         if self.edits == 0 {
             return damaged("the manifest has no snapshot".into());
         }
+        let facts = &mut self.state.facts;
+        for (_, file) in self.tables.values() {
+            facts.tables_through = facts.tables_through.max(file.largest_sequence);
+            let ingested = file.global_sequence.unwrap_or(0);
+            facts.ingested_through = facts.ingested_through.max(ingested);
+        }
         for ((id, _), (level, file)) in self.tables {
             if let Some(keyspace) = self.state.keyspaces.get_mut(&id) {
                 keyspace.levels[level].push(file);
@@ -773,6 +779,8 @@ mod tests {
             flushed_through: 45,
             last_sequence: 60,
             synced_through: 59,
+            tables_through: 45,
+            ingested_through: 0,
             session_log: 0,
             clean_close: Some(CleanClose { log: 16, log_bytes: 700, last_sequence: 60 }),
         };

@@ -49,14 +49,18 @@ impl SortedRuns {
     ) -> Self {
         let numbers: Vec<(usize, u64)> =
             replaced.clone().map(|(level, meta)| (level, meta.number)).collect();
-        let mut runs =
-            SortedRuns::keeping(levels, |level, number| !numbers.contains(&(level, number)));
-        let entries: u64 = replaced.map(|(_, meta)| meta.entries).sum();
-        match runs.levels[output_level].first_mut() {
-            Some(run) if output_level > 0 => *run += entries,
-            _ => runs.levels[output_level].insert(0, entries),
+        let runs = SortedRuns::keeping(levels, |level, number| !numbers.contains(&(level, number)));
+        runs.with_more(output_level, replaced.map(|(_, meta)| meta.entries).sum())
+    }
+
+    /// The tree with `entries` more in one run of `level`.
+    #[must_use]
+    pub(crate) fn with_more(mut self, level: usize, entries: u64) -> Self {
+        match self.levels[level].first_mut() {
+            Some(run) if level > 0 => *run += entries,
+            _ => self.levels[level].insert(0, entries),
         }
-        runs
+        self
     }
 
     /// The same runs, asked in vain by these shares of the lookups.

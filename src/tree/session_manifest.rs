@@ -59,7 +59,8 @@ pub(crate) struct SessionManifest {
     writer: Option<ManifestWriter>,
     /// A longer manifest is rewritten.
     bytes_max: u64,
-    failed: bool,
+    /// The first failure of a write. Two jobs may meet it, and a full disk is one for both.
+    failed: Option<Error>,
     first_log: FirstLog,
     last_sequence: SequenceNumber,
     synced_through: SequenceNumber,
@@ -87,7 +88,7 @@ impl SessionManifest {
             database: facts.database,
             writer: None,
             bytes_max,
-            failed: false,
+            failed: None,
             first_log: FirstLog {
                 number: facts.log_number,
                 flushed_through: facts.flushed_through,
@@ -113,12 +114,12 @@ impl SessionManifest {
 
     /// True once a write failed: it may have reached the disk or not.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed
+        self.failed.is_some()
     }
 
     /// True if a manifest of this session is in force, or may be.
     pub(crate) fn may_have_switched(&self) -> bool {
-        self.writer.is_some() || (self.failed && self.abandoned.is_empty())
+        self.writer.is_some() || (self.failed.is_some() && self.abandoned.is_empty())
     }
 
     /// The files of a manifest that could not be written and was never put in force.
@@ -133,6 +134,12 @@ impl SessionManifest {
         self.sessions.extend(log.map(|_| SessionBegin::draw(begins_after)));
         let surplus = self.sessions.len().saturating_sub(SESSIONS_MAX);
         self.sessions.drain(..surplus);
+    }
+
+    /// Forgets what edits that failed say of the logs: everything is in tables up to
+    /// `flushed_through`, and nothing else is there.
+    pub(crate) fn forget_refused(&mut self, flushed_through: SequenceNumber) {
+        self.synced_through = flushed_through;
     }
 
     /// Notes what `edit` says of logs and expiry, and the last sequence given to a write.
@@ -167,17 +174,15 @@ impl SessionManifest {
         })
     }
 
-    /// The error for every use after a failed write, until a manifest is started.
+    /// Refuses every use after a failed write, until a manifest is started.
     ///
     /// # Errors
-    /// `Io` after a failure.
+    /// That failure.
     pub(crate) fn check_not_failed(&self) -> Result<()> {
-        if !self.failed {
-            return Ok(());
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
         }
-        let path = FileName::Current.path(&self.directory);
-        let what = "an earlier write to the manifest failed; reopen the database";
-        Err(Error::io("append", path, std::io::Error::other(what)))
     }
 
     /// Appends `edit`, stamped, and syncs it.
@@ -191,7 +196,7 @@ impl SessionManifest {
             return Err(Error::io("append", &self.directory, std::io::Error::other(what)));
         };
         let appended = writer.append(edit);
-        self.failed = appended.is_err();
+        self.failed = appended.as_ref().err().cloned();
         if appended.is_ok() {
             self.show_position();
         }
@@ -205,6 +210,13 @@ impl SessionManifest {
     /// `Io`. It may be tried again with another number. If [`abandoned`](Self::abandoned) names
     /// files then, the manifest is not in force.
     pub(crate) fn start(&mut self, number: u64, snapshot: VersionEdit) -> Result<()> {
+        let started = self.try_start(number, snapshot);
+        // After a failure nothing is written any more.
+        self.failed = started.as_ref().err().cloned();
+        started
+    }
+
+    fn try_start(&mut self, number: u64, snapshot: VersionEdit) -> Result<()> {
         let temporary = self.numbers.take_file_number();
         let expired_through = self.numbers.expired_through.load(Ordering::Relaxed);
         let snapshot = self.stamped(VersionEdit {
@@ -216,8 +228,6 @@ impl SessionManifest {
             sessions: self.sessions.clone(),
             ..snapshot
         })?;
-        // Reset at the end: after a failure in between nothing is written any more.
-        self.failed = true;
         self.abandoned = vec![FileName::Manifest(number), FileName::Temporary(temporary)];
         let (env, directory) = (&*self.env, &self.directory);
         let writer = ManifestWriter::create(env, directory, number, &snapshot)?;
@@ -225,7 +235,6 @@ impl SessionManifest {
         // From here on the new manifest may be in force, whatever the answer.
         self.abandoned.clear();
         switch_current(env, directory, temporary)?;
-        self.failed = false;
         self.writer = Some(writer);
         self.show_position();
         Ok(())

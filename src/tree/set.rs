@@ -323,19 +323,22 @@ impl VersionSet {
     }
 
     /// Continues after a failure with a whole new manifest as file `number`: the versions as they
-    /// are, with the tables that `edit` adds, and its first log. The failed manifest is not written
-    /// to again, and the files that it may name stay until the new one is in force.
+    /// are, with the tables that `edit` adds and without those that it deletes, and its first log.
+    /// The failed manifest is not written to again, and the files that it may name stay until the
+    /// new one is in force.
     ///
     /// # Errors
     /// As for `apply`; it may be tried again, with another number.
     pub(crate) fn restart(&mut self, number: u64, edit: VersionEdit) -> Result<Vec<NewVersion>> {
         self.doubtful.extend(self.new_tables(&edit));
+        self.doubtful.extend(edit.deleted.iter().map(|file| file.number));
         let next = self.next_versions(&edit)?;
         let before: Vec<NewVersion> = self.versions().collect();
         let replaced = self.replace(next);
-        let begins_after = edit.first_log.map_or(0, |log| log.flushed_through);
-        self.manifest.set_session_log(edit.first_log.map(|log| log.number), begins_after);
-        self.manifest.advance(&edit, edit.first_log.map_or(0, |log| log.flushed_through));
+        let flushed_through = edit.first_log.map_or(0, |log| log.flushed_through);
+        self.manifest.set_session_log(edit.first_log.map(|log| log.number), flushed_through);
+        self.manifest.forget_refused(flushed_through);
+        self.manifest.advance(&edit, flushed_through);
         if let Err(error) = self.manifest.start(number, self.snapshot()) {
             for (id, version) in before {
                 if let Some(tree) = self.trees.get_mut(&id) {

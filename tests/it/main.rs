@@ -35,6 +35,7 @@
 //! | `packaging` | a package has what its documents name, and no more |
 //! | `golden` | documents and formats agree with the code |
 //! | `fixtures` | databases of version 0.1 are read, verified, written on and repaired |
+//! | `ingest` | bulk loads: what they answer, when they appear, what a failure leaves |
 //! | `ingested` | tables with one sequence for all entries: reads, repair |
 //! | `levels` | filters by level: a budget, none on the last level, pinning |
 //! | `monkey` | a filter budget against even bits, after a load and at rest |
@@ -105,6 +106,7 @@ mod hidden_tables;
 mod histories;
 mod hostile;
 mod indexes;
+mod ingest;
 mod ingested;
 mod interface;
 mod kept_logs;

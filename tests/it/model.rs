@@ -126,7 +126,8 @@ impl World {
             0..280 => ("put", Self::put),
             280..350 => ("delete", Self::delete),
             350..360 => ("delete range", Self::delete_range),
-            360..460 => ("batch", Self::batch),
+            360..450 => ("batch", Self::batch),
+            450..460 => ("ingest", Self::ingest),
             460..700 => ("get", Self::get),
             700..800 => ("range", Self::range),
             800..830 => ("prefix", Self::prefix),
@@ -245,6 +246,28 @@ impl World {
         if sync {
             self.model.synced();
         }
+    }
+
+    /// A bulk load, of neighbours or of keys from everywhere, in any order.
+    fn ingest(&mut self) {
+        let count = *self.rng.pick(&[1, 5, 60, 400]);
+        let (from, width) = (self.rng.below(self.keys.len()), 1 + self.rng.below(self.keys.len()));
+        let mut sorted = self.keys.clone();
+        sorted.sort();
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            let key = sorted[(from + self.rng.below(width)) % sorted.len()].clone();
+            entries.push((key, self.value()));
+        }
+        let distinct: Map = entries.iter().cloned().collect();
+        let report = match self.rng.chance(50) {
+            true => self.ok(self.db.ingest_unsorted(entries)),
+            false => self.ok(self.db.ingest(&distinct)),
+        };
+        self.same(&report.entries, &(distinct.len() as u64));
+        self.model
+            .write(distinct.into_iter().map(|(key, value)| Change::Put(key, value)).collect());
+        self.model.synced();
     }
 
     fn get(&mut self) {

@@ -60,10 +60,18 @@ impl Session {
             for (key, value) in entries(step) {
                 batch.put(key, value);
             }
-            let synced = step % 5 == 4;
+            let loads = step == 7;
+            let synced = loads || step % 5 == 4;
             let options = WriteOptions::new().sync(synced);
             let result = match step % 3 {
                 0 => self.transact(step, &options),
+                // A load that fails before it is installed leaves the database writable.
+                _ if loads => match self.db.ingest(entries(step)) {
+                    Err(_) if self.db.write(WriteBatch::new()).is_ok() => {
+                        self.db.write_with(batch, &options)
+                    }
+                    loaded => loaded.map(drop),
+                },
                 _ => self.db.write_with(batch, &options),
             };
             let call = self.disk.log_len();

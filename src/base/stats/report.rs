@@ -74,6 +74,12 @@ report! {
         Flushes: flushes,
         /// Bytes of flushed tables.
         FlushBytes: flush_bytes,
+        /// Bulk loads.
+        Ingests: ingests,
+        /// Entries that they loaded.
+        EntriesIngested: entries_ingested,
+        /// Bytes of their tables.
+        IngestBytes: ingest_bytes,
         /// Compactions that rewrote tables.
         Compactions: compactions,
         /// Bytes they read.

@@ -50,6 +50,7 @@ impl fmt::Display for Stats {
             self.compaction_entries_dropped,
             self.trivial_moves
         )?;
+        write_ingests(f, self)?;
         writeln!(
             f,
             "stalls: memtables not flushed {} ({} ms), level 0 full {} ({} ms), \
@@ -76,6 +77,15 @@ impl fmt::Display for Stats {
              {filter_errors} filter errors"
         )
     }
+}
+
+/// Bulk loads, if there were any.
+fn write_ingests(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
+    if stats.ingests == 0 {
+        return Ok(());
+    }
+    let (loads, entries, size) = (stats.ingests, stats.entries_ingested, bytes(stats.ingest_bytes));
+    writeln!(f, "bulk loads {loads} ({entries} entries, {size})")
 }
 
 /// Transactions, and what the oldest one or another snapshot holds back.

@@ -161,7 +161,7 @@ fn code_of(error: &Error) -> u8 {
     match error {
         error if error.is_corruption() => 3,
         Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => 0,
-        Error::InvalidOptions { .. } | Error::InvalidArgument { .. } => 2,
+        Error::InvalidOptions { .. } | Error::InvalidArgument { .. } | Error::KeyOrder { .. } => 2,
         Error::ReadOnly { cause } => code_of(cause),
         _ => 4,
     }

@@ -34,6 +34,7 @@ what is counted once for a database, such as batches and its log, is 0 then.
   wal_bytes, wal_syncs    bytes appended to write-ahead logs, and their syncs
   log_switches, log_switch_nanos   logs begun while writers waited, and how long they did
   flushes, flush_bytes    memtables flushed, and the bytes of their tables
+  ingests, entries_ingested, ingest_bytes   bulk loads, their entries and bytes of their tables
   compactions             compactions that rewrote tables
   compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped
   entries_expired         expired entries that jobs made tombstones of, or dropped
@@ -134,8 +135,8 @@ fn stats_json(stats: &Figures) -> Value {
     let counters = fields!(stats;
         gets, gets_found, memtable_hits, memtable_negatives, memtable_bytes, memtable_entries,
         scans, batches, entries, entry_bytes, write_groups, wal_bytes, wal_syncs, flushes,
-        flush_bytes, compactions, compaction_bytes_read, compaction_bytes_written,
-        compaction_entries_dropped, entries_expired, entries_filtered,
+        flush_bytes, ingests, entries_ingested, ingest_bytes, compactions, compaction_bytes_read,
+        compaction_bytes_written, compaction_entries_dropped, entries_expired, entries_filtered,
         trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
         log_switch_nanos, filter_errors,

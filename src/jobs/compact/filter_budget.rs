@@ -221,6 +221,39 @@ fn wanted_in(
     std::array::from_fn(|level| options.table_filter_of(level, &runs, allotted[level]))
 }
 
+/// What the earlier tables of a bulk load have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IngestedFilters {
+    /// Their entries.
+    pub entries: u64,
+    /// Bytes of their filters.
+    pub bytes: u64,
+}
+
+/// The filter of the next table of a bulk load, of about `entries` at `level`. A budget is shared
+/// as by flushes: nobody knows how many tables come.
+pub(crate) fn ingest_filter(
+    keyspace: &KeyspaceState,
+    version: &Version,
+    level: usize,
+    before: &IngestedFilters,
+    entries: u64,
+) -> Option<TableFilter> {
+    let options = &**keyspace.options.load();
+    let shares = keyspace.filter_workload.lock().shares();
+    let runs = SortedRuns::of(&version.files()).with_more(level, before.entries + entries);
+    let runs = runs.asked_by(shares);
+    let Some(division) = Division::of(options, version, &runs, &runs) else {
+        return options.table_filter_of(level, &runs, 0);
+    };
+    let used = division.used_bytes() + before.bytes as f64;
+    let share =
+        division.millibits(FLUSH_SHARE * (USED_MAX * division.budget_bytes - used), entries);
+    let least = division.even_millibits().min(FLUSH_MILLIBITS_ENOUGH);
+    let millibits = share.max(least).min(f64::from(division.allotted[level]));
+    options.table_filter_of(level, &runs, millibits as u32)
+}
+
 /// The filter of the table that a flush of `entries` writes above `levels`, which are the tables of
 /// `version` and those flushed since.
 pub(crate) fn flush_filter(

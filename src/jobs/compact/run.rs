@@ -29,13 +29,13 @@ use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::obsolete::remove_files;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
+use crate::state::shared::{CompactsInto, Shared};
 use crate::table::filter::layout::TableFilter;
 use crate::tree::edit::VersionEdit;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
-use crate::tree::overlap::sequence_span;
+use crate::tree::overlap::{key_span, sequence_span};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::{LevelFiles, Version};
 
@@ -142,14 +142,26 @@ impl<'a> Claim<'a> {
         let version = Arc::clone(&keyspace.view.load().version);
         let task = pick(&version)?;
         let tables = task.replaced().map(|(_, meta)| meta.number).collect();
-        shared.jobs.lock().compacted_tables = tables;
+        let replaced: Vec<_> = task.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
+        let into = key_span(&replaced).map(|span| CompactsInto {
+            keyspace: keyspace.id,
+            level: task.output_level,
+            start: span.start.to_vec(),
+            end: span.end.map(<[u8]>::to_vec),
+        });
+        let mut jobs = shared.jobs.lock();
+        (jobs.compacted_tables, jobs.compacts_into) = (tables, into);
+        drop(jobs);
         Some((Claim { shared, keyspace, task }, version))
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.shared.jobs.lock().compacted_tables.clear();
+        let mut jobs = self.shared.jobs.lock();
+        jobs.compacted_tables.clear();
+        jobs.compacts_into = None;
+        drop(jobs);
         // Those that range deletes hid in the meantime, or what they became.
         self.shared.want_hidden_tables_removed(self.keyspace);
     }

@@ -44,6 +44,10 @@ pub(crate) struct ManifestFacts {
     pub last_sequence: SequenceNumber,
     /// The last sequence known to be durable.
     pub synced_through: SequenceNumber,
+    /// The largest sequence in a table.
+    pub tables_through: SequenceNumber,
+    /// The largest sequence of ingested tables, which is in no log; 0 without such tables.
+    pub ingested_through: SequenceNumber,
     /// The log that the session began with; 0 if it began without one.
     pub session_log: u64,
     /// The mark of a clean close, if there is one.

@@ -377,7 +377,12 @@ impl Survey<'_> {
         }
     }
 
-    fn finish(self) -> Result<RecoveredLogs> {
+    fn finish(mut self) -> Result<RecoveredLogs> {
+        // The log that begins after an ingest was not begun, or its start is torn: the sequence of
+        // the ingest is in tables.
+        if self.next == self.check.facts.ingested_through {
+            self.next += 1;
+        }
         if let Some(close) = &self.check.facts.clean_close {
             self.check_closed(close)?;
         }
@@ -387,7 +392,8 @@ impl Survey<'_> {
         if *sequence >= self.next {
             return Err(self.ends_too_early(&format!("{source} says that {sequence} was durable")));
         }
-        let last = self.last;
+        // Reads must see what is in tables. Of an ingest no log has the sequence.
+        let last = self.last.max(self.check.facts.tables_through);
         Ok(RecoveredLogs {
             last_sequence: last,
             highest_sequence: self.check.highest_sequence.max(last),

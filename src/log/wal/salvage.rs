@@ -179,11 +179,16 @@ impl Salvage<'_> {
     }
 
     fn finish(mut self, env: &dyn Env, apply: Apply<'_>) -> Result<SalvagedLogs> {
-        let closed = self.check.facts.clean_close.map_or(0, |close| close.last_sequence);
+        let facts = self.check.facts;
+        // No log has the sequence of an ingest; the next log begins above it.
+        if self.seen_through + 1 == facts.ingested_through {
+            self.seen_through = facts.ingested_through;
+        }
+        let closed = facts.clean_close.map_or(0, |close| close.last_sequence);
         // Records and the manifest say what was durable, even if no record with it is left.
         self.expect_through(self.check.durable.sequence.max(closed));
         let last = replay_parts(env, self.check.directory, &self.kept, apply)?;
-        self.found.last_sequence = last.max(self.check.facts.flushed_through);
+        self.found.last_sequence = last.max(facts.flushed_through).max(facts.tables_through);
         self.found.highest_sequence = self.check.highest_sequence.max(self.seen_through);
         Ok(self.found)
     }

@@ -274,9 +274,12 @@ impl LogTail {
             }
             let closed = facts.clean_close.map_or(0, |close| close.last_sequence);
             let durable = self.synced_through.max(closed);
+            // The sequence of an ingest is in tables, and the log after it is about to begin.
+            let is_ingest = self.next == facts.ingested_through;
+            let missing = self.next + u64::from(is_ingest);
             let why = match next {
                 Some((number, _)) => format!("log {number} follows sequence {ends_with}"),
-                None if durable >= self.next => format!("sequence {durable} was durable"),
+                None if durable >= missing => format!("sequence {durable} was durable"),
                 None if followed => "valid records follow".to_string(),
                 None => return Ok(TailEnd::UpToDate),
             };

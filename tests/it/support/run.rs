@@ -108,13 +108,20 @@ impl Run {
         let mut history = self.history.lock().unwrap();
         let (number, changes) = history.begin(writer, changes, &keys, life_of, self.now());
         drop(history);
-        // Every third batch of a writer is a transaction. Beside every fifth one lives a
+        // Every third batch of a writer is a transaction, and others are bulk loads where they can
+        // be. Beside every fifth one lives a
         // transaction that reads what the batch writes, and so is refused.
         let refused = match number % 5 {
             0 => self.to_be_refused(db, &changes).ok(),
             _ => None,
         };
+        let (mut sync, mut loaded) = (sync, None);
+        if number % 3 == 1 {
+            loaded = self.ingest(db, &changes);
+        }
+        sync |= loaded.is_some();
         let result = match number % 3 {
+            _ if loaded.is_some() => loaded.unwrap_or(Ok(())),
             0 => self.transact(db, &changes, &options),
             _ => self.batch_of(db, &changes).and_then(|batch| db.write_with(batch, &options)),
         };
@@ -159,6 +166,21 @@ impl Run {
                 result => return result,
             }
         }
+    }
+
+    /// Makes the changes in a bulk load, if all are puts to `default`. `None` if they are not, or if
+    /// the load failed and the database takes writes: then nothing of it appears.
+    fn ingest(&self, db: &Db, changes: &Changes) -> Option<Result<()>> {
+        let mut entries = Map::new();
+        for (key, change) in changes {
+            match (split_key(key), change) {
+                ((None, key), Change::Put(value)) => entries.insert(key.to_vec(), value.clone()),
+                _ => return None,
+            };
+        }
+        let loaded = db.ingest(&entries).map(drop);
+        let is_refused = loaded.is_err() && self.takes_writes(db);
+        (!is_refused).then_some(loaded)
     }
 
     /// The keyspace of a key of the history, and its key there.

@@ -1,0 +1,177 @@
+//! Puts the tables of a bulk load into the tree: all of them in one step, newer than every write.
+//!
+//! 1. Flush the memtables of the keyspace, while others write.
+//! 2. Take the lead of the write queue: nothing is written until step 8. Flush what came since.
+//! 3. Sync the logs: a crash must not keep the load and lose an older write (I13).
+//! 4. Take one sequence, above every write. No log has it.
+//! 5. Choose the level: no table there or above has keys of the load.
+//! 6. Log and sync the edit that names the tables with that sequence.
+//! 7. Begin a log that skips the sequence, and sync its start.
+//! 8. Store the view, then publish the sequence (I3).
+//!
+//! A lookup ends at the first version that it finds, so no older version may be where it looks
+//! first (I4): not in a memtable, nor in a table of the same level or of one above.
+//!
+//! A crash before step 6 is durable leaves tables that nothing names. After it, recovery finds the
+//! load whole, with or without the new log. A failure before step 6 leaves the database as it was;
+//! later ones become the background error, as for a write: the load is invisible until the database
+//! is reopened, and then it is there whole or not at all.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{OWN_SEQUENCE_FIRST, SequenceNumber};
+use crate::base::stats::counters::Counter;
+use crate::base::sync::{Arc, Ordering};
+use crate::jobs::flush::flush_keyspace;
+use crate::jobs::ingest::level::deepest_level;
+use crate::jobs::ingest::tables::LoadTables;
+use crate::jobs::workers::run_job;
+use crate::state::keyspace::KeyspaceState;
+use crate::state::session;
+use crate::state::shared::Shared;
+use crate::tree::edit::VersionEdit;
+use crate::tree::file_meta::FileMeta;
+use std::time::Instant;
+
+/// Where a load went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Installed {
+    /// The sequence of all its entries.
+    pub sequence: SequenceNumber,
+    /// Its level.
+    pub level: usize,
+}
+
+/// Installs the finished tables of a load, which has entries.
+///
+/// # Errors
+/// `Closed`, `ReadOnly`, `KeyspaceDropped`; a table that cannot be read back. Nothing changed then,
+/// and the files go with `load`. The failure of a flush, a log or the manifest: it is the
+/// background error.
+pub(crate) fn install(
+    shared: &Shared,
+    keyspace: &Arc<KeyspaceState>,
+    load: &mut LoadTables,
+) -> Result<Installed> {
+    shared.process.check()?;
+    let mut answer = None;
+    run_job(shared, &mut || {
+        let _one_at_a_time = shared.flushes.lock();
+        flush_keyspace(shared, keyspace)?;
+        Ok(false)
+    });
+    wait_for_level0(shared, keyspace, load)?;
+    run_job(shared, &mut || {
+        // Before the lock of flushes: a leader may wait for one.
+        let _leads = shared.queue.lead()?;
+        let _one_at_a_time = shared.flushes.lock();
+        flush_keyspace(shared, keyspace)?;
+        answer = Some(try_install(shared, keyspace, load)?);
+        Ok(false)
+    });
+    // A failure of the job is the background error.
+    match answer {
+        Some(answer) => answer,
+        None => {
+            shared.check_writable()?;
+            Err(Error::Closed)
+        }
+    }
+}
+
+/// The inner result is of what leaves the database as it was.
+fn try_install(
+    shared: &Shared,
+    keyspace: &Arc<KeyspaceState>,
+    load: &mut LoadTables,
+) -> Result<Result<Installed>> {
+    let mut log = shared.log.lock();
+    shared.check_writable()?;
+    // Under the lock that a drop takes.
+    if keyspace.dropped_as.load(Ordering::SeqCst) != 0 {
+        return Ok(Err(keyspace.dropped()));
+    }
+    let sequence = log.next_sequence;
+    if sequence >= OWN_SEQUENCE_FIRST {
+        let what = "all sequence numbers are used up".into();
+        return Ok(Err(Error::InvalidArgument { what }));
+    }
+    // I4: no memtable has an older version, and none takes newer ones besides older ones.
+    let view = keyspace.view.load_full();
+    debug_assert!(view.active_log == 0 && view.immutables.is_empty(), "I4");
+    session::sync_starts(shared, &mut log)?;
+    shared.check_lock()?;
+    let mut versions = shared.versions.lock();
+    // Under that lock: a compaction claims its tables under it.
+    let running = shared.jobs.lock().compacts_into.clone();
+    let running = running.filter(|into| into.keyspace == keyspace.id);
+    let spans: Vec<_> = load.finished().iter().map(FileMeta::span).collect();
+    let levels = keyspace.view.load().version.files();
+    let options = keyspace.options.load().compaction_options();
+    let level = deepest_level(&levels, &spans, load.bytes(), &options, running.as_ref());
+    let with_sequence = |meta: &FileMeta| {
+        let mut meta = meta.clone();
+        meta.set_global_sequence(sequence);
+        (level, meta)
+    };
+    let edit = VersionEdit {
+        added: load.finished().iter().map(with_sequence).collect(),
+        flushed_through: vec![(keyspace.id, sequence)],
+        synced_through: Some(sequence),
+        ..VersionEdit::default()
+    };
+    let changed = match versions.apply(edit, sequence) {
+        Ok(changed) => changed,
+        // The tables cannot be opened: the edit was not logged.
+        Err(error) if !versions.has_failed() => return Ok(Err(error)),
+        Err(error) => {
+            // The edit may be there, and the sequence with it (I10).
+            log.next_sequence = sequence + 1;
+            load.keep();
+            return Err(shared.set_background_error(error));
+        }
+    };
+    load.keep();
+    log.next_sequence = sequence + 1;
+    // The error is set while no other edit can come.
+    session::skip_sequence(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
+    log.last_sequence = sequence;
+    log.synced_through = sequence;
+    shared.show(changed);
+    drop(versions);
+    shared.published.publish(sequence);
+    drop(log);
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::Ingests, 1);
+    stripe.add(Counter::EntriesIngested, load.entries());
+    stripe.add(Counter::IngestBytes, load.bytes());
+    // Older logs may not be needed any more.
+    shared.want_flush();
+    shared.want_compactions([keyspace.id]);
+    Ok(Ok(Installed { sequence, level }))
+}
+
+/// Waits while level 0 is full, if the load goes there: as writers do.
+fn wait_for_level0(shared: &Shared, keyspace: &KeyspaceState, load: &LoadTables) -> Result<()> {
+    let spans: Vec<_> = load.finished().iter().map(FileMeta::span).collect();
+    let options = keyspace.options.load().compaction_options();
+    let stop = shared.options.level0_stop();
+    let is_full = || {
+        let view = keyspace.view.load_full();
+        !view.dropped
+            && view.version.level(0).len() >= stop
+            && deepest_level(&view.version.files(), &spans, load.bytes(), &options, None) == 0
+    };
+    if !is_full() {
+        return Ok(());
+    }
+    let started = Instant::now();
+    shared.want_compactions([keyspace.id]);
+    let mut jobs = shared.jobs.lock();
+    while is_full() && !shared.background_error.is_set() && !jobs.stopping {
+        shared.done.wait(&mut jobs);
+    }
+    drop(jobs);
+    shared.counters.add(Counter::Level0Stalls, 1);
+    shared.counters.add(Counter::Level0StallNanos, session::nanos(started));
+    shared.check_writable()
+}

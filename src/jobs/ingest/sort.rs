@@ -1,0 +1,220 @@
+//! Sorts the entries of a bulk load in bounded memory.
+//!
+//! Entries collect in memory up to a limit. Then they are sorted and written to a *run*: a table
+//! without a filter, in a temporary file of the database's directory, that no manifest ever names.
+//! At the end all runs are merged. The sequence of an entry in a run is its place in the input,
+//! so of the entries of one key the last one comes first, and the others are left out.
+//!
+//! Dropped, the sorter removes its runs; after a crash the next session removes them.
+
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::iterator::merging::MergingIter;
+use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key, user_key};
+use crate::base::sync::Arc;
+use crate::env::directory_lock::DirectoryLock;
+use crate::env::handle::FilePool;
+use crate::filter::builder::Construction;
+use crate::jobs::compact::output::new_table_id;
+use crate::jobs::ingest::tables::check_sizes;
+use crate::state::session;
+use crate::state::shared::Shared;
+use crate::table::builder::{TableBuilder, TableOptions};
+use crate::table::filter::layout::FilterPinning;
+use crate::table::format::Compression;
+use crate::table::reader::{Table, TableContext};
+use crate::tree::file_meta::FileMeta;
+use crate::tree::handle::{ObsoleteFiles, TableHandle};
+use crate::tree::level_iter::LevelIter;
+use std::path::PathBuf;
+
+/// Runs are read once, from one end to the other: large blocks need few reads.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Entries of a bulk load, in any order.
+pub(crate) struct LoadSorter {
+    shared: Arc<Shared>,
+    bytes_max: usize,
+    /// Keys and values in memory, one after the other.
+    bytes: Vec<u8>,
+    entries: Vec<Place>,
+    /// Entries that are in runs.
+    spilled: u64,
+    runs: Vec<FileMeta>,
+    /// The files of runs, also of one that failed.
+    paths: Vec<PathBuf>,
+    /// Keeps the directory locked while there are files to remove; the last field.
+    _lock: Arc<DirectoryLock>,
+}
+
+/// Where an entry is in memory.
+#[derive(Clone, Copy)]
+struct Place {
+    start: usize,
+    key_bytes: u32,
+    value_bytes: u32,
+    /// Its place in the input, counted from 1.
+    entry: u64,
+}
+
+impl LoadSorter {
+    /// A sorter that takes about `bytes_max` of memory.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn new(shared: &Arc<Shared>, bytes_max: usize) -> Result<Self> {
+        Ok(LoadSorter {
+            shared: Arc::clone(shared),
+            bytes_max,
+            bytes: Vec::new(),
+            entries: Vec::new(),
+            spilled: 0,
+            runs: Vec::new(),
+            paths: Vec::new(),
+            _lock: shared.hold()?,
+        })
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for one that is too large; the failure of a file; `Closed`, `ReadOnly`,
+    /// `Forked`.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let entry = self.spilled + self.entries.len() as u64 + 1;
+        check_sizes(entry, key, value)?;
+        let taken = self.bytes.len() + (self.entries.len() + 1) * size_of::<Place>();
+        if !self.entries.is_empty() && taken + key.len() + value.len() > self.bytes_max {
+            self.spill()?;
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        let (key_bytes, value_bytes) = (key.len() as u32, value.len() as u32);
+        self.entries.push(Place { start, key_bytes, value_bytes, entry });
+        Ok(())
+    }
+
+    /// Calls `each` with the entries in order, of each key the last one that was added.
+    ///
+    /// # Errors
+    /// The first one of `each`; the failure of a file; `Corruption` of a run.
+    pub(crate) fn finish(
+        &mut self,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if self.runs.is_empty() {
+            self.sort();
+            return self.entries.iter().try_for_each(|place| {
+                let (key, value) = place.of(&self.bytes);
+                each(key, value)
+            });
+        }
+        self.spill()?;
+        (self.bytes, self.entries) = (Vec::new(), Vec::new());
+        let mut merged = MergingIter::new(Direction::Forward, self.open_runs()?);
+        merged.seek(None);
+        let mut last: Option<Vec<u8>> = None;
+        while merged.valid() {
+            let key = user_key(merged.key());
+            // The newest of a key comes first.
+            if last.as_deref() != Some(key) {
+                each(key, merged.value())?;
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(key);
+            }
+            merged.next();
+        }
+        merged.status()
+    }
+
+    /// Sorts what is in memory, and leaves out all entries of a key but the last one.
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let key = |place: &Place| place.of(bytes).0;
+        self.entries
+            .sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| b.entry.cmp(&a.entry)));
+        self.entries.dedup_by(|later, kept| key(later) == key(kept));
+    }
+
+    /// Writes what is in memory to a run.
+    fn spill(&mut self) -> Result<()> {
+        self.shared.process.check()?;
+        self.shared.check_writable()?;
+        if self.runs.is_empty() {
+            // Before the first number is taken: a session that begins removes older files.
+            session::activate(&self.shared)?;
+        }
+        let last = self.spilled + self.entries.len() as u64;
+        self.sort();
+        let number = self.shared.numbers.take_file_number();
+        let path = FileName::Temporary(number).path(&self.shared.directory);
+        // First: a call that fails may have created it.
+        self.paths.push(path.clone());
+        let file = self.shared.env.create_new(&path);
+        let file = file.map_err(|error| Error::io("create_new", &path, error))?;
+        let options = TableOptions {
+            keyspace: KeyspaceLabel::default(),
+            block_bytes: BLOCK_BYTES,
+            restart_interval: 16,
+            hash_index: false,
+            compression: Compression::None,
+            filter: None,
+            construction: Construction { verify: false, budget: None },
+            write_bytes: 1 << 20,
+        };
+        let mut builder = TableBuilder::new(file, path, new_table_id(), options);
+        let mut internal_key = Vec::new();
+        for place in &self.entries {
+            let (key, value) = place.of(&self.bytes);
+            internal_key.clear();
+            put_internal_key(&mut internal_key, key, place.entry, ValueKind::Put);
+            builder.add(&internal_key, value)?;
+        }
+        self.runs.push(FileMeta::of_summary(number, &builder.finish()?));
+        self.bytes.clear();
+        self.entries.clear();
+        self.spilled = last;
+        Ok(())
+    }
+
+    fn open_runs(&self) -> Result<Vec<LevelIter>> {
+        let context = TableContext {
+            files: FilePool::new(Arc::clone(&self.shared.env), self.shared.options.max_open_files),
+            cache: Arc::clone(&self.shared.cache),
+            custom_policies: Vec::new(),
+            custom_prefixes: Vec::new(),
+            pinning: FilterPinning::default(),
+        };
+        let never_removed = Arc::new(ObsoleteFiles::default());
+        let open = |meta: &FileMeta| {
+            let path = FileName::Temporary(meta.number).path(&self.shared.directory);
+            let table = Arc::new(Table::open(&context, &path, meta.expect())?);
+            let handle = TableHandle::new(Arc::new(meta.clone()), table, &never_removed);
+            Ok(LevelIter::new(Direction::Forward, vec![handle], false))
+        };
+        self.runs.iter().map(open).collect()
+    }
+}
+
+impl Place {
+    /// Key and value.
+    fn of(self, bytes: &[u8]) -> (&[u8], &[u8]) {
+        let value = self.start + self.key_bytes as usize;
+        (&bytes[self.start..value], &bytes[value..value + self.value_bytes as usize])
+    }
+}
+
+impl Drop for LoadSorter {
+    fn drop(&mut self) {
+        if !self.shared.process.is_current() {
+            return;
+        }
+        for path in &self.paths {
+            // What cannot be removed, the next session removes.
+            let _ = self.shared.env.remove(path);
+        }
+    }
+}
