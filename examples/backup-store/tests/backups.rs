@@ -269,8 +269,11 @@ fn failures_leave_older_generations_whole() {
         let expected = if failed { vec![1] } else { vec![1, 2] };
         assert_eq!(numbers(&backups), expected, "call {n}");
         assert_eq!(home.restored(&backups, Some(1)), first, "call {n}");
-        // The next one is complete, under a number of its own.
-        block_on(backups.push(&home.checkpoint())).unwrap();
+        // The next one is complete, and shares no folder with what was interrupted.
+        let folder = ObjectPath::from("generations/0000000002");
+        let begun = !block_on(store.inner.list(Some(&folder)).collect::<Vec<_>>()).is_empty();
+        let next = block_on(backups.push(&home.checkpoint())).unwrap().generation;
+        assert_eq!(next, if begun { 3 } else { 2 }, "call {n}");
         assert_eq!(home.restored(&backups, None), second, "call {n}");
         let objects = store.inner.list(None).collect::<Vec<_>>();
         let before = block_on(objects).len();
@@ -336,6 +339,7 @@ fn interrupted_restores_do_not_open() {
             assert!(n > 5, "{n} calls");
             break;
         }
+        assert!(!back.join("CURRENT").exists(), "call {n}");
         assert!(Options::new().create_if_missing(false).open(&back).is_err(), "call {n}");
     }
 }
