@@ -28,6 +28,7 @@ use crate::tree::overlap::order_conflicts;
 use crate::tree::version::Version;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 
 /// The progress of [`Db::verify`](crate::Db::verify).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +109,9 @@ impl fmt::Display for VerifyReport {
     }
 }
 
+/// How often the manifest of another process is read until it is not replaced meanwhile.
+const MANIFEST_TRIES: u32 = 10;
+
 /// Checks everything, or of the tables only those of the keyspace `only`.
 ///
 /// # Errors
@@ -147,9 +151,14 @@ pub(crate) fn verify(
                 done.bytes_done += bytes;
                 progress(&done);
             });
-            keyspace.tables += 1;
-            report.table_bytes += handle.meta.bytes;
+            let was_replaced =
+                matches!(&checked, Err(error) if was_replaced(shared, handle, error));
+            if !was_replaced {
+                keyspace.tables += 1;
+                report.table_bytes += handle.meta.bytes;
+            }
             match checked {
+                Err(_) if was_replaced => {}
                 Ok(counts) => {
                     keyspace.entries += counts.entries;
                     report.data_blocks += counts.data_blocks;
@@ -192,8 +201,9 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<(String, Ar
     let set = shared.versions.lock();
     let names = set.keyspaces().map(|meta| meta.name.clone());
     let versions: Vec<_> = names.zip(set.versions().map(|(_, version)| version)).collect();
-    if shared.background_error.is_set() {
-        // The manifest may or may not have the record whose write failed.
+    if shared.background_error.is_set() || shared.follows {
+        // The manifest may or may not have the record whose write failed. And that of another
+        // process goes on after the moment that this one shows.
         return versions;
     }
     let (env, directory) = (&*shared.env, &shared.directory);
@@ -251,6 +261,23 @@ fn check_table(
         return Err(Error::corruption(path, 0, what));
     }
     Ok(counts)
+}
+
+/// True if a table is gone because the process that is followed has replaced it since.
+fn was_replaced(shared: &Shared, handle: &TableHandle, error: &Error) -> bool {
+    let is_gone = match error {
+        Error::Missing { .. } => true,
+        Error::Io { source, .. } => source.kind() == ErrorKind::NotFound,
+        _ => false,
+    };
+    let (env, directory) = (&*shared.env, &shared.directory);
+    let is_unnamed = || {
+        let current = read_current(env, directory).ok().flatten()?;
+        let state = replay(env, directory, current).ok()?;
+        Some(state.tables().all(|(_, meta)| meta.number != handle.meta.number))
+    };
+    // A manifest may be replaced while it is read.
+    shared.follows && is_gone && (0..MANIFEST_TRIES).find_map(|_| is_unnamed()) == Some(true)
 }
 
 /// A log, and how many bytes of it were written; `None` if that is not known.

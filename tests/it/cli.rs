@@ -205,7 +205,7 @@ fn usage_and_locks_have_own_exit_codes() {
     fails(2, &["demo", "--encoding", "leveldb-bloom", "--bits", "9.5", "--keys", "1000"]);
     fails(2, &["scan", &db, "--prefix", "a", "--from", "b"]);
     let held = siftdb::Db::open(&db).unwrap();
-    assert!(fails(4, &["get", &db, "key0001"]).contains("locked"));
+    assert!(fails(4, &["put", &db, "key0001", "new"]).contains("locked"));
     // Single files need no lock.
     let table = files(&db, ".sst").remove(0);
     ok(&["sst", "layout", table.to_str().unwrap()]);

@@ -54,6 +54,7 @@
 //! | `bench` | the benchmark finds known delays, counts and stalls |
 //! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli` | the command |
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
+//! | `beside_writer_cli` | reading commands beside a process that writes |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
 //! | `page_cli` | pages of the command: reports, tables, files that cannot be written |
 //! | `regressions` | found defects, each with its account |
@@ -71,6 +72,8 @@ mod arguments;
 mod bench;
 #[cfg(feature = "cli")]
 mod bench_cli;
+#[cfg(feature = "cli")]
+mod beside_writer_cli;
 mod changes;
 mod checkpoint_bars;
 mod checkpoints;

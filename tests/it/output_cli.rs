@@ -342,7 +342,7 @@ fn json_errors_are_objects() {
     assert_eq!((&line["line"], &line["lines_written"]), (&1.into(), &0.into()));
     assert_eq!(line["path"], lines);
     let held = siftdb::Db::open(&db).unwrap();
-    assert_eq!(error(4, &["stats", &db])["kind"], "locked");
+    assert_eq!(error(4, &["put", &db, "k", "v"])["kind"], "locked");
     drop(held);
     let table = files(&db, ".sst").remove(0);
     let mut bytes = crate::cli::read(&table);

@@ -7,6 +7,7 @@
 //! often a mistyped name. Programs tune options; the command changes settings (`settings.rs`).
 
 use crate::failure::{Failure, Outcome};
+use crate::output::note;
 use crate::text::unescaped;
 use clap::Args;
 use siftdb::{Db, Error, Keyspace, KeyspaceOptions, Options};
@@ -14,7 +15,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A database that has to be there.
 #[derive(Args)]
@@ -30,9 +31,30 @@ pub fn options() -> Options {
     Options::new().create_if_missing(false).allow_unregistered_filters(true)
 }
 
+/// Opens a database read-only, or one moment of it if a program has it open to write.
+pub fn open_to_read(options: Options, directory: &Path) -> siftdb::Result<Db> {
+    match options.clone().open_read_only(directory) {
+        Err(Error::Locked { .. }) => {
+            let follower = options.open_follower(directory)?;
+            note("a program has the database open to write; this is one moment of it");
+            Ok(follower.moment())
+        }
+        opened => opened,
+    }
+}
+
 impl Database {
     /// Does `work` with the database open read-only: neither recovery nor counters write anything.
     pub fn read<T>(&self, options: Options, work: impl FnOnce(&Db) -> Outcome<T>) -> Outcome<T> {
+        self.with(open_to_read(options, &self.directory), None, work)
+    }
+
+    /// The same, for what a program that writes would change under the command.
+    pub fn read_alone<T>(
+        &self,
+        options: Options,
+        work: impl FnOnce(&Db) -> Outcome<T>,
+    ) -> Outcome<T> {
         self.with(options.open_read_only(&self.directory), None, work)
     }
 
@@ -90,6 +112,15 @@ impl InKeyspace {
         options: Options,
         work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
     ) -> Outcome<T> {
+        self.with(open_to_read(options, &self.database.directory), work)
+    }
+
+    /// The same, for what a program that writes would change under the command.
+    pub fn read_alone<T>(
+        &self,
+        options: Options,
+        work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
+    ) -> Outcome<T> {
         self.with(options.open_read_only(&self.database.directory), work)
     }
 
@@ -115,10 +146,14 @@ impl InKeyspace {
     ) -> Outcome<T> {
         let name = self.name.as_deref();
         self.database.read(with_settings(options, name, settings), |db| {
-            let names = name.map_or_else(|| db.keyspaces(), |name| vec![name.into()]);
-            let open = |name: &String| keyspace(db, Some(name), settings, None);
-            work(db, &names.iter().map(open).collect::<Outcome<Vec<_>>>()?)
+            work(db, &self.keyspaces(db, settings)?)
         })
+    }
+
+    /// The named keyspace, or all of them if none is named, after naming `settings` of each.
+    pub fn keyspaces(&self, db: &Db, settings: &KeyspaceOptions) -> Outcome<Vec<Keyspace>> {
+        let names = self.name.as_ref().map_or_else(|| db.keyspaces(), |name| vec![name.clone()]);
+        names.iter().map(|name| keyspace(db, Some(name), settings, None)).collect()
     }
 }
 

@@ -61,7 +61,7 @@ pub struct Restore {
 impl Restore {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let checkpoint = Database { directory: self.checkpoint };
-        let made = checkpoint.read(options(), |db| Ok(db.checkpoint(&self.to)?))?;
+        let made = checkpoint.read_alone(options(), |db| Ok(db.checkpoint(&self.to)?))?;
         show(output, "database", &self.to, made)
     }
 }

@@ -57,6 +57,11 @@ Keyspaces:
   one. Without it, get, put, delete, scan, load, explain, compact, filter advise and filter rebuild
   use the keyspace `default`; stats, settings, flush, filter stats, verify and repair concern all.
 
+Beside a program that writes:
+  Commands that only read show one moment of a database that a program has open to write, and say
+  so on standard error. What that program has not synced yet is part of it. `stats --watch` goes on
+  from moment to moment.
+
 Bytes and text:
   Keys and values given as arguments have no escapes; --escaped reads \\t, \\n, \\\\ and \\xNN
   in them. On a terminal `get` prints a value as a line with such escapes; into a pipe or file
@@ -65,16 +70,17 @@ Bytes and text:
   --probe) have no escapes and one key a line.
 
 JSON:
-  With --json the result is one object on standard output, or one a line for `scan` and
-  `sst dump`. `format` is the version of its shape; within a version fields are only added. The
-  fields are at the end of `siftdb COMMAND --help`. A field NAME of bytes is a string if they are
-  UTF-8; else it is NAME_base64. `what` and `advice` are text for people, and so are `title`,
-  `sentence`, `command`, `finding`, `text` and the cells of `rows` in figures.
+  With --json the result is one object on standard output, or one a line for `scan`,
+  `sst dump` and `stats --watch`. `format` is the version of its shape; within a version fields
+  are only added. The fields are at the end of `siftdb COMMAND --help`. A field NAME of bytes is a
+  string if they are UTF-8; else it is NAME_base64. `what` and `advice` are text for people, and
+  so are `title`, `sentence`, `command`, `finding`, `text` and the cells of `rows` in figures.
   An error is an object on standard error, one a line: format, and error with
     kind        not_found, usage, no_database, keyspace_not_found, disagreement, losses, or of
                 the database: io, corruption, missing_file, memory_corruption, invalid_options,
                 invalid_argument, locked, lock_lost, read_only, opened_read_only, closed,
-                keyspace_dropped, unsupported_format
+                keyspace_dropped, follower_overtaken, too_few_descriptors, logs_too_large,
+                unsupported_format
     exit_code   as below
     path        the file, or null
     offset      where in it, in bytes, or null

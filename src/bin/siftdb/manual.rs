@@ -46,7 +46,7 @@ impl Flush {
         };
         // Opening to write may flush entries already, so they are counted before.
         let before = |db: &Db, keyspace: &Keyspace| Ok(stats(db, keyspace).memtable_entries);
-        let entries = self.place.read(options(), before)?;
+        let entries = self.place.read_alone(options(), before)?;
         let (written, tables) = self.place.write(options(), &unnamed(), |db, keyspace| {
             let memory = stats(db, keyspace).memtable_bytes;
             let flush = |db: &Db| if is_whole { db.flush() } else { keyspace.flush() };

@@ -9,6 +9,7 @@ use crate::failure::{Failure, Outcome};
 use crate::json::{FORMAT, joined};
 use serde_json::{Value, json};
 use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How results are printed.
 #[derive(Clone, Copy)]
@@ -35,6 +36,7 @@ pub fn with_format(object: Value) -> Value {
 impl Output {
     /// Prints JSON or text.
     pub fn new(json: bool) -> Self {
+        NOTES.store(!json, Ordering::Relaxed);
         Output { json }
     }
 
@@ -75,10 +77,18 @@ impl Output {
 
     /// Prints a note on standard error, unless the output is JSON.
     pub fn note(self, line: &str) {
-        if !self.json {
-            // There is no other place to report an error of standard error.
-            let _ = writeln!(std::io::stderr(), "{line}");
-        }
+        note(line);
+    }
+}
+
+/// Whether notes are printed: not if the output is JSON.
+static NOTES: AtomicBool = AtomicBool::new(true);
+
+/// Prints a note on standard error, unless the output is JSON.
+pub fn note(line: &str) {
+    if NOTES.load(Ordering::Relaxed) {
+        // There is no other place to report an error of standard error.
+        let _ = writeln!(std::io::stderr(), "{line}");
     }
 }
 
@@ -110,6 +120,11 @@ impl Rows {
     /// Where rows of a format of its own are written.
     pub fn text(&mut self) -> &mut Text<'static> {
         &mut self.out
+    }
+
+    /// Prints what there is so far, before a wait.
+    pub fn flush(&mut self) -> Outcome {
+        Ok(self.out.flush()?)
     }
 
     /// Ends the answer.

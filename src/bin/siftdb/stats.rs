@@ -4,22 +4,27 @@
 //! the date in the last lines; read-only commands count nothing. The text is the library's
 //! `Display`, and a line for each keyspace if there are several. The JSON has every counter under
 //! its name in `siftdb::Stats`, of the database and of each keyspace.
+//!
+//! `--watch` follows the database, whether a program has it open or not. Each moment is a block of
+//! text, or a JSON object in a line.
 
 use crate::args::{InKeyspace, options, unnamed};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::json::{fields, joined, list};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries, date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::bytes;
-use siftdb::{LevelStats, Stats as Figures};
-use std::io::Write;
+use siftdb::{Db, Error, Follower, Keyspace, LevelStats, Stats as Figures};
+use std::io::{ErrorKind, Write};
+use std::time::Duration;
 
 const JSON: &str = "\
-JSON fields. Counters run since since_unix_seconds, over all programs that wrote; read-only
-commands, such as `siftdb get`, count nothing. With --keyspace they are those of one keyspace:
-what is counted once for a database, such as batches and its log, is 0 then.
+JSON fields; with --watch one object a line, with the counters that were saved when the command
+began. Counters run since since_unix_seconds, over all programs that wrote; read-only commands,
+such as `siftdb get`, count nothing. With --keyspace they are those of one keyspace: what is
+counted once for a database, such as batches and its log, is 0 then.
   format                  1
   keyspace, number        name and number of the keyspace; null for the database
   keyspaces               of a database, the same fields of each keyspace
@@ -80,40 +85,97 @@ what is counted once for a database, such as batches and its log, is 0 then.
 pub struct Stats {
     #[command(flatten)]
     place: InKeyspace,
+    /// Print them again and again, after so many seconds [default: 1], until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+    watch: Option<f64>,
 }
 
 /// A keyspace: its name, its number, and what it counted and holds.
 type OfKeyspace = (String, u32, Figures);
 
+/// What is printed at one moment.
+struct Moment {
+    stats: Figures,
+    keyspaces: Vec<OfKeyspace>,
+    /// Only one keyspace is printed.
+    is_one: bool,
+}
+
 impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let (stats, keyspaces) = self.place.read_all(options(), &unnamed(), |db, keyspaces| {
-            let of = |one: &siftdb::Keyspace| (one.name().to_string(), one.number(), one.stats());
-            Ok((db.stats(), keyspaces.iter().map(of).collect::<Vec<_>>()))
-        })?;
-        let one = self.place.name.as_ref().and_then(|_| keyspaces.first());
-        let json = match one {
+        if let Some(seconds) = self.watch {
+            return self.watch(seconds, output);
+        }
+        let read = |db: &Db, keyspaces: &[Keyspace]| Ok(self.moment(db, keyspaces));
+        let moment = self.place.read_all(options(), &unnamed(), read)?;
+        output.show(moment.json(), |out| moment.write(out))
+    }
+
+    fn moment(&self, db: &Db, keyspaces: &[Keyspace]) -> Moment {
+        let of = |one: &Keyspace| (one.name().to_string(), one.number(), one.stats());
+        let keyspaces = keyspaces.iter().map(of).collect();
+        Moment { stats: db.stats(), keyspaces, is_one: self.place.name.is_some() }
+    }
+
+    /// Prints moment after moment, until the output is closed or the process ends.
+    fn watch(&self, seconds: f64, output: Output) -> Outcome<Shown> {
+        let wait = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| Failure::usage(format!("--watch {seconds}: no number of seconds")))?;
+        let mut follower = self.follow()?;
+        let mut rows = output.rows();
+        loop {
+            let db = follower.moment();
+            let moment = self.moment(&db, &self.place.keyspaces(&db, &unnamed())?);
+            rows.row(|| moment.json(), |out| moment.write(out).and_then(|()| writeln!(out)))?;
+            rows.flush()?;
+            std::thread::sleep(wait);
+            match follower.refresh() {
+                // The database was repaired, or is another one: it is still the one of this path.
+                Err(Error::HistoryChanged { .. }) => follower = self.follow()?,
+                refreshed => drop(refreshed?),
+            }
+        }
+    }
+
+    fn follow(&self) -> Outcome<Follower> {
+        let directory = &self.place.database.directory;
+        match options().open_follower(directory) {
+            Err(Error::Io { path, source, .. })
+                if path == *directory && source.kind() == ErrorKind::NotFound =>
+            {
+                Err(Failure::no_database(&path, None))
+            }
+            opened => Ok(opened?),
+        }
+    }
+}
+
+impl Moment {
+    fn json(&self) -> Value {
+        match self.keyspaces.first().filter(|_| self.is_one) {
             Some(one) => keyspace_json(one),
             None => joined([
                 json!({ "keyspace": null, "number": null }),
-                stats_json(&stats),
-                json!({ "keyspaces": list(&keyspaces, keyspace_json) }),
+                stats_json(&self.stats),
+                json!({ "keyspaces": list(&self.keyspaces, keyspace_json) }),
             ]),
+        }
+    }
+
+    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let one = self.keyspaces.first().filter(|_| self.is_one);
+        let stats = one.map_or(&self.stats, |(_, _, stats)| stats);
+        writeln!(out, "{stats}")?;
+        if self.keyspaces.len() > 1 {
+            self.keyspaces.iter().try_for_each(|one| write_keyspace(one, out))?;
+        }
+        let since = match stats.since_unix_seconds {
+            0 => String::new(),
+            seconds => format!(" since {}", date(seconds)),
         };
-        let stats = one.map_or(&stats, |(_, _, stats)| stats);
-        output.show(json, |out| {
-            writeln!(out, "{stats}")?;
-            if keyspaces.len() > 1 {
-                keyspaces.iter().try_for_each(|one| write_keyspace(one, out))?;
-            }
-            let since = match stats.since_unix_seconds {
-                0 => String::new(),
-                seconds => format!(" since {}", date(seconds)),
-            };
-            writeln!(out, "counted{since}, by programs that write;")?;
-            writeln!(out, "read-only commands, such as get and scan, count nothing")?;
-            write_log_note(out, stats.memtable_entries)
-        })
+        writeln!(out, "counted{since}, by programs that write;")?;
+        writeln!(out, "read-only commands, such as get and scan, count nothing")?;
+        write_log_note(out, stats.memtable_entries)
     }
 }
 

@@ -5,7 +5,7 @@
 //! the tables one by one, so that the counts include damaged ones. `sst verify` needs no lock and
 //! checks tables alone.
 
-use crate::args::{InKeyspace, options};
+use crate::args::{InKeyspace, open_to_read, options};
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::json::{dropped_json, error_json, fields, joined, list, ranges};
@@ -47,7 +47,7 @@ pub struct Verify {
 impl Verify {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let directory = &self.place.database.directory;
-        let opened = match options().open_read_only(directory) {
+        let opened = match open_to_read(options(), directory) {
             // All tables are checked then: without its manifest, keyspaces are not known.
             Err(error) if error.is_corruption() => {
                 return print(&verify_tables(directory, error), None, output);

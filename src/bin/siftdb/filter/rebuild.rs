@@ -46,7 +46,7 @@ impl Rebuild {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let which = if self.all { FilterRebuild::All } else { FilterRebuild::Differing };
         let named = self.wanted.settings()?;
-        let (saved, settings) = self.place.read(options(), |_, keyspace| {
+        let (saved, settings) = self.place.read_alone(options(), |_, keyspace| {
             let saved = keyspace.settings();
             let named = match self.wanted.monkey {
                 Some(budget) => self.wanted.advised(&keyspace.filter_report().advice(budget)),
