@@ -292,8 +292,8 @@
 //! - **Failures:** a refresh that fails leaves the moment from before, and may be tried again. A
 //!   record that the writer is just writing is no damage. A place is damage if something valid
 //!   follows it, or if manifest or logs say that it was durable: then the refresh says where.
-//! - **Changes:** [`Follower::changes`] iterates the writes from a sequence number on, in order, for
-//!   caches and indexes that follow. It reads them from the logs. These reach back to the last
+//! - **Changes:** [`Follower::changes`] iterates the writes from a sequence number on, in order,
+//!   for caches and indexes that follow. It reads them from the logs. These reach back to the last
 //!   flush, or further with [`Options::keep_log_bytes`]; where they do not, [`Error::ChangesGone`]
 //!   names the first change that is there.
 //! - **Cut histories:** a repair, a database that was created again, restored files, or a loss of
