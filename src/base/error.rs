@@ -430,15 +430,7 @@ impl Error {
             Error::MemoryCorruption { what } => write!(f, "memory is damaged: {what}"),
             Error::InvalidOptions { what } => write!(f, "invalid options: {what}"),
             Error::InvalidArgument { what } => write!(f, "invalid argument: {what}"),
-            Error::KeyOrder { entry, key, previous } if key == previous => {
-                write!(f, "entry {entry} of the load has the key \"{}\" again", key.escape_ascii())
-            }
-            Error::KeyOrder { entry, key, previous } => write!(
-                f,
-                "entry {entry} of the load has the key \"{}\" after \"{}\"",
-                key.escape_ascii(),
-                previous.escape_ascii()
-            ),
+            Error::KeyOrder { entry, key, previous } => write_order(f, *entry, key, previous),
             Error::Locked { path, holder } => {
                 let holder = match holder {
                     LockHolder::Handle => {
@@ -516,6 +508,11 @@ impl Error {
             _ => Ok(()),
         }
     }
+}
+
+fn write_order(f: &mut fmt::Formatter<'_>, entry: u64, key: &[u8], last: &[u8]) -> fmt::Result {
+    let [key, last] = [key, last].map(<[u8]>::escape_ascii);
+    write!(f, "entry {entry} of the load has the key \"{key}\" after \"{last}\"")
 }
 
 /// The word for a call on files. Users see only these words.

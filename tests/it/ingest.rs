@@ -5,7 +5,7 @@ use crate::support::model::Map;
 use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{HOME, as_env, files_ending, open, scan, scan_back, small_options};
 use siftdb::env::MemEnv;
-use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
+use siftdb::env::testing::{Calls, CrashModel, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::{
     CompactionDecision, CompactionFilter, Db, Error, KeyspaceOptions, Options, Result, WriteOptions,
 };
@@ -156,7 +156,7 @@ fn refused_loads_leave_nothing() {
     }
     let doubled = db.ingest([("a", "1"), ("b", "2"), ("b", "3")]).unwrap_err();
     assert_eq!(doubled.kind(), "key_order");
-    assert!(doubled.to_string().starts_with("entry 3 of the load has the key \"b\" again"));
+    assert!(doubled.to_string().starts_with("entry 3 of the load has the key \"b\" after \"b\""));
     let long = db.ingest([(vec![1; 65_536], "")]).unwrap_err();
     assert!(long.to_string().contains("entry 1 of a load has a key of 65536 bytes"), "{long}");
     let failing = (0..3000).map(|n| if n < 2999 { Ok(many(n)) } else { Err(Error::Closed) });
@@ -500,4 +500,178 @@ fn followers_show_loads_whole() {
     }
     let fresh = small_options().env(as_env(&env)).open_follower(HOME).unwrap();
     assert_eq!(scan(&fresh.moment()).unwrap(), expected);
+}
+
+#[test]
+fn unsorted_loads_sort_in_bounded_memory() {
+    for seed in seeds(6) {
+        let (env, mut rng) = (MemEnv::new(), Rng::new(seed));
+        let db = open(&env, &small_options()).unwrap();
+        let (mut input, mut expected) = (Vec::new(), Map::new());
+        // Up to some ten write buffers, with keys that repeat within a run and across runs.
+        for n in 0..*rng.pick(&[10, 900, 6000]) {
+            let key = key(rng.below(3000));
+            let value = format!("{n} ").repeat(rng.below(30)).into_bytes();
+            expected.insert(key.clone(), value.clone());
+            input.push((key, value));
+        }
+        let mut most_files = 0;
+        let watched = input.iter().inspect(|_| {
+            most_files = most_files.max(files_ending(&env, ".tmp").len());
+        });
+        let report = db.ingest_unsorted(watched.map(|(key, value)| (key, value))).unwrap();
+        assert_eq!(report.entries, expected.len() as u64, "seed {seed}");
+        assert!(input.len() < 6000 || most_files > 4, "{most_files} runs");
+        assert!(files_ending(&env, ".tmp").is_empty());
+        check(&db, &expected, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn crashed_loads_leave_obsolete_files_only() {
+    let env = MemEnv::with_log();
+    let db = open(&env, &small_options().snappy(false)).unwrap();
+    db.put("a", "1").unwrap();
+    let mut writer = db.table_writer().unwrap();
+    let mut killed = None;
+    let unsorted = (0..6000).rev().map(|n| {
+        writer.put(key(6000 - n), [7; 50]).unwrap();
+        if n == 0 {
+            // The process dies with tables of one load and runs of another.
+            killed = Some(env.replay(env.log_len(), CrashModel::Kill, 0));
+        }
+        (key(n), [7; 50])
+    });
+    db.ingest_unsorted(unsorted).unwrap();
+    let left = killed.unwrap();
+    assert!(files_ending(&left, ".sst").len() > 5 && files_ending(&left, ".tmp").len() > 2);
+    let db = open(&left, &small_options()).unwrap();
+    db.put("b", "2").unwrap();
+    db.flush().unwrap();
+    assert_eq!(db.iter().count(), 2);
+    db.close().unwrap();
+    assert_eq!(files_ending(&left, ".sst").len(), db.tables().len());
+    assert!(files_ending(&left, ".tmp").is_empty());
+}
+
+#[test]
+fn damaged_loads_are_errors_or_named_losses() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options().auto_compaction(false)).unwrap();
+    let load: Map = (0..600).map(|n| (key(n), vec![n as u8; 90])).collect();
+    db.ingest(&load).unwrap();
+    db.put("~", "on").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let table = files_ending(&env, ".sst").remove(0);
+    let sound = env.read_file(&table).unwrap();
+    for at in (0..sound.len()).step_by(sound.len() / 40) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 0x20;
+        env.write_file(&table, &bytes);
+        let Ok(db) = open(&env, &small_options().auto_compaction(false)) else { continue };
+        for (key, value) in &load {
+            match db.get(key) {
+                Ok(found) => assert_eq!(found.as_deref(), Some(&value[..]), "byte {at}"),
+                Err(error) => assert!(error.is_corruption(), "byte {at}: {error}"),
+            }
+        }
+    }
+    // A damaged block: the rest is kept, with its sequence.
+    let mut bytes = sound;
+    bytes[100] ^= 0x20;
+    env.write_file(&table, &bytes);
+    let report = Options::new().env(as_env(&env)).repair(HOME).unwrap();
+    assert!(report.entries_lost > 0 && report.entries_lost < 100, "{report:?}");
+    let db = open(&env, &small_options()).unwrap();
+    let found = scan(&db).unwrap();
+    assert!(
+        found.len() > 500 && found.iter().filter(|(k, v)| load.get(*k) == Some(v)).count() > 500
+    );
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+}
+
+#[test]
+fn checkpoints_have_loads_with_their_sequence() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options().auto_compaction(false)).unwrap();
+    (0..300).for_each(|n| db.put(key(n), "old").unwrap());
+    let report = db.ingest((100..200).map(|n| (key(n), "loaded"))).unwrap();
+    db.checkpoint("/backup").unwrap();
+    db.delete_range(..).unwrap();
+    let copy = small_options().env(as_env(&env)).open("/backup").unwrap();
+    let loaded = copy.iter().filter(|entry| entry.as_ref().unwrap().1 == "loaded").count();
+    assert_eq!((copy.iter().count(), loaded), (300, 100));
+    copy.put("later", "1").unwrap();
+    assert!(copy.ingest([("later", "2")]).unwrap().sequence > report.sequence);
+    assert_eq!(copy.get("later").unwrap().unwrap(), "2");
+    assert!(copy.verify(|_| {}).unwrap().is_sound());
+}
+
+/// Writers, compactions, drops and loads at the same time: each load is whole in each snapshot, and
+/// a key never goes back.
+#[test]
+fn loads_beside_writers_are_whole() {
+    const ROUNDS: u64 = 60;
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let loads = |db: &Db, worker: usize| {
+        for round in 1..=ROUNDS {
+            let keys = (0..200).map(|n| (key(n * 5 + worker), round.to_le_bytes()));
+            match round % 3 {
+                0 => drop(db.ingest_unsorted(keys.rev()).unwrap()),
+                1 => drop(db.ingest(keys).unwrap()),
+                _ => {
+                    let mut batch = siftdb::WriteBatch::new();
+                    keys.for_each(|(key, value)| _ = batch.put(key, value));
+                    db.write(batch).unwrap();
+                }
+            }
+            if round % 8 == 0 {
+                db.compact_range(key(round as usize)..).unwrap();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2)
+            .map(|worker| {
+                scope.spawn({
+                    let db = &db;
+                    move || loads(db, worker)
+                })
+            })
+            .collect();
+        let alter = scope.spawn(|| {
+            for n in 0..30 {
+                let passing = db.keyspace("passing").unwrap();
+                passing.put(key(n), "1").unwrap();
+                let dropped = scope.spawn({
+                    let passing = passing.clone();
+                    move || passing.ingest((0..50).map(|n| (key(n), "2")))
+                });
+                db.drop_keyspace("passing").unwrap();
+                match dropped.join().unwrap() {
+                    Ok(_) | Err(Error::KeyspaceDropped { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        let mut seen = [0; 2];
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            let snapshot = db.snapshot();
+            for (worker, seen) in seen.iter_mut().enumerate() {
+                let keys: Vec<_> = (0..200).map(|n| key(n * 5 + worker)).collect();
+                let values = snapshot.multi_get(&keys).unwrap();
+                assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+                let round =
+                    values[0].as_ref().map_or(0, |v| u64::from_le_bytes(v[..].try_into().unwrap()));
+                assert!(round >= *seen, "{round} after {seen}");
+                *seen = round;
+            }
+        }
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        alter.join().unwrap();
+    });
+    assert_eq!(db.iter().count(), 400);
+    assert!(db.iter().all(|entry| *entry.unwrap().1 == ROUNDS.to_le_bytes()));
+    assert!(db.verify(|_| {}).unwrap().is_sound());
 }
