@@ -736,3 +736,73 @@ fn logs_beyond_the_limit_are_refused() {
     assert_eq!(follower.iter().count(), 201);
     assert_eq!(Readable::last(&follower).unwrap().unwrap().0, "first");
 }
+
+#[test]
+fn cut_manifests_are_found_by_logs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = small_options().auto_compaction(false).open(&path).unwrap();
+    let other = db.keyspace("other").unwrap();
+    db.put("stays in its log", "1").unwrap();
+    other.put("k", "1").unwrap();
+    let follower = Db::open_follower(&path).unwrap();
+    let files = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+    let manifest = files.filter(|path| name(path).contains("MANIFEST")).max().unwrap();
+    let bytes = std::fs::metadata(&manifest).unwrap().len();
+    db.keyspace("more").unwrap();
+    // The next log says how long the manifest was.
+    other.flush().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&manifest).unwrap();
+    file.set_len(bytes).unwrap();
+    for refused in [follower.refresh().map(drop), Db::open_follower(&path).map(drop)] {
+        let Err(Error::Corruption { path, offset, .. }) = &refused else { panic!("{refused:?}") };
+        assert_eq!((path, *offset), (&manifest, bytes));
+    }
+    assert_eq!(follower.get("stays in its log").unwrap().unwrap(), "1");
+}
+
+#[test]
+fn followers_find_their_session_among_sixteen() {
+    for (writers, is_found) in [(15, true), (16, false)] {
+        let env = as_env(&MemEnv::new());
+        let open = || options_on(&env).open(HOME).unwrap();
+        open().put("first", "1").unwrap();
+        let follower = follow(&env).unwrap();
+        for n in 0..writers {
+            let db = open();
+            db.put(format!("{n}"), "v").unwrap();
+            db.flush().unwrap();
+        }
+        match follower.refresh() {
+            Ok(true) => assert!(is_found && follower.iter().count() == writers + 1),
+            Err(Error::HistoryChanged { .. }) => assert!(!is_found),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn threads_share_followers() {
+    let env = as_env(&MemEnv::new());
+    let db = options_on(&env).open(HOME).unwrap();
+    db.put("n", "0").unwrap();
+    let follower = follow(&env).unwrap();
+    std::thread::scope(|scope| {
+        let readers = [(); 3].map(|()| {
+            scope.spawn(|| {
+                let mut last = 0;
+                while last < 100 {
+                    follower.refresh().unwrap();
+                    let sequence = follower.last_sequence();
+                    let n = follower.get("n").unwrap().unwrap();
+                    let n: u64 = std::str::from_utf8(&n).unwrap().parse().unwrap();
+                    // The put of n has sequence n + 1, and the moment may be a later one by now.
+                    assert!(n + 1 >= sequence && n >= last, "{n} after {last}, {sequence}");
+                    last = n;
+                }
+            })
+        });
+        (1..=100).for_each(|n| db.put("n", n.to_string()).unwrap());
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+}
