@@ -25,7 +25,7 @@ use crate::base::write_batch::DecodedBatch;
 use crate::db::open::{
     Parts, assemble, no_database, prepare_directory, retrying, settings_of, table_context,
 };
-use crate::env::api::{Env, FileId};
+use crate::env::api::Env;
 use crate::env::descriptor_retry::is_shortage;
 use crate::env::directory::our_files;
 use crate::env::directory_lock::DirectoryLock;
@@ -118,8 +118,6 @@ pub(super) struct Following {
     manifest: Option<FollowedManifest>,
     known: Option<Known>,
     tail: Option<LogTail>,
-    /// The log that the tail stands in, and its file.
-    tail_file: Option<(u64, FileId)>,
     /// The session in which the tail stands.
     session: Option<Session>,
     entries: Entries,
@@ -154,7 +152,6 @@ impl Following {
             manifest: None,
             known: None,
             tail: None,
-            tail_file: None,
             session: None,
             entries: Entries::default(),
             shown: None,
@@ -325,17 +322,16 @@ impl Following {
         let facts = self.known.as_ref().map(|known| known.state.facts).unwrap_or_default();
         let shown = self.shown.as_ref().map_or(0, |shown| shown.published.visible());
         self.follow_sessions(shown)?;
-        self.check_log_file()?;
         loop {
             let goes_on = self.tail.is_some();
             match self.read_tail(&logs)? {
                 TailEnd::UpToDate => break,
                 // Its entries are in tables, says the manifest.
                 TailEnd::StartOver { log } if goes_on && log < facts.log_number => {
-                    (self.tail, self.tail_file) = (None, None);
+                    self.tail = None;
                 }
                 TailEnd::StartOver { log } => {
-                    let why = "it is needed, or the manifest is";
+                    let why = "the manifest or a later log needs it";
                     return Err(Obstacle::Stale(missing_log(&self.directory, log, why)));
                 }
                 // Only entries that were read and not shown are gone.
@@ -348,7 +344,6 @@ impl Following {
                 }
             }
         }
-        self.check_log_file()?;
         let read_through = self.tail.as_ref().map_or(0, LogTail::last_sequence);
         let in_tables = self.known.as_ref().map_or(0, |known| known.in_tables);
         if read_through.max(in_tables) < shown {
@@ -375,9 +370,8 @@ impl Following {
             // The session that created the database is not listed.
             None if old == 0 && sessions.len() < SESSIONS_MAX => &sessions[..],
             None => {
-                return Err(self
-                    .changed("the session that was followed is not one of its last")
-                    .into());
+                let what = "the session that was followed is not one of its last";
+                return Err(self.changed(what).into());
             }
         };
         let goes_on_after = later.iter().map(|session| session.begins_after).min();
@@ -399,28 +393,8 @@ impl Following {
 
     /// Forgets what was read of the logs: entries that are not shown are not part of the history.
     fn forget_entries(&mut self) {
-        (self.tail, self.tail_file) = (None, None);
+        self.tail = None;
         self.entries = Entries::default();
-    }
-
-    /// Remembers the file that the tail stands in, and notices another one under the same name.
-    fn check_log_file(&mut self) -> Attempt<()> {
-        let Some(log) = self.tail.as_ref().map(LogTail::log).filter(|log| *log != 0) else {
-            return Ok(());
-        };
-        let path = FileName::Wal(log).path(&self.directory);
-        let file = match self.env.metadata(&path) {
-            Ok(metadata) => (log, metadata.id),
-            // Flushed and removed; the tail holds it open.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(Error::io("metadata", path, error).into()),
-        };
-        match self.tail_file.replace(file) {
-            Some(old) if old.0 == log && old != file => {
-                Err(self.changed("its log was replaced").into())
-            }
-            _ => Ok(()),
-        }
     }
 
     fn read_tail(&mut self, logs: &[u64]) -> Attempt<TailEnd> {
@@ -459,6 +433,8 @@ impl Following {
                 let directory = self.directory.clone();
                 Err(Error::LogsTooLarge { directory, bytes, bytes_max }.into())
             }
+            // Perhaps the writer has begun again since the manifest was read.
+            Err(error) if error.is_corruption() => Err(Obstacle::Stale(error)),
             read => Ok(read?),
         }
     }
@@ -469,12 +445,13 @@ impl Following {
         let Some(manifest) = &mut self.manifest else { return Ok(()) };
         let path = FileName::Manifest(number).path(&self.directory);
         let grown = manifest.read_on();
-        if !matches!(grown, Ok(false)) {
+        let bytes = manifest.bytes();
+        if grown? {
             let old = self.known.as_ref().map(|known| &known.state);
             let keyspaces = manifest.keyspaces();
-            if grown.is_err() || !old.is_some_and(|old| old.keyspaces.keys().eq(keyspaces)) {
-                let bytes = manifest.bytes();
-                grown?;
+            if !old.is_some_and(|old| old.keyspaces.keys().eq(keyspaces)) {
+                // Entries of a new keyspace were skipped if its number was taken already.
+                self.forget_entries();
                 let what = "keyspaces were created or dropped";
                 return Err(Obstacle::Stale(Error::corruption(path, bytes, what)));
             }

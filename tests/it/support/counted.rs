@@ -158,7 +158,8 @@ impl Expected {
         check(db, &self.maps[0]);
         let names = db.keyspaces();
         let passing = names.iter().any(|name| name == PASSING);
-        assert!(passing_exists(self.n).is_none_or(|expected| passing == expected), "{}", self.n);
+        let is_expected = passing_exists(self.n).is_none_or(|expected| passing == expected);
+        assert!(is_expected, "{names:?} after operation {}: {}", self.n, db.recovery_report());
         for (at, name) in [(1, OTHER), (2, PASSING)] {
             match names.iter().any(|there| there == name) {
                 true => check(&db.keyspace(name).unwrap(), &self.maps[at]),
