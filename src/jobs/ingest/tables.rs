@@ -30,6 +30,9 @@ use std::path::PathBuf;
 /// About how large an entry is, before there are any.
 const ENTRY_BYTES_GUESS: u64 = 128;
 
+/// Bytes of a table between two checks of the process.
+const CHECK_BYTES: u64 = 4 << 10;
+
 /// The tables of one load.
 pub(crate) struct LoadTables {
     shared: Arc<Shared>,
@@ -42,6 +45,8 @@ pub(crate) struct LoadTables {
     entries: u64,
     first_key: Vec<u8>,
     last_key: Vec<u8>,
+    /// The size of the open table when the process was last checked.
+    checked_bytes: u64,
     /// The first error.
     failed: Option<Error>,
     internal_key: Vec<u8>,
@@ -74,6 +79,7 @@ impl LoadTables {
             entries: 0,
             first_key: Vec::new(),
             last_key: Vec::new(),
+            checked_bytes: 0,
             failed: None,
             internal_key: Vec::new(),
             stored: Vec::new(),
@@ -112,8 +118,13 @@ impl LoadTables {
             return Err(Error::KeyOrder { entry, key, previous });
         }
         check_sizes(self.entries + 1, key, value)?;
-        // A forked child must not write to the file of its parent.
-        self.shared.process.check()?;
+        // A forked child must not write to the file of its parent. A system call for each entry
+        // would take longer than all else, so it is one for each few kilobytes.
+        let file_bytes = self.open.as_ref().map_or(0, |open| open.builder.file_bytes());
+        if file_bytes >= self.checked_bytes + CHECK_BYTES || file_bytes == 0 {
+            self.shared.process.check()?;
+            self.checked_bytes = file_bytes;
+        }
         if let Some(open) = &self.open
             && (open.builder.file_bytes() >= self.keyspace.options.load().table_bytes
                 || open.builder.index_bytes() >= INDEX_BYTES_MAX)
@@ -212,6 +223,7 @@ impl LoadTables {
         let file = file.map_err(|error| Error::io("create_new", &path, error))?;
         let mut builder = TableBuilder::new(file, path, new_table_id(), table_options);
         builder.mark_ingested();
+        self.checked_bytes = 0;
         self.open = Some(OpenTable { builder, number });
         Ok(())
     }
