@@ -15,3 +15,4 @@ mod damage;
 mod checksum;
 
 pub use leveldb::database::{Entries, LevelDb};
+pub use leveldb::figures::FilterFigures;

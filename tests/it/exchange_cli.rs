@@ -340,3 +340,24 @@ fn damage_in_leveldb_databases_is_named() {
     std::fs::create_dir(&empty).unwrap();
     assert!(fails(4, &["import", "leveldb", &empty, &db]).contains("CURRENT"));
 }
+
+#[test]
+fn filters_of_leveldb_are_shown_before_a_move() {
+    let place = Place::new();
+    let (old, probes) = (leveldb(&place), place.path("probes"));
+    let keys: Vec<u8> = (0..200u8).flat_map(|i| [b'k', 11 + i % 9, b'x', i, b'\n']).collect();
+    write(&probes, &keys);
+    let before = bytes_of(&old);
+    let report = json(&["filter", "stats", &old, "--probe", &probes, "--json"]);
+    assert_eq!((&report["store"], &report["tables"]), (&"leveldb".into(), &4.into()));
+    assert_eq!((&report["keys"], &report["lookups"]), (&20.into(), &200.into()));
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert_eq!((count("true_positives"), count("found")), (0, 0));
+    assert!(count("negatives") > 100 && count("false_positives") == count("blocks_read"));
+    let encodings = report["same_rate"].as_array().unwrap();
+    assert!(encodings.iter().any(|one| one["encoding"] == "ribbon"), "{report}");
+    let text = ok(&["filter", "stats", &old, "--probe", &probes]);
+    assert!(text.contains("LevelDB: 4 tables") && text.contains("observed: "), "{text}");
+    assert!(text.contains("ribbon"), "{text}");
+    assert_eq!(bytes_of(&old), before);
+}

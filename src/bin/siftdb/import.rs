@@ -18,18 +18,13 @@ use crate::exchange::record::{Expiry, Reader, Record};
 use crate::exchange::tsv::Tsv;
 use crate::failure::{Failure, Outcome};
 use crate::json::{dropped_json, list};
+use crate::leveldb::OldDatabase;
 use crate::output::{Output, Shown};
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
-use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::json;
-use siftdb::env::DiskEnv;
-use siftdb::foreign::LevelDb;
 use siftdb::{Db, DroppedPart, Keyspace, WriteBatch, WriteOptions};
-use std::fs::File;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Bytes at which a batch is written.
@@ -126,10 +121,7 @@ impl Import {
             Format::Mdb => Box::new(MdbReader::default()),
             Format::Ldb => Box::new(Ldb::default()),
             Format::Leveldb => {
-                let lock = lock_leveldb(&self.source)?;
-                let env = Arc::new(DiskEnv::new());
-                let database = LevelDb::open(env, &self.source, self.salvage)?;
-                return Ok(Source::LevelDb { database, _lock: lock });
+                return Ok(Source::LevelDb(OldDatabase::open(&self.source, self.salvage)?));
             }
         };
         let (input, length) = Input::open(&self.source)?;
@@ -140,7 +132,7 @@ impl Import {
 /// Where entries come from.
 enum Source {
     Lines { reader: Box<dyn Reader>, input: Input, length: Option<u64> },
-    LevelDb { database: LevelDb, _lock: Option<File> },
+    LevelDb(OldDatabase),
 }
 
 impl Source {
@@ -160,7 +152,7 @@ impl Source {
                     shown = input.taken();
                 }
             }
-            Source::LevelDb { database, _lock } => {
+            Source::LevelDb(OldDatabase { database, .. }) => {
                 let bar = Bar::keys("import", None);
                 for entry in database.entries() {
                     let (key, value) = entry?;
@@ -170,25 +162,6 @@ impl Source {
                 Ok(database.losses())
             }
         }
-    }
-}
-
-/// Takes the lock of a LevelDB database, as a reader: LevelDB's own is exclusive. A database that
-/// was copied may have no file to lock.
-#[expect(clippy::disallowed_methods, reason = "the lock file of another store")]
-fn lock_leveldb(directory: &Path) -> Outcome<Option<File>> {
-    let path = directory.join("LOCK");
-    let file = match File::open(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|source| Failure::io(&path, source))?,
-    };
-    match fcntl_lock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
-            let in_use = std::io::Error::other("LevelDB has this database open");
-            Err(Failure::io(&path, in_use).with_advice("close it there, or import a copy"))
-        }
-        Err(error) => Err(Failure::io(&path, error.into())),
     }
 }
 

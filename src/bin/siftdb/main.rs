@@ -27,6 +27,7 @@ mod stats;
 mod verify;
 mod sst;
 mod exchange;
+mod leveldb;
 mod load;
 mod settings;
 

@@ -16,13 +16,14 @@ use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{
     SEQUENCE_MAX, SequenceNumber, compare_internal, put_key_with_trailer, split_internal_key,
+    user_key,
 };
 use crate::base::sync::Arc;
 use crate::base::value::Value;
-use crate::env::api::{Env, FileKind};
+use crate::env::api::{Env, FileKind, read_file};
 use crate::foreign::damage::Damage;
 use crate::foreign::leveldb::log::{LogReader, Step};
-use crate::foreign::leveldb::manifest::{Manifest, TableFacts, read_manifest};
+use crate::foreign::leveldb::manifest::{CURRENT_BYTES_MAX, Manifest, TableFacts, read_manifest};
 use crate::foreign::leveldb::table::{TableFile, TableRun};
 use crate::log::recovery::DroppedPart;
 use std::collections::BTreeMap;
@@ -35,12 +36,23 @@ const VALUE: u8 = 1;
 #[derive(Debug)]
 pub struct LevelDb {
     env: Arc<dyn Env>,
+    /// Tables whose keys follow each other; first those of level 0, one by one, the oldest first.
     runs: Vec<Vec<TableFile>>,
+    /// How many runs are of level 0.
+    level_0: usize,
     logged: Arc<Logged>,
     damage: Damage,
 }
 
 impl LevelDb {
+    /// True if `directory` has a `CURRENT` as LevelDB writes it, and RocksDB: with nothing but the
+    /// name of a manifest.
+    #[must_use]
+    pub fn is_at(env: &dyn Env, directory: &Path) -> bool {
+        let current = read_file(env, &directory.join("CURRENT"), CURRENT_BYTES_MAX);
+        current.is_ok_and(|contents| contents.starts_with(b"MANIFEST-"))
+    }
+
     /// Reads manifest and logs of the database in `directory`. With `salvage`, damage is noted in
     /// [`LevelDb::losses`] and is no error.
     ///
@@ -60,7 +72,7 @@ impl LevelDb {
                 None
             }
         };
-        let (runs, logs) = match &manifest {
+        let (Runs { runs, level_0 }, logs) = match &manifest {
             Some(manifest) => {
                 files.expect_log(manifest, directory, &damage)?;
                 let needed = files.logs.iter().filter(|(number, _)| manifest.needs_log(**number));
@@ -70,7 +82,7 @@ impl LevelDb {
             None => (files.all_tables(), files.logs.values().collect()),
         };
         let logged = Arc::new(read_logs(&*env, &logs, &damage)?);
-        Ok(LevelDb { env, runs, logged, damage })
+        Ok(LevelDb { env, runs, level_0, logged, damage })
     }
 
     /// The live entries, in ascending order of their keys.
@@ -84,6 +96,31 @@ impl LevelDb {
         let mut merged = MergingIter::new(Direction::Forward, sources);
         merged.seek(None);
         Entries { merged, last_key: None, failed: false }
+    }
+
+    /// The tables, the newest first: a newer table of level 0 has the larger number.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &TableFile> {
+        let (level_0, deeper) = self.runs.split_at(self.level_0);
+        level_0.iter().rev().chain(deeper).flatten()
+    }
+
+    /// Whether the logs have the key.
+    pub(crate) fn is_logged(&self, key: &[u8]) -> bool {
+        let at = self.logged.partition_point(|(logged, _)| user_key(logged) < key);
+        self.logged.get(at).is_some_and(|(logged, _)| user_key(logged) == key)
+    }
+
+    /// Notes `error`, if it is damage and damage is no error.
+    ///
+    /// # Errors
+    /// `error`, if not.
+    pub(crate) fn pass(&self, error: Error) -> Result<()> {
+        self.damage.pass(error)
+    }
+
+    /// Where its files are read.
+    pub(crate) fn env(&self) -> &Arc<dyn Env> {
+        &self.env
     }
 
     /// How many tables it has.
@@ -138,6 +175,12 @@ impl Iterator for Entries {
     }
 }
 
+/// Tables whose keys follow each other; first those of level 0, one by one, the oldest first.
+struct Runs {
+    runs: Vec<Vec<TableFile>>,
+    level_0: usize,
+}
+
 /// The tables and logs in a directory, by number.
 #[derive(Debug, Default)]
 struct Files {
@@ -175,18 +218,13 @@ impl Files {
     }
 
     /// Every table by itself.
-    fn all_tables(&self) -> Vec<Vec<TableFile>> {
+    fn all_tables(&self) -> Runs {
         let alone = |path: &PathBuf| vec![TableFile { path: path.clone(), expected: None }];
-        self.tables.values().map(alone).collect()
+        Runs { runs: self.tables.values().map(alone).collect(), level_0: self.tables.len() }
     }
 
     /// The tables that the manifest names: those of level 0 one by one, then each level.
-    fn tables_of(
-        &self,
-        manifest: &Manifest,
-        directory: &Path,
-        damage: &Damage,
-    ) -> Result<Vec<Vec<TableFile>>> {
+    fn tables_of(&self, manifest: &Manifest, directory: &Path, damage: &Damage) -> Result<Runs> {
         let mut levels: BTreeMap<usize, Vec<(&TableFacts, TableFile)>> = BTreeMap::new();
         for (number, facts) in &manifest.tables {
             let Some(path) = self.tables.get(number) else {
@@ -199,16 +237,15 @@ impl Files {
             let file = TableFile { path: path.clone(), expected };
             levels.entry(facts.level).or_default().push((facts, file));
         }
-        let mut runs = Vec::new();
-        for (level, mut tables) in levels {
+        // By number, so the oldest comes first.
+        let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
+        let mut runs: Vec<_> = alone.collect();
+        let level_0 = runs.len();
+        for mut tables in levels.into_values() {
             tables.sort_by(|(a, _), (b, _)| compare_internal(&a.smallest, &b.smallest));
-            let files = tables.into_iter().map(|(_, file)| file);
-            match level {
-                0 => runs.extend(files.map(|file| vec![file])),
-                _ => runs.push(files.collect()),
-            }
+            runs.push(tables.into_iter().map(|(_, file)| file).collect());
         }
-        Ok(runs)
+        Ok(Runs { runs, level_0 })
     }
 }
 

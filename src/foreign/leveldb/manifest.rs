@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 /// The only order of keys that siftdb has.
 const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
 
-const CURRENT_BYTES_MAX: u64 = 64;
+/// More than the name of a manifest takes.
+pub(crate) const CURRENT_BYTES_MAX: u64 = 64;
 const LEVELS: usize = 7;
 
 /// What the manifest says of a table.

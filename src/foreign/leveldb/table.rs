@@ -18,6 +18,7 @@ use crate::env::api::{Env, RandomFile};
 use crate::foreign::block::BlockEntries;
 use crate::foreign::checksum::masked_crc32c;
 use crate::foreign::damage::Damage;
+use crate::foreign::leveldb::filter::TableFilter;
 use crate::foreign::leveldb::manifest::TableFacts;
 use crate::table::format::BlockHandle;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,10 @@ pub(crate) struct Table {
     file: Arc<dyn RandomFile>,
     /// Where the footer begins.
     blocks_end: u64,
-    /// The data blocks, in order.
-    blocks: Vec<BlockHandle>,
+    bytes: u64,
+    /// The data blocks in order, each with an internal key at or above all of its keys.
+    blocks: Vec<(Vec<u8>, BlockHandle)>,
+    metaindex: BlockHandle,
 }
 
 impl Table {
@@ -56,14 +59,60 @@ impl Table {
             return Err(Error::corruption(path, 0, "the file is too short for a table"));
         };
         let path = path.to_path_buf();
-        let mut table = Table { path, file, blocks_end, blocks: Vec::new() };
-        let index = table.read_footer()?;
+        let metaindex = BlockHandle::default();
+        let mut table = Table { path, file, blocks_end, bytes, blocks: Vec::new(), metaindex };
+        let (metaindex, index) = table.read_footer()?;
+        table.metaindex = metaindex;
         table.blocks = table.read_index(index)?;
         Ok(table)
     }
 
-    /// The handle of the index.
-    fn read_footer(&self) -> Result<BlockHandle> {
+    /// Bytes of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The data blocks in order, each with an internal key at or above all of its keys.
+    pub(crate) fn blocks(&self) -> &[(Vec<u8>, BlockHandle)] {
+        &self.blocks
+    }
+
+    /// The filter block, if it has one.
+    ///
+    /// # Errors
+    /// As for [`Table::open`].
+    pub(crate) fn filter(&self) -> Result<Option<TableFilter>> {
+        let at = |handle: BlockHandle| {
+            move |what: String| Error::corruption(&self.path, handle.offset, what)
+        };
+        let wrong = at(self.metaindex);
+        let mut entries = BlockEntries::new(self.read_block(self.metaindex)?).map_err(&wrong)?;
+        while entries.next().map_err(&wrong)? {
+            let Some(policy) = entries.key().strip_prefix(b"filter.") else { continue };
+            let handle = BlockHandle::decode(entries.value());
+            let handle = handle.ok_or_else(|| wrong("a malformed handle".into()))?;
+            let policy = String::from_utf8_lossy(policy).into_owned();
+            let filter = TableFilter::new(policy, self.read_block(handle)?);
+            return filter.map(Some).map_err(at(handle));
+        }
+        Ok(None)
+    }
+
+    /// The entries of a block.
+    ///
+    /// # Errors
+    /// As for [`Table::open`].
+    pub(crate) fn entries(&self, block: BlockHandle) -> Result<BlockEntries> {
+        BlockEntries::new(self.read_block(block)?).map_err(|what| self.damage(block, what))
+    }
+
+    /// The error for damage in a block.
+    pub(crate) fn damage(&self, block: BlockHandle, what: String) -> Error {
+        Error::corruption(&self.path, block.offset, what)
+    }
+
+    /// The handles of metaindex and index.
+    fn read_footer(&self) -> Result<(BlockHandle, BlockHandle)> {
         let mut footer = [0; FOOTER_BYTES];
         self.read_at(self.blocks_end, &mut footer)?;
         let malformed = |what| Error::corruption(&self.path, self.blocks_end, what);
@@ -74,20 +123,20 @@ impl Table {
         let mut handle =
             || Some(BlockHandle { offset: decoder.varint()?, size: decoder.varint()? });
         match (handle(), handle()) {
-            (Some(_metaindex), Some(index)) => Ok(index),
+            (Some(metaindex), Some(index)) => Ok((metaindex, index)),
             _ => Err(malformed("a malformed footer")),
         }
     }
 
-    fn read_index(&self, handle: BlockHandle) -> Result<Vec<BlockHandle>> {
+    fn read_index(&self, handle: BlockHandle) -> Result<Vec<(Vec<u8>, BlockHandle)>> {
         let wrong = |what: String| Error::corruption(&self.path, handle.offset, what);
         let mut entries = BlockEntries::new(self.read_block(handle)?).map_err(wrong)?;
-        let mut blocks: Vec<BlockHandle> = Vec::new();
+        let mut blocks = Vec::new();
         while entries.next().map_err(wrong)? {
             let Some(block) = BlockHandle::decode(entries.value()) else {
                 return Err(wrong("a malformed handle in the index".into()));
             };
-            blocks.push(block);
+            blocks.push((entries.key().to_vec(), block));
         }
         Ok(blocks)
     }
@@ -208,7 +257,7 @@ impl TableRun {
         let stepped = self.block.as_mut().map_or(Ok(false), BlockEntries::next);
         let (Some(block), Some(table)) = (&self.block, &self.table) else { return Ok(false) };
         let handle = self.next_block.checked_sub(1).and_then(|i| table.blocks.get(i));
-        let offset = handle.map_or(0, |handle| handle.offset);
+        let offset = handle.map_or(0, |(_, handle)| handle.offset);
         let wrong = |what: &str| Error::corruption(&table.path, offset, what);
         if !stepped.map_err(|what| wrong(&what))? {
             return self.check_end().map(|()| false);
@@ -251,10 +300,9 @@ impl TableRun {
     /// Reads the next block of the open table; false if there is none.
     fn load_block(&mut self) -> Result<bool> {
         let Some(table) = &self.table else { return Ok(false) };
-        let Some(&handle) = table.blocks.get(self.next_block) else { return Ok(false) };
+        let Some(&(_, handle)) = table.blocks.get(self.next_block) else { return Ok(false) };
         self.next_block += 1;
-        let wrong = |what| Error::corruption(&table.path, handle.offset, what);
-        self.block = Some(BlockEntries::new(table.read_block(handle)?).map_err(wrong)?);
+        self.block = Some(table.entries(handle)?);
         Ok(true)
     }
 

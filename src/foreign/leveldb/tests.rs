@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::InternalIterator;
-use crate::base::key::put_key_with_trailer;
+use crate::base::key::{put_key_with_trailer, user_key};
 use crate::base::sync::Arc;
 use crate::env::api::{Env, read_file};
 use crate::env::disk::DiskEnv;
@@ -10,13 +10,14 @@ use crate::env::mem::MemEnv;
 use crate::filter::vectors::{array, load, number, unhex};
 use crate::foreign::damage::Damage;
 use crate::foreign::leveldb::database::LevelDb;
+use crate::foreign::leveldb::filter::TableFilter;
 use crate::foreign::leveldb::manifest::read_manifest;
 use crate::foreign::leveldb::table::{TableFile, TableRun};
 use crate::foreign::leveldb::testing::{Entry, TableStyle, batch, edit, record_file, table};
 use crate::log::recovery::DroppedPart;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -445,4 +446,99 @@ fn records_cut_between_their_parts_are_noted() {
     files.get_mut("000021.log").unwrap().truncate(32 << 10);
     let (found, old) = read(&env_of(&files), false).unwrap();
     assert_eq!((found, old.losses().len()), (Vec::new(), 1));
+}
+
+/// All keys in tables, deleted ones included.
+fn table_keys(env: &Arc<dyn Env>, old: &LevelDb) -> BTreeSet<Vec<u8>> {
+    let mut keys = BTreeSet::new();
+    for file in old.newest_first() {
+        let mut run = TableRun::new(env, vec![file.clone()], &Damage::new(false));
+        run.seek(None);
+        while run.valid() {
+            keys.insert(user_key(run.key()).to_vec());
+            run.next();
+        }
+    }
+    keys
+}
+
+/// A program of other hands counted these: it decodes the files by itself.
+#[test]
+fn filters_of_leveldb_are_counted_right() {
+    let counted = [
+        ("bpk4_block512", [218, 5548, 4000, 3362, 22376, 9065, 572, 935, 1507, 572]),
+        ("nofilter_snappy", [42, 4158, 3000, 0, 0, 0, 0, 0, 10429, 429]),
+        ("none_compacted", [87, 9358, 5268, 12716, 93856, 9992, 753, 8, 761, 753]),
+        ("snappy_compacted", [87, 9358, 5268, 12456, 93856, 9992, 753, 8, 761, 753]),
+    ];
+    let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    for (path, _) in recorded().unwrap_or_default() {
+        let is_this = |(name, _): &&(&str, _)| path.parent().is_some_and(|p| p.ends_with(name));
+        let Some((name, expected)) = counted.iter().find(is_this) else { continue };
+        let old = LevelDb::open(Arc::clone(&env), &path, false).unwrap();
+        let absent = (0..10_000u64).map(|d| format!("user{:08}x", d * 9973 % 100_000_000));
+        let mut probes: Vec<Vec<u8>> = absent.map(String::into_bytes).collect();
+        probes.extend(table_keys(&env, &old).into_iter().step_by(7));
+        let figures = old.filter_figures(&probes).unwrap();
+        let found = [
+            figures.data_blocks,
+            figures.entries,
+            figures.keys,
+            figures.filter_bytes,
+            figures.filter_bits,
+            figures.negatives,
+            figures.true_positives,
+            figures.false_positives,
+            figures.blocks_read,
+            figures.found,
+        ];
+        assert_eq!(found, *expected, "{name}");
+        assert_eq!(figures.lookups, probes.len() as u64);
+        assert_eq!(figures.tables_without_filter, u64::from(*name == "nofilter_snappy"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// A filter never denies a key that is there, and lookups find what the model has.
+    #[test]
+    fn lookups_find_every_version(written in written(0..40)) {
+        let env = env_of(&written.files());
+        let old = LevelDb::open(env, directory(), false).unwrap();
+        let keys: BTreeSet<Vec<u8>> =
+            written.writes.iter().flatten().map(|(key, _)| key.clone()).collect();
+        let absent = (0..50u8).map(|i| vec![b'a', i, 0, 0, 0]);
+        let probes: Vec<Vec<u8>> = keys.iter().cloned().chain(absent).collect();
+        let figures = old.filter_figures(&probes).unwrap();
+        let logged: BTreeSet<_> =
+            written.writes[written.first_logged()..].iter().flatten().map(|(key, _)| key).collect();
+        prop_assert_eq!(figures.found, keys.len() as u64);
+        if written.style.bits_per_key > 0 {
+            prop_assert_eq!(figures.true_positives, keys.len() as u64 - logged.len() as u64);
+            prop_assert_eq!(figures.blocks_read, figures.true_positives + figures.false_positives);
+        } else {
+            prop_assert_eq!(figures.negatives + figures.filter_bytes, 0);
+        }
+    }
+}
+
+#[test]
+fn hostile_filter_blocks_are_refused() {
+    let good = [&b"abc\x01d\x02"[..], &[0, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0, 11]].concat();
+    assert!(TableFilter::new("other".into(), good.clone()).is_ok());
+    for at in 0..good.len() {
+        for byte in 0..=255 {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            // Whatever is there is refused, or read without a panic.
+            if let Ok(filter) = TableFilter::new("leveldb.BuiltinBloomFilter2".into(), bytes) {
+                filter.bits_and_probes();
+                for offset in [0, 2047, 2048, 4096, u64::MAX] {
+                    filter.block_may_contain(offset, 7);
+                }
+            }
+        }
+        assert!(TableFilter::new(String::new(), good[..at].to_vec()).is_err(), "cut at {at}");
+    }
 }

@@ -8,9 +8,12 @@
 //! Every keyspace has a report of its own. Filters are compared with `--bits`, `--encoding` and
 //! `--layout`, or else with the saved settings. Memory is compared with `--cache`, which is not
 //! saved; its default is that of the library. The keys of `--probe` are looked up in one keyspace.
+//!
+//! The directory may be one of LevelDB: `leveldb.rs` prints what its filters are.
 
 use crate::args::{InKeyspace, options};
 use crate::failure::Outcome;
+use crate::filter::leveldb;
 use crate::filter_args::WantedFilter;
 use crate::json::{fields, joined, list};
 use crate::load::{next_line, open_lines};
@@ -19,7 +22,9 @@ use crate::output::{Output, Shown, Text};
 use crate::text::{counted, date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
+use siftdb::env::DiskEnv;
 use siftdb::experiment::bytes;
+use siftdb::foreign::LevelDb;
 use siftdb::{FilterFinding, FilterGroup, FilterReport, FindingFigure, Keyspace, LevelStats};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -51,7 +56,15 @@ lookups of --probe.
   since_unix_seconds   when counting began; 0 if not known
   probe             lookups and found, those of --probe; or null
   log_entries       entries that are only in the log, in no table and no filter
-  cache_capacity_bytes, pinned_bytes_max   the cache, and what of it filters may take for good";
+  cache_capacity_bytes, pinned_bytes_max   the cache, and what of it filters may take for good
+Of a LevelDB database, one object:
+  format, store     1, leveldb
+  tables, tables_without_filter, table_bytes, data_blocks   its tables
+  entries, keys     in tables: all versions and deletions, and keys by table
+  policies, filter_bytes, filter_bits, probes, window_bytes, bits_per_key   its filters
+  expected_fpr, observed_fpr, observed_fpr_low, observed_fpr_high   absent keys that pass, or null
+  lookups, found, negatives, true_positives, false_positives, blocks_read   of --probe
+  same_rate         what takes how much for that rate: encoding, bits_per_key, filter_bytes";
 
 #[derive(Args)]
 #[command(after_long_help = JSON)]
@@ -84,6 +97,10 @@ struct Reported<'a> {
 
 impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
+        let directory = &self.place.database.directory;
+        if LevelDb::is_at(&DiskEnv::new(), directory) {
+            return leveldb::stats(directory, self.probe.as_deref(), output);
+        }
         let options = options().block_cache_bytes(self.cache);
         let settings = self.wanted.settings()?;
         let reports = self.place.read_all(options, &settings, |_, keyspaces| {

@@ -1,0 +1,44 @@
+//! A LevelDB database, opened to be read: [`OldDatabase`].
+
+use crate::failure::{Failure, Outcome};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use siftdb::env::DiskEnv;
+use siftdb::foreign::LevelDb;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The database, and the lock that keeps LevelDB from opening it meanwhile.
+pub struct OldDatabase {
+    pub database: LevelDb,
+    _lock: Option<File>,
+}
+
+impl OldDatabase {
+    /// Opens the database in `directory`, after taking its lock. Changes no byte.
+    pub fn open(directory: &Path, salvage: bool) -> Outcome<Self> {
+        let _lock = lock(directory)?;
+        let database = LevelDb::open(Arc::new(DiskEnv::new()), directory, salvage)?;
+        Ok(OldDatabase { database, _lock })
+    }
+}
+
+/// Takes the lock as a reader: LevelDB's own is exclusive. A database that was copied may have no
+/// file to lock.
+#[expect(clippy::disallowed_methods, reason = "the lock file of another store")]
+fn lock(directory: &Path) -> Outcome<Option<File>> {
+    let path = directory.join("LOCK");
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|source| Failure::io(&path, source))?,
+    };
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
+            let in_use = std::io::Error::other("LevelDB has this database open");
+            Err(Failure::io(&path, in_use).with_advice("close it there, or use a copy"))
+        }
+        Err(error) => Err(Failure::io(&path, error.into())),
+    }
+}
