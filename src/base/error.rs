@@ -251,6 +251,18 @@ pub enum LockHolder {
     OtherProcess,
 }
 
+impl LockHolder {
+    fn text(self) -> &'static str {
+        match self {
+            LockHolder::Handle => "this process has the database open through another handle",
+            LockHolder::Reader => {
+                "this process closed the database, but an iterator, snapshot or call still reads it"
+            }
+            LockHolder::OtherProcess => "another process has the database open",
+        }
+    }
+}
+
 /// `Result` with siftdb's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -432,17 +444,7 @@ impl Error {
             Error::InvalidArgument { what } => write!(f, "invalid argument: {what}"),
             Error::KeyOrder { entry, key, previous } => write_order(f, *entry, key, previous),
             Error::Locked { path, holder } => {
-                let holder = match holder {
-                    LockHolder::Handle => {
-                        "this process has the database open through another handle"
-                    }
-                    LockHolder::Reader => {
-                        "this process closed the database, but an iterator, snapshot or call still \
-                         reads it"
-                    }
-                    LockHolder::OtherProcess => "another process has the database open",
-                };
-                write!(f, "{} is locked: {holder}", path.display())
+                write!(f, "{} is locked: {}", path.display(), holder.text())
             }
             Error::LockLost { path } => write!(
                 f,

@@ -361,6 +361,7 @@ impl Following {
         let sessions = &known.state.sessions;
         let last = sessions.last().map_or(0, |session| session.id);
         let current = (known.state.facts.database, last);
+        let first_log = known.state.facts.log_number;
         let Some((_, old)) = self.session.filter(|old| *old != current) else {
             self.session = Some(current);
             return Ok(());
@@ -381,6 +382,11 @@ impl Following {
         }
         if goes_on_after < self.entries.applied {
             self.forget_entries();
+        }
+        // The new session has what was in its logs in tables. Older logs need not lead to it: the
+        // last writer may have died in a bulk load, whose sequence is in no log.
+        if self.tail.as_ref().is_some_and(|tail| tail.log() < first_log) {
+            self.tail = None;
         }
         self.session = Some(current);
         Ok(())

@@ -345,7 +345,7 @@ fn damage_in_leveldb_databases_is_named() {
 fn filters_of_leveldb_are_shown_before_a_move() {
     let place = Place::new();
     let (old, probes) = (leveldb(&place), place.path("probes"));
-    let keys: Vec<u8> = (0..200u8).flat_map(|i| [b'k', 11 + i % 9, b'x', i, b'\n']).collect();
+    let keys: Vec<u8> = (0..200u8).flat_map(|i| [b'k', 11 + i % 9, b'x', 50 + i, b'\n']).collect();
     write(&probes, &keys);
     let before = bytes_of(&old);
     let report = json(&["filter", "stats", &old, "--probe", &probes, "--json"]);

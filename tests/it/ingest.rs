@@ -349,6 +349,42 @@ fn failed_loads_appear_whole_or_not_at_all() {
     }
 }
 
+/// A writer dies in the middle of a load, and another one goes on: followers go on with it, unless
+/// they have shown what is no longer there.
+#[test]
+fn followers_go_on_after_a_load_that_was_cut_short() {
+    for n in 0.. {
+        let run = Failing::new();
+        let follower = options().env(as_env(&run.disk)).open_follower(HOME).unwrap();
+        run.env
+            .fail_at(run.env.calls_of(Calls::All) + n, Fault::from_then_on(FaultKind::Error(EIO)));
+        let answer = run.ingest(false);
+        if !run.env.has_fired() {
+            break;
+        }
+        let place = format!("call {n}");
+        follower.refresh().unwrap_or_else(|error| panic!("{place}: {error}"));
+        let shown = scan(&follower.moment()).unwrap();
+        assert!(shown == run.all() || shown == run.before && answer.is_err(), "{place}");
+        let (before, all) = (run.before.clone(), run.all());
+        drop(run.db);
+        for round in 0..3 {
+            let db = open(&run.disk, &options()).unwrap();
+            db.put(format!("~{round}"), "on").unwrap();
+            let found = scan(&db).unwrap();
+            match follower.refresh() {
+                Ok(_) => assert_eq!(scan(&follower.moment()).unwrap(), found, "{place}, {round}"),
+                Err(error) => {
+                    let is_changed = matches!(error, Error::HistoryChanged { .. });
+                    let lost = shown == all && !found.contains_key(&key(399));
+                    assert!(is_changed && lost, "{place}, {round}: {error}");
+                }
+            }
+        }
+        assert!(before.len() < all.len());
+    }
+}
+
 #[test]
 fn transactions_conflict_with_loads() {
     let db = open(&MemEnv::new(), &small_options()).unwrap();

@@ -1,8 +1,8 @@
 //! What the filters of a LevelDB database are, and what they do for lookups of given keys.
 //!
-//! Lookups go as LevelDB's: what the logs have is found first, then tables are asked from the newest
-//! to the oldest, each with its index, its filter, and a block if the filter says "maybe". One table
-//! is open at a time, so the keys go through one table after the other.
+//! Lookups go as LevelDB's: what the logs have is found first, then tables are asked from the
+//! newest to the oldest, each with its index, its filter, and a block if the filter says "maybe".
+//! One table is open at a time, so the keys go through one table after the other.
 
 use crate::base::error::Result;
 use crate::base::key::{compare_internal, put_key_with_trailer, split_internal_key, user_key};
