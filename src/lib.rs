@@ -246,8 +246,8 @@
 //!
 //! # Bulk loads
 //!
-//! [`Keyspace::ingest`] turns sorted entries into tables directly, without log and memtable. It is
-//! several times as fast as the same entries in batches (`examples/bulk_load.rs`).
+//! [`Keyspace::ingest`] turns sorted entries into tables directly, without log and memtable;
+//! `examples/bulk_load.rs` compares it with the same entries in batches.
 //! [`Keyspace::ingest_unsorted`] sorts them first, in bounded memory. [`Keyspace::table_writer`]
 //! takes entry by entry, from a source with errors of its own.
 //!
