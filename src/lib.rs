@@ -362,8 +362,7 @@
 //! Keys have up to 65,535 bytes, values up to 1 GiB, batches up to 2 GiB; empty keys and values are
 //! ordinary. A database has up to 65,535 keyspaces, with names of 1 to 255 bytes. The order is
 //! bytewise and cannot be changed. One process has a database open to write at a time; others
-//! follow it. Unix is the
-//! supported platform, and Linux the tested one.
+//! follow it. Unix is the supported platform, and Linux the tested one.
 //!
 //! `DESIGN.md` explains how it works and why; `docs/` has tuning, formats, crash safety and
 //! measurements.

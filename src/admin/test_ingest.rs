@@ -1,7 +1,7 @@
 //! Adds an ingested table to a closed database, for tests of the readers of such tables.
 //!
-//! Users get a call that ingests later. The formats have it from version 1 on: entries with
-//! sequence 0, and one sequence for all of them in the manifest.
+//! `Keyspace::ingest` makes such tables in an open database, at a level that it chooses. This one
+//! goes where a test wants it, with the sequence that the test wants.
 
 use crate::admin::at_rest::DatabaseAtRest;
 use crate::admin::repair::history::options_of;

@@ -107,8 +107,12 @@ fn commands_leave_alone(directory: &Path, before: &Contents) {
         let output = crate::cli::siftdb(&command);
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
-        assert!(text.contains("a LevelDB or RocksDB database"), "{command:?}: {text}");
-        assert_eq!(output.status.code(), Some(3), "{command:?}: {text}");
+        // It reads a database of LevelDB, if it is sound.
+        if command[..2] != ["filter", "stats"] {
+            assert!(text.contains("a LevelDB or RocksDB database"), "{command:?}: {text}");
+            assert_eq!(output.status.code(), Some(3), "{command:?}: {text}");
+        }
+        assert!(!text.contains("panicked"), "{command:?}: {text}");
         assert!(contents(directory) == *before, "{command:?} changed something");
     }
 }

@@ -10,7 +10,7 @@
 //! 8. Store the view, then publish the sequence (I3).
 //!
 //! A lookup ends at the first version that it finds, so no older version may be where it looks
-//! first (I4): not in a memtable, nor in a table of the same level or of one above.
+//! first (I25): not in a memtable, nor in a table of the same level or of one above.
 //!
 //! A crash before step 6 is durable leaves tables that nothing names. After it, recovery finds the
 //! load whole, with or without the new log. A failure before step 6 leaves the database as it was;
