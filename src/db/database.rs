@@ -299,8 +299,8 @@ impl Db {
     /// one, and may be brought up to date again. A new checkpoint whose process died does not open:
     /// remove the directory.
     ///
-    /// A checkpoint has no moment before the call. To keep what an older [`Snapshot`] sees, read it
-    /// and write the entries to another database.
+    /// A checkpoint has no moment before the call. To keep what an older
+    /// [`Snapshot`](crate::Snapshot) sees, read it and write the entries to another database.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
