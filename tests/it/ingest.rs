@@ -1,13 +1,17 @@
 //! Bulk loads: what they answer, when they appear, and what a failure, a crash or damage leaves.
 
 use crate::support::filters::one_of_each_layout;
+use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::model::Map;
 use crate::support::rng::{Rng, seeds};
-use crate::support::stores::{HOME, as_env, files_ending, open, scan, scan_back, small_options};
+use crate::support::stores::{
+    HOME, as_env, files_ending, name, open, scan, scan_back, small_options,
+};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::{Calls, CrashModel, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::{
-    CompactionDecision, CompactionFilter, Db, Error, KeyspaceOptions, Options, Result, WriteOptions,
+    CompactRangeOptions, CompactionDecision, CompactionFilter, Db, Error, KeyspaceOptions, Options,
+    Result, WriteOptions,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,6 +234,38 @@ fn loads_go_as_deep_as_they_fit() {
     for db in [db, deep] {
         assert!(db.verify(|_| {}).unwrap().is_sound());
     }
+}
+
+/// A compaction may write a table over a gap between its inputs. A load that comes into the gap
+/// meanwhile goes to another level.
+#[test]
+fn loads_stay_out_of_the_outputs_of_a_running_compaction() {
+    let disk = MemEnv::new();
+    let gate = Gate::default();
+    let env = Arc::new(GateEnv::new(as_env(&disk), &gate));
+    let db = small_options().auto_compaction(false).env(env).open(HOME).unwrap();
+    for keys in [["a", "b"], ["y", "z"]] {
+        assert_eq!(db.ingest(keys.map(|key| (key, "old"))).unwrap().level, 1);
+    }
+    gate.shut(Stops::SyncsOf(".sst"));
+    std::thread::scope(|scope| {
+        let _opens = OpensOnDrop([&gate]);
+        let force = CompactRangeOptions::new().force(true);
+        let db = &db;
+        let compaction = scope.spawn(move || db.compact_range_with(.., &force));
+        gate.wait_for_a_call();
+        // Only the output that waits stays closed.
+        let newest = files_ending(&disk, ".sst").into_iter().max().unwrap();
+        gate.shut(Stops::SyncsOf(name(&newest).to_string().leak()));
+        let report = db.ingest([("m", "new")]).unwrap();
+        gate.open();
+        compaction.join().unwrap().unwrap();
+        let output = db.tables().iter().find(|table| table.entries == 4).unwrap().level;
+        assert_ne!(report.level, output);
+    });
+    db.put("n", "on").unwrap();
+    assert_eq!(db.iter().count(), 6);
+    assert!(db.verify(|_| {}).unwrap().is_sound());
 }
 
 /// A database over a disk that fails, with entries in tables, memtables and another keyspace; and

@@ -390,6 +390,22 @@ fn an_open_log_is_read_after_its_removal() {
     assert_eq!(reader.last(), 5);
 }
 
+/// Batches that are missing between sound ones, and batches that come again.
+#[test]
+fn batches_out_of_sequence_are_damage() {
+    for (wrong, count) in [(4, 1), (2, 2), (1, 1)] {
+        let env = MemEnv::new();
+        let mut log = create(&env, 3, &start(0, 0, 0));
+        put(&mut log, 0, 1, 2, 40);
+        put(&mut log, 0, wrong, count, 40);
+        put(&mut log, 0, wrong + u64::from(count), 1, 40);
+        let (end, last) = read_new(&env, &[3], &facts());
+        let error = end.unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains("expected 3"), "{error}");
+        assert_eq!(last, 2);
+    }
+}
+
 #[test]
 fn logs_of_another_database_are_damage() {
     let env = written(&sample(300));
