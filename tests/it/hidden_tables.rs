@@ -7,7 +7,7 @@
 use crate::support::data::{bytes, key};
 use crate::support::gate::{Gate, GateEnv, Stops};
 use crate::support::rng::setting;
-use crate::support::stores::{HOME, as_env, files_ending, open, small_options};
+use crate::support::stores::{HOME, as_env, files_ending, open, small_options, until};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::{CompactRangeOptions, Db, Options, Readable, WriteBatch, keys};
@@ -15,15 +15,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::tempdir;
-
-/// Waits until `holds`.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "not {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// Writes the keys with these numbers and moves them to the bottom.
 fn fill(db: &Db, numbers: std::ops::Range<usize>) {

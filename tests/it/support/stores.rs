@@ -6,6 +6,7 @@ use siftdb::{Db, Error, Keyspace, Options, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The path of the databases on their disks in memory.
 pub const HOME: &str = "/db";
@@ -76,5 +77,14 @@ pub fn is_honest(error: &Error) -> bool {
         Error::Io { .. } => true,
         Error::ReadOnly { cause } => is_honest(cause),
         error => error.is_corruption(),
+    }
+}
+
+/// Waits until `holds`.
+pub fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not {what}");
+        std::thread::yield_now();
     }
 }
