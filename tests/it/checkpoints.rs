@@ -4,7 +4,7 @@
 use crate::support::filters::all_filters;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::rng::{Rng, seeds, setting};
-use crate::support::stores::{HOME, as_env, copy_of, files, is_honest, small_options};
+use crate::support::stores::{HOME, as_env, copy_of, files, is_honest, small_options, until};
 use siftdb::env::testing::{Calls, CrashModel, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, EnvLayer, MemEnv};
 use siftdb::{Db, Error, Keyspace, Options, Result};
@@ -13,7 +13,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 const BACKUP: &str = "/backup";
 
@@ -212,15 +211,6 @@ fn replaced_generations_are_whole_in_checkpoints() {
             assert!(values.iter().all(|value| *value == values[0]), "round {round}");
         }
     });
-}
-
-/// Waits until `holds`.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "not {what}");
-        std::thread::yield_now();
-    }
 }
 
 const NAMES: [&str; 4] = ["before", "first", "hidden", "last"];

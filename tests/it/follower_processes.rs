@@ -9,12 +9,12 @@
 //!
 //! `SIFTDB_REFRESHES` sets how many refreshes there are over all followers.
 
+use crate::support::child::end_with_the_parent;
 use crate::support::counted::{self, Expected};
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::small_options;
 use siftdb::{Db, Error, Options, WriteOptions};
 use std::fs::{File, OpenOptions};
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,19 +29,6 @@ const SEED: u64 = 21;
 
 /// How long a writer may take for the operations that it is killed after.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Ends this process when the parent has died, and with it the other end of the pipe. A panic ends
-/// it too, whatever thread it is in.
-fn follow_the_parent() {
-    std::panic::set_hook(Box::new(|panic| {
-        eprintln!("{panic}");
-        std::process::exit(3);
-    }));
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(4);
-    });
-}
 
 /// The number of the last acknowledged operation, in a file that survives the writer.
 struct Acknowledged(File);
@@ -73,7 +60,7 @@ fn options() -> Options {
 #[test]
 fn the_writer_beside_followers() {
     let Ok(directory) = std::env::var(WRITER) else { return };
-    follow_the_parent();
+    end_with_the_parent();
     let directory = PathBuf::from(directory);
     let acknowledged = Acknowledged::open(&directory);
     let db = options().open(directory.join("db")).unwrap();
@@ -97,7 +84,7 @@ fn the_writer_beside_followers() {
 #[test]
 fn the_follower_of_a_writer() {
     let Ok(words) = std::env::var(FOLLOWER) else { return };
-    follow_the_parent();
+    end_with_the_parent();
     let mut words = words.splitn(3, ' ');
     let (refreshes, seed) = (words.next().unwrap(), words.next().unwrap());
     let directory = PathBuf::from(words.next().unwrap());

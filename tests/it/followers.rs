@@ -451,6 +451,17 @@ fn damage_is_an_error_or_a_prefix() {
     assert!(errors > 50, "{errors}");
 }
 
+/// A database on disk after ten operations, and a follower that shows them.
+fn after_ten_operations() -> (tempfile::TempDir, Db, Follower) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = small_options().auto_compaction(false).manifest_bytes(1 << 20).open(&path).unwrap();
+    counted::prepare(&db, 0).unwrap();
+    (1..=10).for_each(|n| counted::write(&db, 8, n, &WriteOptions::new()).unwrap());
+    let follower = Db::open_follower(&path).unwrap();
+    (directory, db, follower)
+}
+
 /// Flips a bit of the byte at `at`, in place.
 fn flip(path: &Path, at: u64) {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -462,14 +473,8 @@ fn flip(path: &Path, at: u64) {
 #[test]
 fn damage_after_a_refresh_is_found() {
     for end in [".wal", "MANIFEST"] {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("db");
-        let db =
-            small_options().auto_compaction(false).manifest_bytes(1 << 20).open(&path).unwrap();
-        let options = WriteOptions::new();
-        counted::prepare(&db, 0).unwrap();
-        (1..=10).for_each(|n| counted::write(&db, 8, n, &options).unwrap());
-        let follower = Db::open_follower(&path).unwrap();
+        let (directory, db, follower) = after_ten_operations();
+        let (path, options) = (directory.path().join("db"), WriteOptions::new());
         (11..=19).for_each(|n| counted::write(&db, 8, n, &options).unwrap());
         db.keyspace("more").unwrap();
         // The last record so far is damaged, then others follow.
@@ -494,14 +499,8 @@ fn damage_after_a_refresh_is_found() {
 #[test]
 fn unfinished_records_are_the_writer_at_work() {
     for end in [".wal", "MANIFEST"] {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("db");
-        let db =
-            small_options().auto_compaction(false).manifest_bytes(1 << 20).open(&path).unwrap();
-        let options = WriteOptions::new();
-        counted::prepare(&db, 0).unwrap();
-        (1..=10).for_each(|n| counted::write(&db, 8, n, &options).unwrap());
-        let follower = Db::open_follower(&path).unwrap();
+        let (directory, db, follower) = after_ten_operations();
+        let (path, options) = (directory.path().join("db"), WriteOptions::new());
         let files = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
         let written = files.filter(|path| name(path).contains(end)).max().unwrap();
         match end {

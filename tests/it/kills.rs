@@ -8,6 +8,7 @@
 //! `SIFTDB_KILLS` sets how many; `SIFTDB_SEED` repeats the options and operations of a run, not the
 //! moments of its kills.
 
+use crate::support::child::end_with_the_parent;
 use crate::support::data::absent_key;
 use crate::support::expected::{
     COUNTER, Counts, Expected, Moment, NOTE_BYTES, Notes, Operation, WRITERS, all_keys,
@@ -20,7 +21,6 @@ use crate::support::stores::{scan, scan_back, small_options};
 use siftdb::{
     Db, Error, FilterRebuild, Keyspace, Options, ReadOptions, Transaction, WriteBatch, WriteOptions,
 };
-use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -72,15 +72,7 @@ fn options(seed: u64, run: u64) -> Options {
 #[test]
 fn the_writer_process_to_kill() {
     let Ok(child) = std::env::var(CHILD) else { return };
-    std::panic::set_hook(Box::new(|panic| {
-        eprintln!("{panic}");
-        std::process::exit(3);
-    }));
-    // Ends this process when the parent has died, and with it the other end of the pipe.
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(4);
-    });
+    end_with_the_parent();
     let mut words = child.splitn(3, ' ');
     let (seed, run) = (words.next().unwrap(), words.next().unwrap());
     let directory = Path::new(words.next().unwrap());

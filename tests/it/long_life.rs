@@ -3,22 +3,12 @@
 
 use crate::support::data::key;
 use crate::support::reads::all_reads;
-use crate::support::stores::{files_ending, open};
+use crate::support::stores::{files_ending, open, until};
 use siftdb::env::MemEnv;
 use siftdb::{CompactRangeOptions, Db, Options, WriteBatch, WriteOptions};
-use std::time::{Duration, Instant};
 
 fn tables(db: &Db) -> u64 {
     db.stats().levels.iter().map(|level| level.tables).sum()
-}
-
-/// Waits until `holds`, which background work brings about.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::yield_now();
-    }
 }
 
 const FEW: u64 = 12;

@@ -5,6 +5,7 @@
 pub mod alone;
 pub mod archive;
 pub mod by_document;
+pub mod child;
 pub mod counted;
 pub mod cursors;
 pub mod data;
