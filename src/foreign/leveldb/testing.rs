@@ -3,15 +3,16 @@
 
 use crate::base::coding::{put_length_prefixed, put_u32, put_u64, put_varint};
 use crate::base::key::{SEQUENCE_MAX, split_internal_key};
-use crate::filter::bloom::leveldb::create_filter;
-use crate::filter::hash::leveldb_hash;
+use crate::filter::encoding::Encoding;
 use crate::foreign::checksum::masked_crc32c;
+use crate::table::filter::block_based::BlockBasedBuilder;
 
 /// An internal key and its value.
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);
 
 const BLOCK_BYTES: usize = 32 << 10;
-const WINDOW_LG: u32 = 11;
+/// Of data that shares a filter.
+const WINDOW_BYTES: usize = 2 << 10;
 
 /// How a table is written.
 #[derive(Clone, Copy, Debug)]
@@ -151,42 +152,6 @@ fn put_block(file: &mut Vec<u8>, contents: &[u8], snappy: bool) -> Vec<u8> {
     handle(offset, stored.len())
 }
 
-/// A filter for the keys of the blocks that begin in each window of 2 KiB.
-#[derive(Default)]
-struct FilterBlock {
-    filters: Vec<u8>,
-    offsets: Vec<u32>,
-    hashes: Vec<u64>,
-}
-
-impl FilterBlock {
-    fn start_block(&mut self, offset: usize, bits_per_key: u32) {
-        while offset >> WINDOW_LG > self.offsets.len() {
-            self.finish_window(bits_per_key);
-        }
-    }
-
-    fn finish_window(&mut self, bits_per_key: u32) {
-        self.offsets.push(self.filters.len() as u32);
-        if !self.hashes.is_empty() {
-            create_filter(&std::mem::take(&mut self.hashes), bits_per_key, &mut self.filters);
-        }
-    }
-
-    fn finish(mut self, bits_per_key: u32) -> Vec<u8> {
-        if !self.hashes.is_empty() {
-            self.finish_window(bits_per_key);
-        }
-        let array = self.filters.len() as u32;
-        for offset in self.offsets {
-            put_u32(&mut self.filters, offset);
-        }
-        put_u32(&mut self.filters, array);
-        self.filters.push(WINDOW_LG as u8);
-        self.filters
-    }
-}
-
 /// A short key at or above `key` and, if there is one, below `next`: what an index holds.
 fn separator(key: &[u8], next: Option<&[u8]>) -> Vec<u8> {
     let user = split_internal_key(key).unwrap().0;
@@ -214,22 +179,22 @@ fn separator(key: &[u8], next: Option<&[u8]>) -> Vec<u8> {
 /// A table of sorted entries.
 pub(crate) fn table(entries: &[Entry], style: TableStyle) -> Vec<u8> {
     let (mut file, mut block, mut index) = (Vec::new(), Block::default(), Block::default());
-    let mut filter = FilterBlock::default();
-    filter.start_block(0, style.bits_per_key);
+    let encoding = Encoding::LevelDbBloom { bits_per_key: style.bits_per_key.max(1) };
+    let mut filter = BlockBasedBuilder::new(encoding.block_based_builder(), WINDOW_BYTES);
     for (i, (key, value)) in entries.iter().enumerate() {
-        filter.hashes.push(leveldb_hash(split_internal_key(key).unwrap().0).into());
+        filter.add_key(split_internal_key(key).unwrap().0);
         block.add(key, value, 16);
         let next = entries.get(i + 1).map(|(key, _)| &key[..]);
         if next.is_none() || block.estimated_bytes() >= style.block_bytes {
             let block = std::mem::take(&mut block);
             let handle = put_block(&mut file, &block.finish(), style.snappy);
-            filter.start_block(file.len(), style.bits_per_key);
+            filter.start_block(file.len() as u64).unwrap();
             index.add(&separator(key, next), &handle, 1);
         }
     }
     let mut metaindex = Block::default();
     if style.bits_per_key > 0 {
-        let handle = put_block(&mut file, &filter.finish(style.bits_per_key), false);
+        let handle = put_block(&mut file, &filter.finish_contents().unwrap(), false);
         metaindex.add(b"filter.leveldb.BuiltinBloomFilter2", &handle, 16);
     }
     let mut footer = put_block(&mut file, &metaindex.finish(), style.snappy);

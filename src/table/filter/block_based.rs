@@ -76,7 +76,8 @@ impl BlockBasedBuilder {
         self.window.finish(&mut self.filters)
     }
 
-    fn finish_contents(&mut self) -> Result<Vec<u8>> {
+    /// The bytes of the block, which are LevelDB's for LevelDB Bloom and windows of 2 KiB.
+    pub(crate) fn finish_contents(&mut self) -> Result<Vec<u8>> {
         if self.window.entries() > 0 {
             self.finish_window()?;
         }
@@ -206,7 +207,7 @@ impl BlockBasedReader {
 
 /// What a block says of a data offset.
 #[derive(Debug, PartialEq, Eq)]
-enum Window<'c> {
+pub(crate) enum Window<'c> {
     /// The filter of the keys in this window; empty for no keys.
     Filter(&'c [u8]),
     /// After the last window; no key was added there.
@@ -215,8 +216,9 @@ enum Window<'c> {
     Damaged,
 }
 
+/// The window of a data block at `block_offset`.
 #[inline]
-fn window_of(contents: &[u8], block_offset: u64) -> Window<'_> {
+pub(crate) fn window_of(contents: &[u8], block_offset: u64) -> Window<'_> {
     find_window(contents, block_offset).unwrap_or(Window::Damaged)
 }
 
