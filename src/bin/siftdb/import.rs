@@ -169,9 +169,8 @@ impl Source {
 struct Sink<'a> {
     db: &'a Db,
     keyspace: Keyspace,
-    /// The keyspace was named by an argument, or by the file.
+    /// The keyspace was named by an argument.
     by_argument: bool,
-    by_file: bool,
     batch: WriteBatch,
     expiry: Expiry,
     entries: u64,
@@ -182,7 +181,7 @@ impl<'a> Sink<'a> {
         let keyspace = db.keyspace(name.unwrap_or("default"))?;
         let (batch, expiry) = (WriteBatch::new(), Expiry::OfKeyspace);
         let by_argument = name.is_some();
-        Ok(Sink { db, keyspace, by_argument, by_file: false, batch, expiry, entries: 0 })
+        Ok(Sink { db, keyspace, by_argument, batch, expiry, entries: 0 })
     }
 
     fn put(&mut self, record: Record) -> Outcome {
@@ -192,7 +191,6 @@ impl<'a> Sink<'a> {
             }
             Record::Keyspace { name, settings } => {
                 self.write_batch()?;
-                self.by_file = true;
                 // What is there keeps its settings.
                 let is_new =
                     !self.db.keyspaces().contains(&name) || self.is_empty_default(&name)?;

@@ -17,24 +17,16 @@ use std::io::Write;
 /// Reads a dump.
 #[derive(Default)]
 pub struct MdbReader {
-    part: Part,
+    /// After a header. The file may end only before one.
+    in_data: bool,
     is_text: bool,
     /// A part before was of a named database.
     was_named: bool,
 }
 
-/// Where in the file reading is.
-#[derive(Default, PartialEq, Eq)]
-enum Part {
-    /// Before a header, where the file may end.
-    #[default]
-    Between,
-    Data,
-}
-
 impl Reader for MdbReader {
     fn next(&mut self, input: &mut Input) -> Outcome<Option<Record>> {
-        if self.part == Part::Between {
+        if !self.in_data {
             let settings = KeyspaceOptions::new();
             let name = match self.header(input)? {
                 Header::Keyspace(name) => name,
@@ -46,7 +38,7 @@ impl Reader for MdbReader {
             return Ok(Some(Record::Keyspace { name, settings }));
         }
         let Some(key) = self.bytes(input)? else {
-            self.part = Part::Between;
+            self.in_data = false;
             return self.next(input);
         };
         let Some(value) = self.bytes(input)? else {
@@ -98,7 +90,7 @@ impl MdbReader {
             }
         }
         self.is_text = format.ok_or_else(|| Failure::usage("the header has no format"))?;
-        self.part = Part::Data;
+        self.in_data = true;
         Ok(header)
     }
 
