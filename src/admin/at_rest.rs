@@ -9,9 +9,10 @@ use crate::env::api::Env;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::{DatabaseIdentity, WalStart};
 use crate::log::wal::writer::WalWriter;
+use crate::tree::current::set_current;
 use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, SessionBegin, VersionEdit};
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::{ManifestWriter, set_current};
+use crate::tree::manifest::ManifestWriter;
 use std::path::Path;
 
 /// What a database is that nobody writes to.

@@ -15,9 +15,10 @@ use crate::env::directory::{lock_to_write, our_files};
 use crate::jobs::compact::output::new_table_id;
 use crate::options::database::Options;
 use crate::table::builder::TableBuilder;
+use crate::tree::current::read_current;
 use crate::tree::edit::KeyspaceMeta;
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::{ManifestState, read_current, replay};
+use crate::tree::manifest::{ManifestState, replay};
 use crate::tree::runs::SortedRuns;
 use std::path::Path;
 

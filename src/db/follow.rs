@@ -10,8 +10,7 @@
 //!
 //! A moment is a [`Shared`] of its own whose views never change. Later moments share its open
 //! tables, its cache, its counters and its memtables: entries that are applied later have sequences
-//! that it does not see. Memtables are those of one log and keyspace, and go once the tables have
-//! all of their entries.
+//! that it does not see.
 //!
 //! What was shown must stay part of the history. In one session of the writer it does, and the
 //! manifest says after which sequence each of the last sessions began. If that does not prove it,
@@ -22,6 +21,7 @@ use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, AtomicU64};
 use crate::base::write_batch::DecodedBatch;
+use crate::db::followed_entries::FollowedEntries;
 use crate::db::open::{
     Parts, assemble, no_database, prepare_directory, retrying, settings_of, table_context,
 };
@@ -31,15 +31,15 @@ use crate::env::directory::our_files;
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::handle::FilePool;
 use crate::log::wal::file::missing_log;
-use crate::log::wal::format::{DatabaseIdentity, last_sequence};
+use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::tail::{LogTail, TailEnd};
 use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
-use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::shared::Shared;
 use crate::table::reader::TableContext;
+use crate::tree::current::read_current;
 use crate::tree::followed_manifest::FollowedManifest;
-use crate::tree::manifest::{ManifestState, read_current};
+use crate::tree::manifest::ManifestState;
 use crate::tree::session_manifest::{SESSIONS_MAX, SharedNumbers};
 use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;
@@ -89,25 +89,6 @@ struct Known {
 /// A session of the writer: the database, and the id of the session; 0 for the one that created it.
 type Session = (DatabaseIdentity, u64);
 
-/// The entries of the logs.
-#[derive(Default)]
-struct Entries {
-    /// Oldest first: one for each log and keyspace.
-    memtables: Vec<LogMemtable>,
-    /// Bytes of these.
-    bytes: u64,
-    /// Everything up to this sequence was applied or is in tables.
-    applied: SequenceNumber,
-}
-
-/// The entries that one log has of one keyspace.
-struct LogMemtable {
-    keyspace: KeyspaceId,
-    log: u64,
-    memtable: Arc<Memtable>,
-    last_sequence: SequenceNumber,
-}
-
 /// A database that is followed.
 pub(super) struct Following {
     options: Options,
@@ -120,7 +101,7 @@ pub(super) struct Following {
     tail: Option<LogTail>,
     /// The session in which the tail stands.
     session: Option<Session>,
-    entries: Entries,
+    entries: FollowedEntries,
     shown: Option<Arc<Shared>>,
     /// The manifest that the moment went by.
     shown_at: (u64, u64),
@@ -153,7 +134,7 @@ impl Following {
             known: None,
             tail: None,
             session: None,
-            entries: Entries::default(),
+            entries: FollowedEntries::default(),
             shown: None,
             shown_at: (0, 0),
             attempted: (0, 0),
@@ -400,7 +381,7 @@ impl Following {
     /// Forgets what was read of the logs: entries that are not shown are not part of the history.
     fn forget_entries(&mut self) {
         self.tail = None;
-        self.entries = Entries::default();
+        self.entries = FollowedEntries::default();
     }
 
     fn read_tail(&mut self, logs: &[u64]) -> Attempt<TailEnd> {
@@ -523,93 +504,4 @@ impl Following {
 fn unknown_keyspace(state: &ManifestState, batch: &DecodedBatch<'_>) -> Option<KeyspaceId> {
     let mut ids = batch.runs().map(|(id, _, _)| id);
     ids.find(|id| u64::from(*id) >= state.next_keyspace)
-}
-
-/// The last sequence of the keyspace that is in its tables; `None` if it was dropped.
-fn flushed_through(state: &ManifestState, keyspace: KeyspaceId) -> Option<SequenceNumber> {
-    let own = state.keyspaces.get(&keyspace)?.meta.flushed_through;
-    // A recovery flushes all keyspaces and says it once.
-    Some(own.max(state.facts.flushed_through))
-}
-
-impl Entries {
-    /// Lets go of memtables whose entries are in the tables of `state`, or whose keyspace was
-    /// dropped. Earlier moments keep them.
-    fn drop_flushed(&mut self, state: &ManifestState) {
-        self.memtables.retain(|full| {
-            flushed_through(state, full.keyspace).is_some_and(|last| last < full.last_sequence)
-        });
-        self.bytes = self.memtables.iter().map(|full| full.memtable.bytes() as u64).sum();
-    }
-
-    fn bytes_with(&self, batch: &DecodedBatch<'_>) -> u64 {
-        self.bytes + Memtable::bytes_of(batch)
-    }
-
-    /// Applies a batch of `log`, unless it was applied before.
-    fn apply(
-        &mut self,
-        options: &Options,
-        state: &ManifestState,
-        log: u64,
-        batch: &DecodedBatch<'_>,
-    ) {
-        let last = last_sequence(batch).unwrap_or(batch.sequence);
-        // A new tail begins with entries that an older one has read.
-        if last <= self.applied {
-            return;
-        }
-        self.applied = last;
-        for (id, first, run) in batch.runs() {
-            // The entries of dropped keyspaces are skipped.
-            let Some(flushed_through) = flushed_through(state, id) else { continue };
-            let skipped = (flushed_through + 1).saturating_sub(first) as usize;
-            let mut run = run.skip(skipped).peekable();
-            if run.peek().is_some() {
-                let full = self.memtable_for(options, log, id);
-                let before = full.memtable.bytes();
-                full.memtable.insert(first + skipped as u64, run);
-                full.last_sequence = last;
-                let grown = full.memtable.bytes() - before;
-                self.bytes += grown as u64;
-            }
-        }
-    }
-
-    fn memtable_for(
-        &mut self,
-        options: &Options,
-        log: u64,
-        keyspace: KeyspaceId,
-    ) -> &mut LogMemtable {
-        let fits = |full: &LogMemtable| (full.log, full.keyspace) == (log, keyspace);
-        let place = self.memtables.iter().rposition(fits).unwrap_or_else(|| {
-            let memtable = Shared::new_memtable(options);
-            self.bytes += memtable.bytes() as u64;
-            self.memtables.push(LogMemtable { keyspace, log, memtable, last_sequence: 0 });
-            self.memtables.len() - 1
-        });
-        &mut self.memtables[place]
-    }
-
-    /// Puts the memtables into the views of a moment that shows everything up to `sequence`.
-    fn show(&self, shared: &Shared, sequence: SequenceNumber) {
-        let keyspaces = shared.keyspaces.lock();
-        let mut by_keyspace: BTreeMap<KeyspaceId, Vec<ImmutableMemtable>> = BTreeMap::new();
-        // Newest first, as views have them.
-        for full in self.memtables.iter().rev() {
-            by_keyspace.entry(full.keyspace).or_default().push(ImmutableMemtable {
-                memtable: Arc::clone(&full.memtable),
-                first_log: full.log,
-                last_log: full.log,
-                // Later entries are not part of this moment.
-                last_sequence: full.last_sequence.min(sequence),
-            });
-        }
-        for (id, immutables) in by_keyspace {
-            if let Some(keyspace) = keyspaces.get(id) {
-                keyspace.update_view(|view| ReadView { immutables, ..view.clone() });
-            }
-        }
-    }
 }

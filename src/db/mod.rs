@@ -29,6 +29,7 @@ pub(crate) mod handle;
 pub(crate) mod alter;
 pub(crate) mod resume;
 mod follow;
+mod followed_entries;
 pub(crate) mod open;
 pub(crate) mod recover;
 

@@ -14,7 +14,8 @@
 //! | `level` | the tables of one level: fences and filter probes |
 //! | `handle` | an open table, and the files that are obsolete |
 //! | `overlap` | the order of a level, and which tables share keys |
-//! | `manifest`, `edit` | the log of changes, CURRENT, and the encoding of a change |
+//! | `manifest`, `edit` | the log of changes, and the encoding of a change |
+//! | `current` | `CURRENT`, which names the manifest in force |
 //! | `file_meta`, `fields` | what the manifest knows of a table; the fields of the encoding |
 //! | `runs`, `targets` | sorted run sizes of the tree; how large each level should be |
 //!
@@ -36,6 +37,7 @@ pub(crate) mod version;
 pub(crate) mod level;
 pub(crate) mod handle;
 pub(crate) mod manifest;
+pub(crate) mod current;
 pub(crate) mod overlap;
 pub(crate) mod targets;
 pub(crate) mod edit;

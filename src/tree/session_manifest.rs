@@ -15,8 +15,9 @@ use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::env::api::Env;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::DatabaseIdentity;
+use crate::tree::current::{stage_current, switch_current};
 use crate::tree::edit::{COMPARATOR, FirstLog, SessionBegin, VersionEdit};
-use crate::tree::manifest::{ManifestState, ManifestWriter, stage_current, switch_current};
+use crate::tree::manifest::{ManifestState, ManifestWriter};
 use std::path::{Path, PathBuf};
 
 /// A manifest lists the begins of this many sessions: a follower that last looked in an earlier

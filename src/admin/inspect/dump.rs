@@ -17,7 +17,7 @@ use crate::env::foreign::foreign_or;
 use crate::log::record::format::RecordFile;
 use crate::state::stats_file;
 use crate::table::format::TABLE_MAGIC;
-use crate::tree::manifest::decode_current;
+use crate::tree::current::decode_current;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -168,8 +168,9 @@ mod tests {
     use crate::table::builder::{TableBuilder, TableOptions};
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::format::Compression;
+    use crate::tree::current::set_current;
     use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
-    use crate::tree::manifest::{ManifestWriter, set_current};
+    use crate::tree::manifest::ManifestWriter;
 
     const FILTERS: [Option<FilterLayout>; 4] = [
         None,

@@ -29,9 +29,10 @@ use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, T
 use crate::table::format::{BlockHandle, BlockIdentity, BlockKind, Compression, Footer, Header};
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
+use crate::tree::current::set_current;
 use crate::tree::edit::{DeletedFile, FirstLog, KeyspaceMeta, SessionBegin, VersionEdit};
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::{ManifestWriter, set_current};
+use crate::tree::manifest::ManifestWriter;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;

@@ -26,9 +26,9 @@ use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES,
 };
+use crate::tree::current::set_current;
 use crate::tree::edit::{FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::set_current;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;

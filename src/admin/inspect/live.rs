@@ -18,8 +18,9 @@ use crate::log::record::reader::RecordReader;
 use crate::log::wal::file::LogFile;
 use crate::log::wal::format::{WalBody, WalItem, WalRecord, visit};
 use crate::table::reader::Expect;
+use crate::tree::current::read_current;
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::{ManifestState, read_current, replay};
+use crate::tree::manifest::{ManifestState, replay};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -198,8 +199,9 @@ mod tests {
     use super::*;
     use crate::env::mem::MemEnv;
     use crate::log::wal::format::DatabaseIdentity;
+    use crate::tree::current::set_current;
     use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
-    use crate::tree::manifest::{ManifestWriter, set_current};
+    use crate::tree::manifest::ManifestWriter;
     use std::ops::Bound;
 
     const ROOT: &str = "/";

@@ -30,11 +30,10 @@ use crate::log::wal::recover::recover;
 use crate::log::wal::salvage::salvage;
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
+use crate::tree::current::read_current;
 use crate::tree::edit::KeyspaceMeta;
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::{
-    KeyspaceTables, ManifestRemains, ManifestState, read_current, replay_file,
-};
+use crate::tree::manifest::{KeyspaceTables, ManifestRemains, ManifestState, replay_file};
 use std::collections::HashSet;
 use std::path::Path;
 

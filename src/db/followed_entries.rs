@@ -1,0 +1,124 @@
+//! [`FollowedEntries`]: what a follower has read of the logs.
+//!
+//! A memtable has the entries of one log and keyspace. Earlier moments share it: entries that are
+//! applied later have sequences that those do not see. It goes once the tables have all of its
+//! entries. So the memtables of a keyspace always hold everything that is newer than its tables.
+
+use crate::base::key::{KeyspaceId, SequenceNumber};
+use crate::base::sync::Arc;
+use crate::base::write_batch::DecodedBatch;
+use crate::log::wal::format::last_sequence;
+use crate::memtable::memtable::Memtable;
+use crate::options::database::Options;
+use crate::state::read_view::{ImmutableMemtable, ReadView};
+use crate::state::shared::Shared;
+use crate::tree::manifest::ManifestState;
+use std::collections::BTreeMap;
+
+/// The entries of the logs that a follower has read.
+#[derive(Default)]
+pub(super) struct FollowedEntries {
+    /// Oldest first: one for each log and keyspace.
+    memtables: Vec<LogMemtable>,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Everything up to this sequence was applied or is in tables.
+    pub applied: SequenceNumber,
+}
+
+/// The entries that one log has of one keyspace.
+struct LogMemtable {
+    keyspace: KeyspaceId,
+    log: u64,
+    memtable: Arc<Memtable>,
+    last_sequence: SequenceNumber,
+}
+
+impl FollowedEntries {
+    /// Lets go of memtables whose entries are in the tables of `state`, or whose keyspace was
+    /// dropped. Earlier moments keep them.
+    pub(super) fn drop_flushed(&mut self, state: &ManifestState) {
+        self.memtables.retain(|full| {
+            flushed_through(state, full.keyspace).is_some_and(|last| last < full.last_sequence)
+        });
+        self.bytes = self.memtables.iter().map(|full| full.memtable.bytes() as u64).sum();
+    }
+
+    pub(super) fn bytes_with(&self, batch: &DecodedBatch<'_>) -> u64 {
+        self.bytes + Memtable::bytes_of(batch)
+    }
+
+    /// Applies a batch of `log`, unless it was applied before.
+    pub(super) fn apply(
+        &mut self,
+        options: &Options,
+        state: &ManifestState,
+        log: u64,
+        batch: &DecodedBatch<'_>,
+    ) {
+        let last = last_sequence(batch).unwrap_or(batch.sequence);
+        // A new tail begins with entries that an older one has read.
+        if last <= self.applied {
+            return;
+        }
+        self.applied = last;
+        for (id, first, run) in batch.runs() {
+            // The entries of dropped keyspaces are skipped.
+            let Some(flushed_through) = flushed_through(state, id) else { continue };
+            let skipped = (flushed_through + 1).saturating_sub(first) as usize;
+            let mut run = run.skip(skipped).peekable();
+            if run.peek().is_some() {
+                let full = self.memtable_for(options, log, id);
+                let before = full.memtable.bytes();
+                full.memtable.insert(first + skipped as u64, run);
+                full.last_sequence = last;
+                let grown = full.memtable.bytes() - before;
+                self.bytes += grown as u64;
+            }
+        }
+    }
+
+    fn memtable_for(
+        &mut self,
+        options: &Options,
+        log: u64,
+        keyspace: KeyspaceId,
+    ) -> &mut LogMemtable {
+        let fits = |full: &LogMemtable| (full.log, full.keyspace) == (log, keyspace);
+        let place = self.memtables.iter().rposition(fits).unwrap_or_else(|| {
+            let memtable = Shared::new_memtable(options);
+            self.bytes += memtable.bytes() as u64;
+            self.memtables.push(LogMemtable { keyspace, log, memtable, last_sequence: 0 });
+            self.memtables.len() - 1
+        });
+        &mut self.memtables[place]
+    }
+
+    /// Puts the memtables into the views of a moment that shows everything up to `sequence`.
+    pub(super) fn show(&self, shared: &Shared, sequence: SequenceNumber) {
+        let keyspaces = shared.keyspaces.lock();
+        let mut by_keyspace: BTreeMap<KeyspaceId, Vec<ImmutableMemtable>> = BTreeMap::new();
+        // Newest first, as views have them.
+        for full in self.memtables.iter().rev() {
+            by_keyspace.entry(full.keyspace).or_default().push(ImmutableMemtable {
+                memtable: Arc::clone(&full.memtable),
+                first_log: full.log,
+                last_log: full.log,
+                // Later entries are not part of this moment.
+                last_sequence: full.last_sequence.min(sequence),
+            });
+        }
+        for (id, immutables) in by_keyspace {
+            if let Some(keyspace) = keyspaces.get(id) {
+                keyspace.update_view(|view| ReadView { immutables, ..view.clone() });
+            }
+        }
+    }
+}
+
+/// The last sequence of the keyspace that is in its tables; `None` if it was dropped.
+fn flushed_through(state: &ManifestState, keyspace: KeyspaceId) -> Option<SequenceNumber> {
+    let own = state.keyspaces.get(&keyspace)?.meta.flushed_through;
+    // A recovery flushes all keyspaces and says it once.
+    Some(own.max(state.facts.flushed_through))
+}

@@ -1,0 +1,115 @@
+//! `CURRENT`: the file that names the manifest in force.
+//!
+//! It is one line of text: `siftdb 1 MANIFEST-000007 ` and eight hex digits, the masked CRC-32 of
+//! the text before them. A rename replaces it, so there is always the old line or the new one.
+
+use crate::base::checksum::masked;
+use crate::base::error::{Error, Result};
+use crate::base::filename::{self, FileName};
+use crate::env::api::{Env, put_in_place, read_file, write_temporary};
+use crate::log::record::format::Undecodable;
+use std::io;
+use std::path::Path;
+
+const CURRENT_BYTES_MAX: u64 = 256;
+const CURRENT_VERSION: &str = "1";
+
+/// The number of the manifest in force; `None` if there is no `CURRENT`.
+pub(crate) fn read_current(env: &dyn Env, directory: &Path) -> Result<Option<u64>> {
+    let path = FileName::Current.path(directory);
+    match env.metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("metadata", &path, error)),
+        Ok(_) => {}
+    }
+    let contents = read_file(env, &path, CURRENT_BYTES_MAX)?;
+    decode_current(&contents).map(Some).map_err(|bad| bad.into_error(&path, 0))
+}
+
+/// Puts the manifest `number` in force, by way of the temporary file `temporary_number`. The
+/// manifest's own name must be durable: `ManifestWriter::create` sees to that.
+pub(crate) fn set_current(
+    env: &dyn Env,
+    directory: &Path,
+    number: u64,
+    temporary_number: u64,
+) -> Result<()> {
+    stage_current(env, directory, number, temporary_number)?;
+    switch_current(env, directory, temporary_number)
+}
+
+/// The first half of [`set_current`]: nothing is in force yet.
+pub(crate) fn stage_current(
+    env: &dyn Env,
+    directory: &Path,
+    number: u64,
+    temporary_number: u64,
+) -> Result<()> {
+    let temporary = FileName::Temporary(temporary_number);
+    write_temporary(env, directory, temporary, &encode_current(number))
+}
+
+/// The second half of [`set_current`]. If it fails, either manifest may be in force.
+pub(crate) fn switch_current(env: &dyn Env, directory: &Path, temporary_number: u64) -> Result<()> {
+    put_in_place(env, directory, FileName::Temporary(temporary_number), FileName::Current)
+}
+
+fn encode_current(number: u64) -> Vec<u8> {
+    let front = format!("siftdb {CURRENT_VERSION} {} ", FileName::Manifest(number));
+    let sum = masked(front.as_bytes());
+    format!("{front}{sum:08x}\n").into_bytes()
+}
+
+/// The manifest number in the contents of a `CURRENT`.
+pub(crate) fn decode_current(contents: &[u8]) -> std::result::Result<u64, Undecodable> {
+    let damaged = |what: &str| Undecodable::Damaged(what.into());
+    let text = std::str::from_utf8(contents).map_err(|_| damaged("CURRENT is not text"))?;
+    let fields = text.split([' ', '\n']).collect::<Vec<_>>();
+    let ["siftdb", version, name, sum, ""] = fields[..] else {
+        return Err(damaged("CURRENT is not of the form `siftdb 1 MANIFEST-000001 checksum`"));
+    };
+    let front = format!("siftdb {version} {name} ");
+    if format!("{:08x}", masked(front.as_bytes())) != sum {
+        return Err(damaged("CURRENT fails its checksum"));
+    }
+    if version != CURRENT_VERSION {
+        return Err(Undecodable::Unknown(format!("CURRENT of version {version:?}")));
+    }
+    match filename::parse(name) {
+        Some(FileName::Manifest(number)) if encode_current(number) == contents => Ok(number),
+        _ => Err(damaged("CURRENT does not name a manifest")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::mem::MemEnv;
+
+    const NUMBER: u64 = 7;
+
+    #[test]
+    fn every_change_of_current_is_refused() {
+        let good = encode_current(NUMBER);
+        assert_eq!(String::from_utf8_lossy(&good), "siftdb 1 MANIFEST-000007 0a163b71\n");
+        assert_eq!(decode_current(&good), Ok(NUMBER));
+        for cut in 0..good.len() {
+            assert!(decode_current(&good[..cut]).is_err(), "cut at {cut}");
+        }
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut flipped = good.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(decode_current(&flipped).is_err(), "byte {at}, bit {bit}");
+            }
+        }
+        assert!(decode_current(&[&good[..], b"\n"].concat()).is_err());
+        assert!(decode_current(&[0; 16]).is_err());
+        let newer = "siftdb 2 MANIFEST-000007 ";
+        let newer = format!("{newer}{:08x}\n", masked(newer.as_bytes()));
+        assert!(matches!(decode_current(newer.as_bytes()), Err(Undecodable::Unknown(_))));
+        let env = MemEnv::with_log();
+        env.write_file(Path::new("/CURRENT"), &[b' '; 1000]);
+        assert!(read_current(&env, Path::new("/")).unwrap_err().is_corruption());
+    }
+}
