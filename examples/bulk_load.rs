@@ -1,4 +1,4 @@
-//! A bulk load beside the same entries in batches: how long each takes, in one run.
+//! How long a bulk load takes, and the same entries in batches, in one run.
 //!
 //! ```console
 //! $ cargo run --release --example bulk_load              # ten million entries; a number says how many

@@ -13,7 +13,7 @@ struct Mirror {
 }
 
 impl Mirror {
-    /// Goes on to what `follower` shows; true if everything was read anew.
+    /// Goes on to what `follower` shows; true if everything was read again.
     fn follow(&mut self, follower: &Follower) -> Result<bool> {
         follower.refresh()?;
         let done = follower.changes(self.next).and_then(|changes| {
@@ -59,10 +59,10 @@ fn main() -> Result<()> {
     (0..1000).try_for_each(|user| db.put(format!("user/{user}"), "new"))?;
     let follower = Db::open_follower(directory.path())?;
     let mut mirror = Mirror::default();
-    println!("read anew: {}, {} entries", mirror.follow(&follower)?, mirror.entries.len());
+    println!("read again: {}, {} entries", mirror.follow(&follower)?, mirror.entries.len());
     db.put("user/7", "changed")?;
     db.delete_range("user/8".."user/9")?;
     db.flush()?;
-    println!("read anew: {}, {} entries", mirror.follow(&follower)?, mirror.entries.len());
+    println!("read again: {}, {} entries", mirror.follow(&follower)?, mirror.entries.len());
     db.close()
 }

@@ -289,7 +289,7 @@
 //! - **Cost:** the writer keeps one block, one index and the keys of one filter in memory. Others
 //!   read and write during the load. In the last step writers wait for a flush of this keyspace,
 //!   which holds what was written since a first flush a moment before, and for some syncs.
-//! - **Beside it:** a [`Follower`] shows a load whole. [`Follower::changes`] ends before it with
+//! - **Followers:** a [`Follower`] shows a load whole. [`Follower::changes`] ends before it with
 //!   [`Error::ChangesGone`], because no log has its entries. All of them have one sequence number,
 //!   which the manifest knows and the tables do not: a repair without any manifest puts such tables
 //!   into `lost` and reports them as a loss.
@@ -305,7 +305,7 @@
 //! shares its disk: copy it elsewhere for a backup against the loss of the disk. The same call with
 //! the same path brings it up to date, unless somebody wrote to it.
 //!
-//! # Reading beside a writer
+//! # Reading while another process writes
 //!
 //! One process writes; any number of others may read at the same time, each through a
 //! [`Follower`]. It takes no lock and changes no byte, so the writer neither waits for it nor knows

@@ -412,7 +412,7 @@ impl Error {
             }
             Error::Forked { .. } => "open a database after `fork`, in the process that uses it",
             Error::ChangesGone { .. } => {
-                "read the database anew and follow from there; `keep_log_bytes` keeps more logs"
+                "read the database again and follow from there; `keep_log_bytes` keeps more logs"
             }
             Error::CompactionFilter { .. } => {
                 "correct the filter, then reopen the database with it"

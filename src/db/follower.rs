@@ -177,7 +177,7 @@ impl Follower {
     ///   log, so they are a gap.
     ///
     /// # Errors
-    /// `ChangesGone` names the first sequence that is there after a gap: read the database anew,
+    /// `ChangesGone` names the first sequence that is there after a gap: read the database again,
     /// at a moment of the follower, and go on after its last sequence. The iterator returns it too,
     /// where the gap is not at the beginning. `Corruption`; `Io`; `Forked`.
     pub fn changes(&self, from: u64) -> Result<Changes> {

@@ -6,7 +6,7 @@
 //! from the files, `own_writes` is what a transaction has written, `again` runs one until it is
 //! committed, `update` has the transactions of one key, `ingest` the bulk loads, `alter` creates
 //! and drops keyspaces, `handle` ends a session, `resume` continues after a full disk, `follow`
-//! reads beside a writer, and `changes` what it wrote.
+//! reads while another process writes, and `changes` what it wrote.
 
 #[cfg(test)]
 mod conflict_tests;

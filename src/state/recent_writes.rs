@@ -3,7 +3,7 @@
 //!
 //! The list has every write above one sequence and up to another one, in order, in a bounded number
 //! of bytes: the oldest go first. Groups are noted only while transactions are alive. A group that
-//! does not follow the last one noted, because others came between, begins the list anew.
+//! does not follow the last one noted, because others came between, begins a new list.
 
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};

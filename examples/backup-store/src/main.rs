@@ -9,7 +9,7 @@ backup-store list URL                           show the generations
 backup-store restore URL DIR [--generation N]   make a new database of one, or of the last
 backup-store prune URL --keep N                 remove all but the last N";
 
-/// Where the checkpoint of a database stays between two pushes: beside it, so that tables are
+/// Where the checkpoint of a database stays between two pushes: next to it, so that tables are
 /// linked.
 fn staging(db: &Path) -> PathBuf {
     let name = db.file_name().unwrap_or_default().to_string_lossy();

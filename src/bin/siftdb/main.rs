@@ -58,7 +58,7 @@ Keyspaces:
   one. Without it, get, put, delete, scan, load, explain, compact, filter advise and filter rebuild
   use the keyspace `default`; stats, settings, flush, filter stats, verify and repair concern all.
 
-Beside a program that writes:
+While a program writes:
   Commands that only read show one moment of a database that a program has open to write, and say
   so on standard error. What that program has not synced yet is part of it. `stats --watch` goes on
   from moment to moment.
