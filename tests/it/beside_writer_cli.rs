@@ -34,7 +34,7 @@ fn reading_commands_show_a_locked_database() {
     assert_eq!(beside(&["get", &path, "only in the log"]), "yes");
     assert_eq!(beside(&["get", &path, "--keyspace", "orders", "order"]), "lamp");
     assert!(fails(1, &["get", &path, "absent"]).contains("not found"));
-    assert_eq!(beside(&["scan", &path, "--count"]), "3001\n");
+    assert_eq!(beside(&["count", &path]), "3001\n");
     assert!(beside(&["stats", &path]).contains("keyspace \"orders\""));
     assert!(beside(&["filter", "stats", &path]).contains("fast-local-bloom"));
     assert!(beside(&["explain", &path, "key0001"]).contains("key0001"));

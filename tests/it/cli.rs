@@ -108,8 +108,8 @@ fn values_are_written_read_deleted_and_scanned() {
     assert_eq!(ok(&["scan", &db, "--from", "b"]), "c\t3\n");
     assert_eq!(ok(&["scan", &db, "--to", "c"]), "a\t1\n");
     assert_eq!(ok(&["scan", &db, "--prefix", "x"]), "");
-    assert_eq!(ok(&["scan", &db, "--count"]), "2\n");
-    assert_eq!(json(&["scan", &db, "--count", "--json"])["count"], 2);
+    assert_eq!(ok(&["count", &db]), "2\n");
+    assert_eq!(json(&["count", &db, "--json"])["entries"], 2);
     let line = ok(&["scan", &db, "--limit", "1", "--json"]);
     assert_eq!(line, "{\"format\":1,\"key\":\"a\",\"value\":\"1\"}\n");
 }
@@ -180,7 +180,7 @@ fn read_commands_change_nothing() {
     };
     let before = contents();
     ok(&["get", &db, "key0007"]);
-    ok(&["scan", &db, "--count"]);
+    ok(&["count", &db]);
     ok(&["stats", &db]);
     ok(&["explain", &db, "key0007x"]);
     ok(&["filter", "stats", &db]);
@@ -278,7 +278,7 @@ fn tables_are_laid_out_dumped_and_verified() {
     let report = siftdb(&["sst", "verify", &db, "--json"]);
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
     assert_eq!(report["tables"][0]["ok"], false);
-    fails(3, &["scan", &db, "--count"]);
+    fails(3, &["count", &db]);
     write(table, &bytes[..100]);
     fails(3, &["sst", "layout", table]);
     fails(3, &["get", &db, "key0001"]);
@@ -344,7 +344,7 @@ fn a_failed_load_says_where_it_stopped() {
         let message = fails(2, &["load", "--create", &db, &lines]);
         assert!(message.contains(&format!("{lines}: line 3: ")), "{message}");
         assert!(message.contains(reason) && message.contains("nothing was written"), "{message}");
-        assert_eq!(ok(&["scan", &db, "--count"]), "0\n");
+        assert_eq!(ok(&["count", &db]), "0\n");
     }
     // Some batches are written before the bad line. They stay, and the message says how many lines
     // they had.
@@ -355,7 +355,7 @@ fn a_failed_load_says_where_it_stopped() {
     assert!(message.contains("line 9001"), "{message}");
     let said: u64 = message.trim().rsplit(' ').next().unwrap().parse().unwrap();
     assert!(said > 1_000, "{message}");
-    assert_eq!(ok(&["scan", &db, "--count"]), format!("{said}\n"));
+    assert_eq!(ok(&["count", &db]), format!("{said}\n"));
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn commands_act_on_the_named_keyspace() {
     assert_eq!(run(&[&["get", "ada"], users].concat()), "1815");
     assert_eq!(run(&["scan"]), "ada\tdefault\n");
     assert_eq!(run(&[&["scan"], users].concat()), "ada\t1815\nbob\t1912\n");
-    assert_eq!(run(&["scan", "--count", "--keyspace", "default"]), "1\n");
+    assert_eq!(run(&["count", "--keyspace", "default"]), "1\n");
     fails(1, &["get", &db, "bob"]);
     run(&[&["delete", "ada"], users].concat());
     assert_eq!(run(&[&["scan"], users].concat()), "bob\t1912\n");

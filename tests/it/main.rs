@@ -53,6 +53,7 @@
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
 //! | `bench` | the benchmark finds known delays, counts and stalls |
 //! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli` | the command |
+//! | `entry_cli` | commands on entries: several keys, files, ranges, counts |
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
 //! | `beside_writer_cli` | reading commands beside a process that writes |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
@@ -91,6 +92,8 @@ mod demo;
 #[cfg(feature = "cli")]
 mod demo_cli;
 mod encodings;
+#[cfg(feature = "cli")]
+mod entry_cli;
 #[cfg(feature = "cli")]
 mod exchange_cli;
 mod expiry;

@@ -1,14 +1,14 @@
 //! Arguments that several commands share: which database, which key.
 //!
-//! Commands flatten [`Database`], [`InKeyspace`], [`ToWrite`] and [`Spelling`] into their own
-//! arguments. Every command uses its database inside one of their methods, which open it before and
+//! Commands flatten [`Database`], [`InKeyspace`], [`ToWrite`], [`Part`] and [`Spelling`] into their
+//! own arguments. Every command uses its database inside one of their methods, which open it before and
 //! close it afterwards. Commands that only read change no byte. Commands that write use the saved
 //! settings of the data, and need an existing database and keyspace, because a missing one is more
 //! often a mistyped name. Programs tune options; the command changes settings (`settings.rs`).
 
 use crate::failure::{Failure, Outcome};
 use crate::output::note;
-use crate::text::unescaped;
+use crate::text::{escaped, unescaped};
 use clap::Args;
 use siftdb::{Db, Error, Keyspace, KeyspaceOptions, Options};
 use std::ffi::OsString;
@@ -90,7 +90,7 @@ impl Database {
 pub struct InKeyspace {
     #[command(flatten)]
     pub database: Database,
-    /// The keyspace; without it `default` or all, see `siftdb --help`
+    /// The keyspace; without it `default` or all, see `siftdb help keyspaces`
     #[arg(long = "keyspace", value_name = "NAME")]
     pub name: Option<String>,
 }
@@ -237,15 +237,87 @@ pub struct Spelling {
 impl Spelling {
     /// The bytes of an argument.
     pub fn bytes(&self, argument: OsString) -> Outcome<Vec<u8>> {
-        let bytes = argument.into_vec();
-        if self.escaped { unescaped(&bytes).map_err(Failure::usage) } else { Ok(bytes) }
+        self.unspelled(argument.into_vec())
     }
 
-    /// The range from the first key to the key before which to end.
-    pub fn range(&self, from: Option<OsString>, to: Option<OsString>) -> Outcome<Range> {
-        let from = from.map(|key| self.bytes(key)).transpose()?;
-        let to = to.map(|key| self.bytes(key)).transpose()?;
-        let from = from.map_or(Bound::Unbounded, Bound::Included);
-        Ok((from, to.map_or(Bound::Unbounded, Bound::Excluded)))
+    /// The bytes of a spelling, from an argument or a line of a file.
+    pub fn unspelled(&self, bytes: Vec<u8>) -> Outcome<Vec<u8>> {
+        if self.escaped { unescaped(&bytes).map_err(Failure::usage) } else { Ok(bytes) }
+    }
+}
+
+/// The keys that a command concerns: all, those of a range, or those of a prefix.
+#[derive(Args)]
+pub struct Part {
+    /// Only keys that start with this
+    #[arg(long, conflicts_with_all = ["from", "to"], allow_hyphen_values = true)]
+    prefix: Option<OsString>,
+    /// The first key; without it, from the beginning
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    from: Option<OsString>,
+    /// The key before which to end; without it, to the end
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    to: Option<OsString>,
+    #[command(flatten)]
+    spelling: Spelling,
+}
+
+impl Part {
+    /// The range of these keys.
+    pub fn range(self) -> Outcome<Range> {
+        let bytes = |key: Option<OsString>| key.map(|key| self.spelling.bytes(key)).transpose();
+        match bytes(self.prefix)? {
+            Some(prefix) => Ok(prefix_range(prefix)),
+            None => range(bytes(self.from)?, bytes(self.to)?),
+        }
+    }
+}
+
+/// The range from the first key to the key before which to end.
+pub fn range(from: Option<Vec<u8>>, to: Option<Vec<u8>>) -> Outcome<Range> {
+    if let (Some(from), Some(to)) = (&from, &to)
+        && from > to
+    {
+        let (from, to) = (escaped(from), escaped(to));
+        return Err(Failure::usage(format!(
+            "the range ends before it begins: {from} is after {to}"
+        )));
+    }
+    let from = from.map_or(Bound::Unbounded, Bound::Included);
+    Ok((from, to.map_or(Bound::Unbounded, Bound::Excluded)))
+}
+
+/// The range of all keys that start with `prefix`.
+pub fn prefix_range(prefix: Vec<u8>) -> Range {
+    let mut end = prefix.clone();
+    // The first key after them: no byte is above 0xff, so such an end is cut off.
+    while end.pop_if(|last| *last == 0xff).is_some() {}
+    let end = match end.last_mut() {
+        Some(last) => {
+            *last += 1;
+            Bound::Excluded(end)
+        }
+        None => Bound::Unbounded,
+    };
+    (Bound::Included(prefix), end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_ranges_end_after_the_prefix() {
+        let cases: [(&[u8], Option<&[u8]>); 5] = [
+            (b"ab", Some(b"ac")),
+            (b"a\xff", Some(b"b")),
+            (b"a\xff\xfe", Some(b"a\xff\xff")),
+            (b"\xff\xff", None),
+            (b"", None),
+        ];
+        for (prefix, end) in cases {
+            let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.to_vec()));
+            assert_eq!(prefix_range(prefix.to_vec()), (Bound::Included(prefix.to_vec()), end));
+        }
     }
 }

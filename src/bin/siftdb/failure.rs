@@ -6,7 +6,8 @@
 //! codes: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 repaired with losses. A closed pipe
 //! is not a failure, because its reader has finished.
 
-use crate::json::{FORMAT, error_json, joined, path_field};
+use crate::json::{FORMAT, bytes_field, error_json, joined, path_field};
+use crate::text::escaped;
 use serde_json::{Value, json};
 use siftdb::Error;
 use std::io::{ErrorKind, Write};
@@ -56,8 +57,15 @@ impl Failure {
     }
 
     /// The key is not there.
-    pub fn not_found() -> Self {
-        Failure::new(1, "not_found", "no such key").told("not found".into(), None, Value::Null)
+    pub fn not_found(key: &[u8]) -> Self {
+        let sentence = format!("not found: {}", escaped(key));
+        let failure = Failure::new(1, "not_found", "no such key");
+        failure.told(sentence, None, bytes_field("key", key))
+    }
+
+    /// Some of several keys are not there, and each is reported.
+    pub fn some_not_found() -> Self {
+        Failure { code: 1, errors: Vec::new() }
     }
 
     /// A wrong argument, or an unusable line of input.
@@ -138,16 +146,15 @@ impl Failure {
         self.told(sentence, Some(file), json!({ "line": line, "lines_written": written }))
     }
 
-    /// Prints it on standard error, as JSON or as text.
-    pub fn report(self, json: bool) -> ExitCode {
+    /// Prints it on standard error, as JSON or as text, and returns the exit code.
+    pub fn report(&self, json: bool) -> ExitCode {
         let code = self.code;
         let mut stderr = std::io::stderr().lock();
         // Code 0 is a closed pipe. Its reader has gone, so nothing is printed.
-        let errors = self.errors.into_iter().filter(|_| code != 0);
-        for (sentence, error) in errors {
+        for (sentence, error) in self.errors.iter().filter(|_| code != 0) {
             // There is no other place to report an error of standard error.
             let _ = if json {
-                let error = joined([error, json!({ "exit_code": code })]);
+                let error = joined([error.clone(), json!({ "exit_code": code })]);
                 writeln!(stderr, "{}", json!({ "format": FORMAT, "error": error }))
             } else {
                 writeln!(stderr, "siftdb: {sentence}")

@@ -12,6 +12,7 @@
 // Subcommands first, then what they share: a module uses only modules below it.
 mod bench;
 mod checkpoint;
+mod count;
 mod demo;
 mod explain;
 mod export;
@@ -55,8 +56,8 @@ const MORE: &str = "`siftdb --help` has the rules for bytes, JSON and exit codes
 const RULES: &str = "\
 Keyspaces:
   A database has keyspaces, each with keys, tables and settings of its own. --keyspace NAME names
-  one. Without it, get, put, delete, scan, load, explain, compact, filter advise and filter rebuild
-  use the keyspace `default`; stats, settings, flush, filter stats, verify and repair concern all.
+  one. Without it, get, put, delete, scan, count, load, explain, compact, filter advise and
+  filter rebuild use the keyspace `default`; stats, settings, flush, filter stats, verify and repair concern all.
 
 While a program writes:
   Commands that only read show one moment of a database that a program has open to write, and say
@@ -126,16 +127,18 @@ enum Command {
     ///
     /// The database is created if it is missing. A LevelDB database is not changed.
     Import(import::Import),
-    /// Print the value of a key
+    /// Print the value of a key, or the entries of several keys
     Get(entry::Get),
-    /// Write a value under a key
+    /// Write a value under a key, also from a file
     Put(entry::Put),
-    /// Delete a key
+    /// Delete keys, a range of keys or all keys of a prefix
     Delete(entry::Delete),
     /// Print the entries of a range of keys, as `load` reads them
     Scan(scan::Scan),
+    /// Count the entries of a keyspace, of a range of keys or of a prefix
+    Count(count::Count),
     /// List, create and drop keyspaces: keys and settings of their own in one database
-    #[command(subcommand)]
+    #[command(subcommand, visible_alias = "keyspaces")]
     Keyspace(Keyspace),
     /// Print and change the settings that are saved with the data
     Settings(settings::Settings),
@@ -229,6 +232,7 @@ fn main() -> ExitCode {
         Command::Put(command) => command.run(output),
         Command::Delete(command) => command.run(output),
         Command::Scan(command) => command.run(output),
+        Command::Count(command) => command.run(output),
         Command::Keyspace(Keyspace::List(command)) => command.run(output),
         Command::Keyspace(Keyspace::Create(command)) => command.run(output),
         Command::Keyspace(Keyspace::Drop(command)) => command.run(output),

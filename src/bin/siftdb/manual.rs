@@ -1,4 +1,4 @@
-//! `siftdb flush DIR` and `siftdb compact DIR [FROM TO]`: maintain tables on request.
+//! `siftdb flush DIR` and `siftdb compact DIR`: maintain tables on request.
 //!
 //! `flush` concerns all keyspaces unless one is named, `compact` one: `default` or the named one.
 //!
@@ -7,11 +7,11 @@
 //! database may have no table before a flush.
 //!
 //! `compact` flushes, then compacts all tables, or those with keys of a range. This frees the space
-//! of deleted and overwritten entries, and lookups have fewer tables to search. `FROM` is included,
-//! `TO` is not, as in `scan`. `--force` also rewrites tables that need no compaction. The command
-//! may be killed at any time: each result is durable before the tables it replaces are removed.
+//! of deleted and overwritten entries, and lookups have fewer tables to search. `--force`
+//! also rewrites tables that need no compaction. The command may be killed at any time: each
+//! result is durable before the tables it replaces are removed.
 
-use crate::args::{InKeyspace, Spelling, options, unnamed};
+use crate::args::{InKeyspace, Part, options, unnamed};
 use crate::bars::watched;
 use crate::failure::Outcome;
 use crate::output::{Output, Shown};
@@ -20,7 +20,6 @@ use clap::Args;
 use serde_json::json;
 use siftdb::experiment::bytes;
 use siftdb::{CompactRangeOptions, Db, Keyspace, Stats};
-use std::ffi::OsString;
 use std::io::Write;
 
 const FLUSH_JSON: &str = "\
@@ -80,22 +79,16 @@ JSON fields:
 pub struct Compact {
     #[command(flatten)]
     place: InKeyspace,
-    /// The first key; without it, from the beginning
-    #[arg(value_name = "FROM")]
-    from: Option<OsString>,
-    /// The key before which to end; without it, to the end
-    #[arg(value_name = "TO")]
-    to: Option<OsString>,
+    #[command(flatten)]
+    part: Part,
     /// Rewrite all tables, also those that gain nothing
     #[arg(long)]
     force: bool,
-    #[command(flatten)]
-    spelling: Spelling,
 }
 
 impl Compact {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let range = self.spelling.range(self.from, self.to)?;
+        let range = self.part.range()?;
         let how = CompactRangeOptions::new().force(self.force);
         let (before, after, work) = self.place.write(options(), &unnamed(), |db, keyspace| {
             keyspace.flush()?;

@@ -6,7 +6,8 @@
 //! Results go to standard output, notes to standard error.
 
 use crate::failure::{Failure, Outcome};
-use crate::json::{FORMAT, joined};
+use crate::json::{FORMAT, bytes_field, joined};
+use crate::text::escaped;
 use serde_json::{Value, json};
 use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,9 +118,25 @@ impl Rows {
         Ok(())
     }
 
+    /// Prints an entry: a line of key, TAB and value, as `load` reads it, or an object.
+    pub fn entry(&mut self, key: &[u8], value: &[u8], raw: bool) -> Outcome {
+        let json = || joined([bytes_field("key", key), bytes_field("value", value)]);
+        self.row(json, |out| match raw {
+            true => [key, b"\t", value, b"\n"].into_iter().try_for_each(|part| out.write_all(part)),
+            false => writeln!(out, "{}\t{}", escaped(key), escaped(value)),
+        })
+    }
+
     /// Where rows of a format of its own are written.
     pub fn text(&mut self) -> &mut Text<'static> {
         &mut self.out
+    }
+
+    /// Reports an error that does not end the answer, after the rows before it.
+    pub fn error(&mut self, failure: &Failure) -> Outcome {
+        self.out.flush()?;
+        failure.report(self.is_json);
+        Ok(())
     }
 
     /// Prints what there is so far, before a wait.
