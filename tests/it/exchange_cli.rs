@@ -1,11 +1,14 @@
 //! Entries leave a database and come back, in every format; other stores' files come in.
 
-use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
+use crate::cli::{Place, command, fails, files, json, ok, read, siftdb, write};
 use crate::support::rng::Rng;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use siftdb::{Db, Filter, KeyspaceOptions, WriteOptions};
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -222,6 +225,98 @@ fn unusable_files_are_named_with_their_line() {
     let missing = fails(4, &["import", "tsv", &place.path("missing"), &place.path("new")]);
     assert!(missing.contains("missing"), "{missing}");
     assert!(!Path::new(&place.path("new")).exists(), "nothing is created");
+}
+
+/// What a failed import leaves: nothing of a new database, and of another what the message says.
+#[test]
+fn failed_imports_leave_no_new_database() {
+    let place = Place::new();
+    let (file, inside) = (place.path("file"), place.path("inside"));
+    let names = |directory: &str| files(directory, "").len();
+    std::fs::create_dir(&inside).unwrap();
+    let deep = format!("{inside}/a/b/db");
+    let text = |order: &mut dyn Iterator<Item = u32>| {
+        let line = |i: u32| format!("key{i:05}\t{}\n", "v".repeat(90));
+        order.map(line).chain(["no tab\n".into()]).collect::<String>()
+    };
+    let (up, down) = (text(&mut (0..9_000)), text(&mut (0..9_000).rev()));
+    for text in [&up, &down] {
+        write(&file, text.as_bytes());
+        for new in [&format!("{inside}/db"), &deep] {
+            let message = fails(2, &["import", "tsv", &file, new]);
+            assert!(message.contains("line 9001: no TAB"), "{message}");
+            assert!(!message.contains("stay"), "{message}");
+            assert_eq!(names(&inside), 0);
+        }
+    }
+    let db = place.path("db");
+    fill(&db, &Entries::from([(b"old".to_vec(), b"1".to_vec())]));
+    write(&file, up.as_bytes());
+    assert!(!fails(2, &["import", "tsv", &file, &db]).contains("stay"));
+    assert_eq!(scanned(&db).len(), 1);
+    write(&file, down.as_bytes());
+    let message = fails(2, &["import", "tsv", &file, &db]);
+    let count = scanned(&db).len() - 1;
+    assert!(count > 1_000, "{count}");
+    let says = format!("entries written before it: {count}; they stay in {db}");
+    assert!(message.contains(&says), "{message}");
+
+    // Missing directories are made, once there is something to put there.
+    write(&file, up.strip_suffix("no tab\n").unwrap().as_bytes());
+    json(&["import", "tsv", &file, &deep, "--json"]);
+    assert_eq!(scanned(&deep).len(), 9_000);
+    assert_eq!(names(&inside), 1);
+    let mode = |path: &str| std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&deep), mode(&inside));
+    // A name without a directory is one in the current directory.
+    let mut import = command(&["import", "tsv", &file, "here"]);
+    assert!(import.current_dir(&inside).output().unwrap().status.success());
+    assert_eq!(scanned(&format!("{inside}/here")).len(), 9_000);
+    assert_eq!(names(&inside), 2);
+}
+
+#[test]
+fn interrupted_imports_leave_nothing() {
+    let place = Place::new();
+    let inside = place.path("inside");
+    std::fs::create_dir(&inside).unwrap();
+    let db = format!("{inside}/db");
+    let mut import = command(&["import", "tsv", "-", &db]);
+    let mut child = import.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let input = child.stdin.take().unwrap();
+    // Once it builds, it waits for a line.
+    let builds = || files(&inside, "").iter().any(|path| path.join("database").exists());
+    while !builds() {
+        std::thread::yield_now();
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    assert!(child.wait().unwrap().signal().is_some());
+    drop(input);
+    assert_eq!(files(&inside, "").len(), 0);
+}
+
+#[test]
+fn sorted_imports_are_bulk_loads() {
+    let place = Place::new();
+    let (path, file) = (place.path("db"), place.path("file"));
+    let db = Db::open(&path).unwrap();
+    for name in ["default", "other"] {
+        let keyspace = db.keyspace(name).unwrap();
+        for i in 0..5_000u32 {
+            let at = UNIX_EPOCH + Duration::from_secs(9_999_999_999 + u64::from(i % 3));
+            let options = WriteOptions::new().expire_at(at);
+            let options = if i % 2 == 0 { options } else { WriteOptions::new() };
+            keyspace.put_with(format!("key{i:05}"), [7; 90], &options).unwrap();
+        }
+    }
+    db.close().unwrap();
+    export(&path, "jsonl", &file);
+    let copy = place.path("copy");
+    json(&["import", "jsonl", &file, &copy, "--json"]);
+    assert!(contents(&copy) == contents(&path));
+    let stats = json(&["stats", &copy, "--json"]);
+    assert_eq!((&stats["ingests"], &stats["entries_ingested"]), (&2.into(), &10_000.into()));
 }
 
 /// A dump that says how long it is, or where it ends, is not taken for a shorter one.

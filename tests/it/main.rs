@@ -123,6 +123,8 @@ mod keyspaces;
 mod kills;
 mod levels;
 mod lifetime;
+#[cfg(feature = "cli")]
+mod load_cli;
 mod long_life;
 mod model;
 mod monkey;

@@ -214,11 +214,25 @@ pub struct ToWrite {
 impl ToWrite {
     /// Does `work` with the keyspace open to write, or created if that was asked for.
     pub fn write<T>(&self, work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>) -> Outcome<T> {
+        self.write_with(&unnamed(), work)
+    }
+
+    /// The same, after saving `settings` of the keyspace.
+    pub fn write_with<T>(
+        &self,
+        settings: &KeyspaceOptions,
+        work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
+    ) -> Outcome<T> {
         let database = &self.place.database;
-        let opened = options().create_if_missing(self.create.create).open(&database.directory);
         let name = self.place.name.as_deref();
+        let options = with_settings(options(), name, settings);
+        let opened = options.create_if_missing(self.create.create).open(&database.directory);
         database.with(opened, Some("use --create"), |db| {
-            work(db, &keyspace(db, name, &unnamed(), Some(self.create))?)
+            let keyspace = keyspace(db, name, settings, Some(self.create))?;
+            if !settings.settings().is_empty() {
+                db.save_settings()?;
+            }
+            work(db, &keyspace)
         })
     }
 }

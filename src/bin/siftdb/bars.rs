@@ -50,6 +50,11 @@ impl Bar {
         self.0.set_position(count);
     }
 
+    /// Does `work`, which prints, without the bar.
+    pub fn hidden<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.0.suspend(work)
+    }
+
     /// A name that turns, above which lines appear.
     pub fn lines(name: &'static str) -> Self {
         Bar::new(name, None, "", "")

@@ -12,9 +12,9 @@ use crate::cold::{disk_bytes_read, make_cold};
 use crate::failure::{Failure, Outcome};
 use crate::figure_text::print_figure;
 use crate::filter_args::{ENCODING_DEFAULT, encoding_labels, encoding_of};
-use crate::interrupt::{on_interrupt, wait_if_interrupted};
+use crate::interrupt::{on_interrupt, remove_whole, wait_if_interrupted};
 use crate::json::{fields, joined, list, path_field, variant};
-use crate::load::{next_line, open_lines};
+use crate::lines::{next_line, open_lines};
 use crate::numbers::{Sweep, count, share, size, sweep};
 use crate::output::{Output, Shown, Text};
 use crate::page_args::{PAGE_JSON, PageArgs};
@@ -430,15 +430,6 @@ impl Demo {
             }),
             input,
         ])
-    }
-}
-
-/// Removes a directory that other threads may still write to, which fail once it is removed.
-pub fn remove_whole(directory: &Path) {
-    while let Err(error) = std::fs::remove_dir_all(directory) {
-        if error.kind() != ErrorKind::DirectoryNotEmpty {
-            break;
-        }
     }
 }
 

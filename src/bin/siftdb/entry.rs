@@ -14,7 +14,7 @@
 use crate::args::{InKeyspace, Spelling, ToWrite, options, prefix_range, range, unnamed};
 use crate::failure::{Failure, Outcome};
 use crate::json::{bytes_field, joined};
-use crate::load::{next_line, open_lines};
+use crate::lines::{next_line, open_lines};
 use crate::output::{Output, Rows, Shown};
 use crate::text::escaped;
 use clap::Args;

@@ -3,8 +3,8 @@
 //! Commands answer an [`Outcome`]. `main` gives a failure to [`Failure::report`], the only place
 //! that prints it, so every sentence appears once on standard error. With `--json` a failure is an
 //! object there, one a line: `{"format":1,"error":{...}}`. `siftdb --help` documents the exit
-//! codes: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 repaired with losses. A closed pipe
-//! is not a failure, because its reader has finished.
+//! codes: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 done with losses. A closed pipe is
+//! not a failure, because its reader has finished.
 
 use crate::json::{FORMAT, bytes_field, error_json, joined, path_field};
 use crate::text::escaped;
@@ -78,10 +78,10 @@ impl Failure {
         Failure::new(4, "disagreement", what.as_ref())
     }
 
-    /// A repair that lost entries; its report is printed.
-    pub fn losses() -> Self {
-        let what = "repaired, but entries are lost";
-        let sentence = format!("{what}; the report says which");
+    /// A command that did what it was asked for, but not with all entries; its report is printed,
+    /// of which `report` says more.
+    pub fn losses(what: &str, report: &str) -> Self {
+        let sentence = format!("{what}; {report}");
         Failure::new(5, "losses", what).told(sentence, None, Value::Null)
     }
 
@@ -117,8 +117,7 @@ impl Failure {
 
     /// The same, with what to do.
     pub fn with_advice(self, advice: &str) -> Self {
-        let sentence = self.errors.first().map_or("", |(sentence, _)| sentence);
-        let sentence = format!("{sentence}; {advice}");
+        let sentence = format!("{}; {advice}", self.sentence());
         self.told(sentence, None, json!({ "advice": advice }))
     }
 
@@ -134,7 +133,7 @@ impl Failure {
     /// The same at a line of an input file; `written` lines before it were written.
     pub fn at_line(self, file: &Path, line: u64, written: Option<u64>) -> Self {
         let name = file.display().to_string();
-        let message = self.errors.first().map_or("", |(sentence, _)| sentence);
+        let message = self.sentence();
         // An error of the file itself names it already.
         let message = message.strip_prefix(&format!("{name}: ")).unwrap_or(message);
         let rest = match written {
@@ -144,6 +143,11 @@ impl Failure {
         };
         let sentence = format!("{name}: line {line}: {message}{rest}");
         self.told(sentence, Some(file), json!({ "line": line, "lines_written": written }))
+    }
+
+    /// What happened, as a sentence.
+    pub fn sentence(&self) -> &str {
+        self.errors.first().map_or("", |(sentence, _)| sentence)
     }
 
     /// Prints it on standard error, as JSON or as text, and returns the exit code.

@@ -1,8 +1,9 @@
 //! `siftdb import FORMAT FROM TO`: writes the entries of a file, or of a LevelDB database, into a
 //! database, which is created if it is missing.
 //!
-//! Entries are written in batches, in the order in which they come, and flushed to tables in the
-//! end. A line that cannot be used ends the command; what was written before stays.
+//! A new database appears whole in the end, or not at all; see [`NewDatabase`]. In one that is
+//! there entries are written as [`Sink`] says. A line that cannot be used ends the command. What
+//! was written to that database before it stays, and the message says how much it is.
 //!
 //! A LevelDB database is only read: no byte of it changes. Its lock is held meanwhile, as another
 //! reader would, so that LevelDB cannot open it. Damage is an error with file and offset;
@@ -19,22 +20,22 @@ use crate::exchange::tsv::Tsv;
 use crate::failure::{Failure, Outcome};
 use crate::json::{dropped_json, list};
 use crate::leveldb::OldDatabase;
+use crate::new_database::NewDatabase;
 use crate::output::{Output, Shown};
+use crate::sink::Sink;
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use siftdb::{Db, DroppedPart, Keyspace, WriteBatch, WriteOptions};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-/// Bytes at which a batch is written.
-const BATCH_BYTES: usize = 256 << 10;
+use siftdb::{Db, DroppedPart};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 const AFTER: &str = "\
 From other stores:
   LevelDB    siftdb import leveldb DIR TO
-  RocksDB    ldb --db=DIR dump --hex | siftdb import ldb - TO
-             for each column family: ldb --column_family=NAME ..., and --keyspace NAME
+  RocksDB    ldb --db=DIR dump --hex > FILE && siftdb import ldb FILE TO
+             for each column family: ldb --column_family=NAME ..., and --keyspace NAME;
+             not by a pipe alone: ldb ends a dump as if it were whole, also if it failed
   LMDB       mdb_dump DIR | siftdb import mdb - TO, with -a for all its databases
   Berkeley   db_dump FILE | siftdb import mdb - TO
 
@@ -90,16 +91,19 @@ impl Import {
         let started = Instant::now();
         // Before anything is created: the source may be unusable.
         let source = self.open_source()?;
-        let database = Database { directory: self.target.clone() };
-        let opened = options().create_if_missing(true).open(&self.target);
+        let new = NewDatabase::at(&self.target)?;
+        let directory = new.as_ref().map_or(&self.target, |new| &new.directory);
+        let database = Database { directory: directory.clone() };
+        let opened = options().create_if_missing(true).open(directory);
         let (entries, dropped) = database.with(opened, None, |db| {
-            let mut sink = Sink::new(db, self.keyspace.as_deref())?;
-            let copied = source.copy(&mut sink);
-            sink.write_batch()?;
-            let dropped = copied.map_err(|failure| sink.incomplete(failure))?;
+            let mut target = Target::new(db, self.keyspace.as_deref())?;
+            let copied = source.copy(&mut target);
+            let written = if new.is_some() { 0 } else { target.sink.written() };
+            let dropped = copied.map_err(|failure| incomplete(failure, &self.target, written))?;
             db.flush()?;
-            Ok((sink.entries, dropped))
+            Ok((target.sink.taken(), dropped))
         })?;
+        new.map_or(Ok(()), NewDatabase::appear)?;
         let seconds = started.elapsed().as_secs_f64();
         output.note(&format!("{} imported in {seconds:.1} s", counted_entries(entries)));
         for DroppedPart { path, offset, what, .. } in &dropped {
@@ -111,7 +115,10 @@ impl Import {
             "dropped": list(&dropped, dropped_json),
         });
         let shown = output.show_json(json)?;
-        if self.salvage && !dropped.is_empty() { Err(Failure::losses()) } else { Ok(shown) }
+        match self.salvage && !dropped.is_empty() {
+            false => Ok(shown),
+            true => Err(Failure::losses("imported, but entries are lost", "the report says where")),
+        }
     }
 
     fn open_source(&self) -> Outcome<Source> {
@@ -136,77 +143,72 @@ enum Source {
 }
 
 impl Source {
-    /// Gives all entries to `sink`. Returns what could not be read.
-    fn copy(self, sink: &mut Sink<'_>) -> Outcome<Vec<DroppedPart>> {
-        match self {
+    /// Gives all entries to `target`. Returns what could not be read.
+    fn copy(self, target: &mut Target<'_>) -> Outcome<Vec<DroppedPart>> {
+        let dropped = match self {
             Source::Lines { mut reader, mut input, length } => {
                 let bar = Bar::bytes("import", length);
                 let mut shown = 0;
-                loop {
-                    let record = reader.next(&mut input);
-                    let Some(record) = record.map_err(|failure| input.at_line(failure))? else {
-                        return Ok(Vec::new());
-                    };
-                    sink.put(record).map_err(|failure| input.at_line(failure))?;
+                let mut next = || -> Outcome<bool> {
+                    let Some(record) = reader.next(&mut input)? else { return Ok(false) };
+                    target.take(record)?;
                     bar.add(input.taken() - shown);
                     shown = input.taken();
+                    Ok(true)
+                };
+                loop {
+                    match next() {
+                        Ok(true) => {}
+                        Ok(false) => break Vec::new(),
+                        Err(failure) => return Err(input.at_line(failure, None)),
+                    }
                 }
             }
             Source::LevelDb(OldDatabase { database, .. }) => {
                 let bar = Bar::keys("import", None);
                 for entry in database.entries() {
                     let (key, value) = entry?;
-                    sink.put(Record::Entry { key, value, expiry: Expiry::OfKeyspace })?;
+                    target.sink.put(&key, &value, Expiry::OfKeyspace)?;
                     bar.add(1);
                 }
-                Ok(database.losses())
+                database.losses()
             }
-        }
+        };
+        target.sink.finish()?;
+        Ok(dropped)
     }
 }
 
-/// Where entries go: one keyspace at a time.
-struct Sink<'a> {
+/// Where records go: one keyspace at a time.
+struct Target<'a> {
     db: &'a Db,
-    keyspace: Keyspace,
+    sink: Sink<'a>,
     /// The keyspace was named by an argument.
     by_argument: bool,
-    batch: WriteBatch,
-    expiry: Expiry,
-    entries: u64,
 }
 
-impl<'a> Sink<'a> {
+impl<'a> Target<'a> {
     fn new(db: &'a Db, name: Option<&str>) -> Outcome<Self> {
-        let keyspace = db.keyspace(name.unwrap_or("default"))?;
-        let (batch, expiry) = (WriteBatch::new(), Expiry::OfKeyspace);
-        let by_argument = name.is_some();
-        Ok(Sink { db, keyspace, by_argument, batch, expiry, entries: 0 })
+        let sink = Sink::new(db, db.keyspace(name.unwrap_or("default"))?);
+        Ok(Target { db, sink, by_argument: name.is_some() })
     }
 
-    fn put(&mut self, record: Record) -> Outcome {
+    fn take(&mut self, record: Record) -> Outcome {
         match record {
             Record::Keyspace { .. } if self.by_argument => {
                 Err(Failure::usage("the file names keyspaces; leave out --keyspace"))
             }
             Record::Keyspace { name, settings } => {
-                self.write_batch()?;
+                // Before it is asked whether the keyspace is empty.
+                self.sink.finish()?;
                 // What is there keeps its settings.
                 let is_new =
                     !self.db.keyspaces().contains(&name) || self.is_empty_default(&name)?;
                 let settings = if is_new { settings } else { unnamed() };
-                self.keyspace = self.db.keyspace_with(&name, &settings)?;
+                self.sink.turn_to(self.db.keyspace_with(&name, &settings)?)?;
                 Ok(self.db.save_settings()?)
             }
-            Record::Entry { key, value, expiry } => {
-                if self.expiry != expiry || self.batch.bytes() >= BATCH_BYTES {
-                    self.write_batch()?;
-                    self.expiry = expiry;
-                }
-                self.batch.in_keyspace(&self.keyspace).put(key, value);
-                self.entries += 1;
-                Ok(())
-            }
+            Record::Entry { key, value, expiry } => self.sink.put(&key, &value, expiry),
         }
     }
 
@@ -214,29 +216,15 @@ impl<'a> Sink<'a> {
     fn is_empty_default(&self, name: &str) -> Outcome<bool> {
         Ok(name == "default" && self.db.first()?.is_none())
     }
+}
 
-    /// Writes the entries that wait.
-    fn write_batch(&mut self) -> Outcome {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        let options = match self.expiry {
-            Expiry::OfKeyspace => WriteOptions::new(),
-            // The setting of the keyspace is for new entries.
-            Expiry::Never => WriteOptions::new().expire_after(Duration::MAX),
-            Expiry::At(time) => WriteOptions::new().expire_at(time),
-        };
-        Ok(self.db.write_with(std::mem::take(&mut self.batch), &options)?)
-    }
-
-    /// `failure`, with how much of the source is in the target.
-    fn incomplete(&self, failure: Failure) -> Failure {
-        match self.entries {
-            0 => failure,
-            count => failure.with_advice(&format!(
-                "entries written before it: {count}; they stay in {}",
-                self.db.path().display()
-            )),
-        }
+/// `failure`, with how many entries of the source are in the target.
+fn incomplete(failure: Failure, target: &Path, written: u64) -> Failure {
+    match written {
+        0 => failure,
+        count => failure.with_advice(&format!(
+            "entries written before it: {count}; they stay in {}",
+            target.display()
+        )),
     }
 }

@@ -7,6 +7,7 @@ use crate::failure::{Failure, Outcome};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,5 +31,14 @@ pub fn on_interrupt(clean_up: impl FnOnce() + Send + 'static) -> Outcome {
 pub fn wait_if_interrupted() {
     while INTERRUPTED.load(Ordering::SeqCst) {
         std::thread::park();
+    }
+}
+
+/// Removes a directory that other threads may still write to, which fail once it is removed.
+pub fn remove_whole(directory: &Path) {
+    while let Err(error) = std::fs::remove_dir_all(directory) {
+        if error.kind() != ErrorKind::DirectoryNotEmpty {
+            break;
+        }
     }
 }

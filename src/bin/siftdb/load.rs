@@ -1,34 +1,47 @@
-//! `siftdb load DIR FILE|-`: writes lines of KEY TAB VALUE, as `scan` prints them.
+//! `siftdb load DIR FILE|-`: writes lines of KEY TAB VALUE, as `scan` prints them, or of other
+//! columns.
 //!
-//! Escapes are read as `scan` writes them, so every byte survives. With `--raw` the key ends at the
-//! first TAB, and there are no escapes. Lines are written in atomic batches, and flushed to tables
-//! at the end. The first unusable line ends the command: earlier batches stay, and its own batch is
-//! not written. The message names the file, the line and the number of lines written, so that the
-//! rest can be loaded after a correction.
+//! Escapes are read as `scan` writes them, so every byte survives. With `--raw` there are none. A
+//! column ends at the next separator; the value, unless it has a column, at the end of the line.
 //!
-//! `demo --input` also reads lines by [`open_lines`] and [`next_line`].
+//! Lines whose keys ascend become tables directly, in one step at the end; see [`Sink`]. Others are
+//! written in atomic batches. All is in tables at the end.
+//!
+//! The first unusable line ends the command. The message names the file, the line and the number of
+//! lines before it that were written; these stay. On request unusable lines are left out, and
+//! collected in a file: then the exit code is 5 if there are any.
 
 use crate::args::ToWrite;
 use crate::bars::Bar;
+use crate::exchange::input::Input;
+use crate::exchange::record::Expiry;
+use crate::exchange::tsv::Columns;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, Shown};
-use crate::text::{counted_entries, unescaped};
-use clap::Args;
+use crate::json::list;
+use crate::output::{Output, Shown, note};
+use crate::settings::Named;
+use crate::sink::{Sink, check_sizes};
+use crate::text::{counted, counted_entries, unescaped};
+use clap::{Args, value_parser};
 use serde_json::json;
-use siftdb::{Db, Keyspace, KeyspaceBatch, WriteBatch};
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-
-/// Bytes at which a batch is written.
-const BATCH_BYTES: usize = 256 << 10;
 
 const JSON: &str = "\
 JSON fields:
   format          1
   entries         entries written
-  seconds         how long it took, flush and close included";
+  seconds         how long it took, flush and close included
+  bad_lines       lines that were left out
+  first_bad_lines the first ten of these: each has
+    line, what    its number, and why";
+
+/// Bad lines that are reported one by one.
+const REPORTED: u64 = 10;
 
 #[derive(Args)]
 #[command(after_long_help = JSON)]
@@ -40,96 +53,157 @@ pub struct Load {
     /// Read no escapes in keys and values
     #[arg(long)]
     raw: bool,
+    /// The byte between columns, or an escape such as \x1f; there are no quotes [default: \t]
+    #[arg(long, value_name = "BYTE")]
+    separator: Option<OsString>,
+    /// The column of the key, counted from 1
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u16).range(1..))]
+    key_column: u16,
+    /// The column of the value [default: all that follows the column of the key]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..))]
+    value_column: Option<u16>,
+    /// Leave out unusable lines; exit code 5 if there are any
+    #[arg(long)]
+    skip_bad_lines: bool,
+    /// Leave them out, and write them to this file, to be corrected and loaded
+    #[arg(long, value_name = "FILE")]
+    bad_lines: Option<PathBuf>,
+    #[command(flatten)]
+    named: Named,
 }
 
-/// A file of lines.
-pub type Lines = BufReader<Box<dyn Read>>;
-
-/// Opens a file of lines with its length, if it has one; `-` is standard input.
-#[expect(clippy::disallowed_methods, reason = "the user's own file, no part of a database")]
-pub fn open_lines(path: &Path) -> Outcome<(Lines, Option<u64>)> {
-    if path.as_os_str() == "-" {
-        return Ok((BufReader::new(Box::new(std::io::stdin())), None));
-    }
-    let file = File::open(path).map_err(|source| Failure::io(path, source))?;
-    let length = file.metadata().ok().filter(|data| data.is_file()).map(|data| data.len());
-    Ok((BufReader::with_capacity(1 << 20, Box::new(file)), length))
+/// Lines that were left out.
+struct BadLines {
+    count: u64,
+    /// The first ones: number and reason.
+    first: Vec<(u64, String)>,
+    /// Where all of them go.
+    file: Option<(PathBuf, BufWriter<File>)>,
 }
 
-/// Reads the next line without its end into `line`, and returns the bytes it took from the file.
-/// `None` at the end of the file.
-pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<Option<u64>> {
-    line.clear();
-    let taken = lines.read_until(b'\n', line).map_err(|source| Failure::io(path, source))?;
-    if line.last() == Some(&b'\n') {
-        line.pop();
+impl BadLines {
+    /// Those of `--bad-lines FILE`.
+    fn new(file: Option<&Path>) -> Outcome<Self> {
+        let file = file.map(create).transpose()?;
+        Ok(BadLines { count: 0, first: Vec::new(), file })
     }
-    Ok((taken > 0).then_some(taken as u64))
+
+    fn add(&mut self, number: u64, line: &[u8], why: &Failure, bar: &Bar) -> Outcome {
+        self.count += 1;
+        if self.count <= REPORTED {
+            let why = why.sentence().to_string();
+            bar.hidden(|| note(&format!("line {number} left out: {why}")));
+            self.first.push((number, why));
+        }
+        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        let written = file.write_all(line).and_then(|()| file.write_all(b"\n"));
+        written.map_err(|source| Failure::io(path, source))
+    }
+
+    /// Writes what is left of the file.
+    fn finish(&mut self) -> Outcome {
+        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        file.flush().map_err(|source| Failure::io(path, source))
+    }
+}
+
+/// A new file for bad lines. One that is there stays: it may have lines that nobody corrected yet.
+fn create(path: &Path) -> Outcome<(PathBuf, BufWriter<File>)> {
+    let file = File::create_new(path);
+    let file = file.map_err(|source| Failure::unwritable(path, source, "name a new file"))?;
+    Ok((path.to_path_buf(), BufWriter::new(file)))
 }
 
 impl Load {
-    fn put(&self, line: &[u8], mut batch: KeyspaceBatch<'_>) -> Outcome {
-        let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {
-            return Err(Failure::usage("no TAB between key and value"));
+    fn columns(&self) -> Outcome<Columns> {
+        let separator = match &self.separator {
+            None => b'\t',
+            Some(text) => match unescaped(&text.clone().into_vec()) {
+                Ok(bytes) if bytes.len() == 1 && bytes != b"\n" => bytes[0],
+                _ => {
+                    let what = "--separator is one byte, or an escape such as \\t or \\x1f";
+                    return Err(Failure::usage(what));
+                }
+            },
         };
-        let (key, value) = (&line[..tab], &line[tab + 1..]);
-        if self.raw {
-            batch.put(key, value);
-            return Ok(());
+        // Lines are cut before escapes are read.
+        if !self.raw && (separator == b'\\' || separator.is_ascii_alphanumeric()) {
+            let what = "--separator may be part of an escape; use another one, or --raw";
+            return Err(Failure::usage(what));
         }
-        let advice = |what| Failure::usage(format!("{what}; --raw reads lines without escapes"));
-        batch.put(unescaped(key).map_err(advice)?, unescaped(value).map_err(advice)?);
-        Ok(())
+        let value = self.value_column.map(usize::from);
+        Ok(Columns { separator, key: self.key_column.into(), value, raw: self.raw })
     }
 
-    /// Writes all lines in batches. Returns their number.
+    /// Gives all lines to `sink`.
     fn write_lines(
         &self,
-        lines: &mut Lines,
-        db: &Db,
-        keyspace: &Keyspace,
+        columns: &Columns,
+        input: &mut Input,
+        sink: &mut Sink<'_>,
+        bad: &mut BadLines,
         bar: &Bar,
-    ) -> Outcome<u64> {
-        let mut batch = WriteBatch::new();
-        let mut line = Vec::new();
-        let (mut entries, mut written) = (0u64, 0u64);
+    ) -> Outcome {
+        let skips = self.skip_bad_lines || self.bad_lines.is_some();
+        let mut shown = 0;
         loop {
-            let at_line = |cause: Failure| cause.at_line(&self.file, entries + 1, Some(written));
-            let taken = next_line(lines, &mut line, &self.file).map_err(at_line)?;
-            if taken.is_some() {
-                self.put(&line, batch.in_keyspace(keyspace)).map_err(at_line)?;
-                entries += 1;
-            }
-            // A batch that refused the line has not grown. Writing it returns the reason.
-            let refused = written + batch.len() as u64 != entries;
-            let is_last = taken.is_none() && !batch.is_empty();
-            if refused || batch.bytes() >= BATCH_BYTES || is_last {
-                db.write(std::mem::take(&mut batch)).map_err(|error| {
-                    Failure::from(error).at_line(&self.file, entries, Some(written))
-                })?;
-                written = entries;
-            }
-            match taken {
-                Some(bytes) => bar.add(bytes),
-                None => return Ok(entries),
-            }
+            let (number, line) = match input.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => return sink.finish(),
+                Err(failure) => return Err(input.at_line(failure, Some(sink.written()))),
+            };
+            let entry = columns.entry(line).and_then(|(key, value)| {
+                check_sizes(&key, &value)?;
+                Ok((key, value))
+            });
+            let put = match entry {
+                Ok((key, value)) => sink.put(&key, &value, Expiry::OfKeyspace),
+                Err(why) if skips => bad.add(number, line, &why, bar),
+                Err(why) => Err(why),
+            };
+            put.map_err(|failure| input.at_line(failure, Some(sink.written())))?;
+            bar.add(input.taken() - shown);
+            shown = input.taken();
         }
     }
 
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let (mut lines, length) = open_lines(&self.file)?;
+        // Before anything is created.
+        let (columns, settings) = (self.columns()?, self.named.settings()?);
+        let (mut input, length) = Input::open(&self.file)?;
         let mut started = Instant::now();
         let bar = Bar::bytes("load", length);
-        let entries = self.place.write(|db, keyspace| {
+        let (entries, bad) = self.place.write_with(&settings, |db, keyspace| {
             started = Instant::now();
-            let entries = self.write_lines(&mut lines, db, keyspace, &bar)?;
+            let mut bad = BadLines::new(self.bad_lines.as_deref())?;
+            let mut sink = Sink::new(db, keyspace.clone());
+            let loaded = self.write_lines(&columns, &mut input, &mut sink, &mut bad, &bar);
+            bad.finish()?;
+            loaded?;
             // Only tables have filters and appear in most figures.
             keyspace.flush()?;
-            Ok(entries)
+            Ok((sink.taken(), bad))
         })?;
         drop(bar);
         let seconds = started.elapsed().as_secs_f64();
         output.note(&format!("{} loaded in {seconds:.1} s", counted_entries(entries)));
-        output.show_json(json!({ "entries": entries, "seconds": seconds }))
+        let first = list(&bad.first, |(line, what)| json!({ "line": line, "what": what }));
+        let shown = output.show_json(json!({
+            "entries": entries,
+            "seconds": seconds,
+            "bad_lines": bad.count,
+            "first_bad_lines": first,
+        }))?;
+        match bad.count {
+            0 => Ok(shown),
+            count => {
+                let more = match &self.bad_lines {
+                    Some(path) => format!("they are in {}", path.display()),
+                    None => "all others were loaded".into(),
+                };
+                Err(Failure::losses(&format!("{} left out", counted(count, "bad line")), &more))
+            }
+        }
     }
 }

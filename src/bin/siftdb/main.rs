@@ -20,6 +20,7 @@ mod filter;
 mod entry;
 mod import;
 mod keyspace;
+mod load;
 mod manual;
 mod repair;
 mod report;
@@ -27,9 +28,10 @@ mod scan;
 mod stats;
 mod verify;
 mod sst;
+mod sink;
 mod exchange;
+mod new_database;
 mod leveldb;
-mod load;
 mod settings;
 
 mod args;
@@ -39,6 +41,7 @@ mod figure_text;
 mod step;
 mod page_args;
 mod filter_args;
+mod lines;
 mod output;
 mod text;
 mod numbers;
@@ -97,7 +100,7 @@ Exit codes:
   2  usage: a wrong argument, or an unusable line of input
   3  damaged files, or files of an unknown format
   4  anything else: I/O, no such database or keyspace, a locked one, counts that disagree
-  5  `repair`, `import --salvage`: the database is sound, but entries are lost";
+  5  `repair`, `import --salvage`, `load` with bad lines: done, but entries are lost or left out";
 
 /// An embedded key-value store whose reads ask a filter first, from the command line.
 #[derive(Parser)]
@@ -118,14 +121,18 @@ enum Command {
     Bench(Box<bench::command::Bench>),
     /// Write lines of KEY TAB VALUE into a database, as `scan` prints them
     ///
-    /// Lines are written in batches. An unusable line ends the command: the message names it and
-    /// says how many lines before it were written. These stay; the rest of the file is not written.
+    /// Lines whose keys ascend are loaded in one step, which is fastest; others in batches. An
+    /// unusable line ends the command, unless such lines are to be left out: the message names it
+    /// and says how many lines before it were written. These stay; the rest is not written.
+    ///
+    /// Settings (--set) are saved with the keyspace; `siftdb settings --help` has their names.
     Load(load::Load),
     /// Print all entries in a format that other programs read, and `import`
     Export(export::Export),
     /// Write entries from a file, from another store's dump, or from a LevelDB database
     ///
-    /// The database is created if it is missing. A LevelDB database is not changed.
+    /// The database is created if it is missing; then it appears whole in the end, or not at all.
+    /// A LevelDB database is not changed.
     Import(import::Import),
     /// Print the value of a key, or the entries of several keys
     Get(entry::Get),

@@ -44,7 +44,12 @@ impl Repair {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let report = options().repair(&self.database.directory)?;
         let shown = output.show(report_json(&report), |out| writeln!(out, "{report}"))?;
-        if report.saved_everything() { Ok(shown) } else { Err(Failure::losses()) }
+        match report.saved_everything() {
+            true => Ok(shown),
+            false => {
+                Err(Failure::losses("repaired, but entries are lost", "the report says which"))
+            }
+        }
     }
 }
 

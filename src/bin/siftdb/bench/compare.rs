@@ -5,7 +5,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::json::{fields, joined, list};
-use crate::load::open_lines;
+use crate::lines::open_lines;
 use crate::output::{Output, Shown, Text};
 use clap::Args;
 use serde_json::{Deserializer, Value, json};

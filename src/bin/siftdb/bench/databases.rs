@@ -7,11 +7,10 @@
 use crate::args::options;
 use crate::bars::Bar;
 use crate::bench::args::BenchArgs;
-use crate::demo::remove_whole;
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::{layout as parse_layout, parse_filter};
-use crate::interrupt::{on_interrupt, wait_if_interrupted};
-use crate::load::{next_line, open_lines};
+use crate::interrupt::{on_interrupt, remove_whole, wait_if_interrupted};
+use crate::lines::{next_line, open_lines};
 use crate::numbers::{count, size};
 use siftdb::env::DiskEnv;
 use siftdb::experiment::KeySet;

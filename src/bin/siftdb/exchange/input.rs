@@ -1,7 +1,7 @@
 //! A file of lines that is read once, from front to end.
 
 use crate::failure::{Failure, Outcome};
-use crate::load::{Lines, next_line, open_lines};
+use crate::lines::{Lines, next_line, open_lines};
 use std::path::{Path, PathBuf};
 
 /// The file, and where in it reading is.
@@ -34,13 +34,20 @@ impl Input {
         }
     }
 
+    /// The next line and its number.
+    pub fn next(&mut self) -> Outcome<Option<(u64, &[u8])>> {
+        // Before the line is borrowed.
+        let number = self.number + 1;
+        Ok(self.line()?.map(|line| (number, line)))
+    }
+
     /// Bytes read so far.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// `failure`, with the file and the line that was read last.
-    pub fn at_line(&self, failure: Failure) -> Failure {
-        failure.at_line(&self.path, self.number, None)
+    /// `failure`, with the file and the line that was read last; `written` lines were written.
+    pub fn at_line(&self, failure: Failure, written: Option<u64>) -> Failure {
+        failure.at_line(&self.path, self.number, written)
     }
 }

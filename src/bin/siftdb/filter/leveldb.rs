@@ -4,7 +4,7 @@
 use crate::failure::Outcome;
 use crate::json::{fields, joined, list};
 use crate::leveldb::OldDatabase;
-use crate::load::{next_line, open_lines};
+use crate::lines::{next_line, open_lines};
 use crate::numbers::percent;
 use crate::output::{Output, Shown};
 use crate::text::counted;

@@ -16,7 +16,7 @@ use crate::failure::Outcome;
 use crate::filter::leveldb;
 use crate::filter_args::WantedFilter;
 use crate::json::{fields, joined, list};
-use crate::load::{next_line, open_lines};
+use crate::lines::{next_line, open_lines};
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
 use crate::text::{counted, date, write_log_note};

@@ -1,0 +1,31 @@
+//! Files of the user that are read line by line: entries, keys, answers.
+
+use crate::failure::{Failure, Outcome};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// A file of lines.
+pub type Lines = BufReader<Box<dyn Read>>;
+
+/// Opens a file of lines with its length, if it has one; `-` is standard input.
+#[expect(clippy::disallowed_methods, reason = "the user's own file, no part of a database")]
+pub fn open_lines(path: &Path) -> Outcome<(Lines, Option<u64>)> {
+    if path.as_os_str() == "-" {
+        return Ok((BufReader::new(Box::new(std::io::stdin())), None));
+    }
+    let file = File::open(path).map_err(|source| Failure::io(path, source))?;
+    let length = file.metadata().ok().filter(|data| data.is_file()).map(|data| data.len());
+    Ok((BufReader::with_capacity(1 << 20, Box::new(file)), length))
+}
+
+/// Reads the next line without its end into `line`, and returns the bytes it took from the file.
+/// `None` at the end of the file.
+pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<Option<u64>> {
+    line.clear();
+    let taken = lines.read_until(b'\n', line).map_err(|source| Failure::io(path, source))?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    }
+    Ok((taken > 0).then_some(taken as u64))
+}
