@@ -365,7 +365,7 @@
 //! follow it. Unix is the supported platform, and Linux the tested one.
 //!
 //! `DESIGN.md` explains how it works and why; `docs/` has tuning, formats, crash safety and
-//! measurements.
+//! measurements. [`command_json`] lists what each command prints with `--json`.
 
 // Without this feature some items have no public path.
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]
@@ -377,6 +377,10 @@
 #[cfg(feature = "interleavings")]
 #[path = "../tests/interleavings/scenarios/mod.rs"]
 pub mod interleavings;
+
+// -- documentation: what the command prints -------------------------------------------------------
+#[cfg(doc)]
+pub mod command_json;
 
 // -- experiment: measures through the public interface --------------------------------------------
 #[cfg(any(feature = "cli", feature = "testing"))]

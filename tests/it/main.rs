@@ -54,6 +54,8 @@
 //! | `bench` | the benchmark finds known delays, counts and stalls |
 //! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli` | the command |
 //! | `entry_cli` | commands on entries: several keys, files, ranges, counts |
+//! | `examples_cli` | commands of README and help work, bad directories are refused |
+//! | `help_cli` | help, topics, completions, manual pages, colors, widths |
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
 //! | `beside_writer_cli` | reading commands beside a process that writes |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
@@ -95,6 +97,8 @@ mod encodings;
 #[cfg(feature = "cli")]
 mod entry_cli;
 #[cfg(feature = "cli")]
+mod examples_cli;
+#[cfg(feature = "cli")]
 mod exchange_cli;
 mod expiry;
 mod faults;
@@ -108,6 +112,8 @@ mod follower_processes;
 mod followers;
 mod foreign;
 mod golden;
+#[cfg(feature = "cli")]
+mod help_cli;
 mod hidden_tables;
 mod histories;
 mod hostile;

@@ -78,7 +78,7 @@ fn get_one(place: &InKeyspace, key: &[u8], output: Output) -> Outcome<Shown> {
     let value = place.read(options(), |_, keyspace| Ok(keyspace.get(key)?))?;
     let value = value.ok_or_else(|| Failure::not_found(key))?;
     let json = joined([bytes_field("key", key), bytes_field("value", &value)]);
-    output.show(json, |out| match output.is_read_by_people() {
+    output.show_whole(json, |out| match output.is_read_by_people() {
         true => writeln!(out, "{}", escaped(&value)),
         false => out.write_all(&value),
     })

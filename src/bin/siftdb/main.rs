@@ -4,9 +4,9 @@
 //! # Output
 //!
 //! Results go to standard output, everything else to standard error. A closed output (`| head`)
-//! ends a command quietly. `siftdb --help` prints `RULES` below: bytes, JSON and exit codes. The
-//! fields of each object are at the end of `siftdb COMMAND --help`; a test compares every object
-//! with that text. The field `format` is the version of the objects: within a version fields are
+//! ends a command quietly. `topics.rs` has the rules for bytes, JSON and exit codes. The fields of
+//! each object are at the end of `siftdb COMMAND --help`; a test compares every object with that
+//! text, and docs/json.md has all of them. The field `format` is the version of the objects: within a version fields are
 //! only added. With `--json`, errors are objects on standard error.
 
 // Subcommands first, then what they share: a module uses only modules below it.
@@ -28,6 +28,8 @@ mod scan;
 mod stats;
 mod verify;
 mod sst;
+mod shell;
+mod topics;
 mod sink;
 mod exchange;
 mod new_database;
@@ -43,68 +45,31 @@ mod page_args;
 mod filter_args;
 mod lines;
 mod output;
+mod fold;
 mod text;
 mod numbers;
 mod interrupt;
 mod failure;
 mod json;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
 use output::Output;
 use std::process::ExitCode;
 
-const MORE: &str = "`siftdb --help` has the rules for bytes, JSON and exit codes.";
+/// The commands by what people do with them, as `siftdb --help` lists them.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Entries", &["get", "put", "delete", "scan", "count"]),
+    ("Data in and out", &["load", "export", "import"]),
+    ("Keyspaces and tables", &["keyspace", "settings", "flush", "compact"]),
+    ("Backup and repair", &["checkpoint", "restore", "verify", "repair"]),
+    ("Filters and figures", &["stats", "explain", "report", "filter", "sst", "demo", "bench"]),
+    ("Help", &["help", "completions", "man"]),
+];
 
-const RULES: &str = "\
-Keyspaces:
-  A database has keyspaces, each with keys, tables and settings of its own. --keyspace NAME names
-  one. Without it, get, put, delete, scan, count, load, explain, compact, filter advise and
-  filter rebuild use the keyspace `default`; stats, settings, flush, filter stats, verify and repair concern all.
-
-While a program writes:
-  Commands that only read show one moment of a database that a program has open to write, and say
-  so on standard error. What that program has not synced yet is part of it. `stats --watch` goes on
-  from moment to moment.
-
-Bytes and text:
-  Keys and values given as arguments have no escapes; --escaped reads \\t, \\n, \\\\ and \\xNN
-  in them. On a terminal `get` prints a value as a line with such escapes; into a pipe or file
-  it prints the bytes and nothing else. `scan` prints KEY TAB VALUE lines with escapes and `load`
-  reads them, so every byte survives; --raw on either means no escapes. Files of keys (--input,
-  --probe) have no escapes and one key a line.
-
-JSON:
-  With --json the result is one object on standard output, or one a line for `scan`,
-  `sst dump` and `stats --watch`. `format` is the version of its shape; within a version fields
-  are only added. The fields are at the end of `siftdb COMMAND --help`. A field NAME of bytes is a
-  string if they are UTF-8; else it is NAME_base64. `what` and `advice` are text for people, and
-  so are `title`, `sentence`, `command`, `finding`, `text` and the cells of `rows` in figures.
-  An error is an object on standard error, one a line: format, and error with
-    kind        not_found, usage, no_database, keyspace_not_found, disagreement, losses, or of
-                the database: io, corruption, missing_file, memory_corruption, invalid_options,
-                invalid_argument, locked, lock_lost, read_only, opened_read_only, closed,
-                keyspace_dropped, follower_overtaken, too_few_descriptors, logs_too_large,
-                unsupported_format
-    exit_code   as below
-    path        the file, or null
-    offset      where in it, in bytes, or null
-    operation   open, read, write, sync, ..., or null
-    what        what happened
-    advice      what to do, or null
-    line, lines_written   of `load`: the line of input, and how many before it were written
-
-Exit codes:
-  0  done
-  1  `get`: the key is not there
-  2  usage: a wrong argument, or an unusable line of input
-  3  damaged files, or files of an unknown format
-  4  anything else: I/O, no such database or keyspace, a locked one, counts that disagree
-  5  `repair`, `import --salvage`, `load` with bad lines: done, but entries are lost or left out";
-
-/// An embedded key-value store whose reads ask a filter first, from the command line.
+/// An embedded key-value store whose reads ask a filter first.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, after_long_help = RULES, after_help = MORE)]
+#[command(version, arg_required_else_help = true, disable_help_subcommand = true)]
 struct Cli {
     /// Print JSON; errors, too
     #[arg(long, global = true)]
@@ -115,11 +80,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure what filters save: the same keys and lookups with each filter layout
+    /// Measure what filters save, with each filter layout
     Demo(demo::Demo),
-    /// Measure workloads, with filters on and off by turns; see `siftdb bench --help`
+    /// Measure workloads, with filters on and off by turns
     Bench(Box<bench::command::Bench>),
-    /// Write lines of KEY TAB VALUE into a database, as `scan` prints them
+    /// Write lines of KEY TAB VALUE, as `scan` prints them
     ///
     /// Lines whose keys ascend are loaded in one step, which is fastest; others in batches. An
     /// unusable line ends the command, unless such lines are to be left out: the message names it
@@ -127,9 +92,9 @@ enum Command {
     ///
     /// Settings (--set) are saved with the keyspace; `siftdb settings --help` has their names.
     Load(load::Load),
-    /// Print all entries in a format that other programs read, and `import`
+    /// Print all entries in a format that other programs read
     Export(export::Export),
-    /// Write entries from a file, from another store's dump, or from a LevelDB database
+    /// Write entries from a file or from another store's files
     ///
     /// The database is created if it is missing; then it appears whole in the end, or not at all.
     /// A LevelDB database is not changed.
@@ -138,51 +103,57 @@ enum Command {
     Get(entry::Get),
     /// Write a value under a key, also from a file
     Put(entry::Put),
-    /// Delete keys, a range of keys or all keys of a prefix
+    /// Delete keys, a range or a prefix
     Delete(entry::Delete),
-    /// Print the entries of a range of keys, as `load` reads them
+    /// Print the entries of all keys, a range or a prefix
     Scan(scan::Scan),
-    /// Count the entries of a keyspace, of a range of keys or of a prefix
+    /// Count the entries of all keys, a range or a prefix
     Count(count::Count),
-    /// List, create and drop keyspaces: keys and settings of their own in one database
+    /// List, create and drop keyspaces
     #[command(subcommand, visible_alias = "keyspaces")]
     Keyspace(Keyspace),
     /// Print and change the settings that are saved with the data
     Settings(settings::Settings),
-    /// Write entries that are only in the log to tables, which have filters
+    /// Write entries that are only in the log to tables
     Flush(manual::Flush),
     /// Compact all tables, or those with keys of a range
     Compact(manual::Compact),
-    /// Make a copy of a database that costs little: tables are linked, not copied
+    /// Make a copy of a database: tables are linked, not copied
     ///
     /// If TO is an earlier checkpoint of DIR that nobody wrote to, it is brought up to date.
     Checkpoint(checkpoint::Checkpoint),
-    /// Make a database from a checkpoint, which stays as it is
+    /// Make a database from a checkpoint
     Restore(checkpoint::Restore),
-    /// Print the contents and counters of a database, level by level
+    /// Print contents and counters of a database, level by level
     Stats(stats::Stats),
-    /// Write a page about a database: its tree, its filters, what two lookups touch
+    /// Write a page about a database: its tree, filters and lookups
     ///
     /// The database is opened read-only. Without -o or --csv, only the sentences of the page are
     /// printed; --json prints every figure.
     Report(report::Report),
     /// Look up a key and print what that touched, table by table
     Explain(explain::Explain),
-    /// Check everything: checksums, order, counts, filters; changes nothing
+    /// Check everything: checksums, order, counts, filters
     Verify(verify::Verify),
-    /// Make a damaged database sound, from what can be read of its files
+    /// Make a damaged database sound, and say what is lost
     ///
     /// A sound database is not changed. Unusable files move to the folder `lost` of the database
     /// and are never deleted. Where entries are lost, older versions of their keys may appear, and
     /// without a manifest deleted keys may return: the report says where. The exit code is 5 if
     /// anything is lost, including a missing table or log.
     Repair(repair::Repair),
-    /// Report, advise, rebuild and measure filters; see `siftdb filter --help`
+    /// Report, advise, rebuild and measure filters
     #[command(subcommand)]
     Filter(Filter),
     /// Print and check single files, without opening the database
     #[command(subcommand)]
     Sst(Sst),
+    /// Print the help of a command, or a topic: `siftdb help topics`
+    Help(topics::Help),
+    /// Print a script that completes commands and options in a shell
+    Completions(shell::Completions),
+    /// Print the manual page, or write those of all commands
+    Man(shell::ManPages),
 }
 
 #[derive(Subcommand)]
@@ -223,8 +194,52 @@ enum Sst {
     Verify(sst::Verify),
 }
 
+/// The whole command, with help as wide as the terminal.
+fn root() -> clap::Command {
+    let width = fold::columns().min(fold::HELP_COLUMNS_MAX);
+    let root = fitted(Cli::command(), width);
+    let help = root_help(&root);
+    root.override_help(help)
+}
+
+/// `command` with help of `width` columns, subcommands included.
+fn fitted(command: clap::Command, width: usize) -> clap::Command {
+    let more = command.get_after_long_help().map(|more| fold::reflowed(&more.to_string(), width));
+    let command = match more {
+        Some(more) => command.after_long_help(more),
+        None => command,
+    };
+    command
+        .term_width(width)
+        .disable_help_subcommand(true)
+        .mut_subcommands(|command| fitted(command, width))
+}
+
+/// All commands on one screen.
+fn root_help(root: &clap::Command) -> String {
+    let (header, literal) = (root.get_styles().get_header(), root.get_styles().get_literal());
+    let about = root.get_about().map(|about| about.to_string()).unwrap_or_default();
+    let mut text = format!("{about}\n\n{header}Usage:{header:#} {literal}siftdb{literal:#} ");
+    text.push_str("[--json] COMMAND ...\n");
+    for (group, names) in GROUPS {
+        text.push_str(&format!("{header}{group}:{header:#}\n"));
+        for name in names {
+            let about = root.find_subcommand(name).and_then(|command| command.get_about());
+            let about = about.map(|about| about.to_string()).unwrap_or_default();
+            text.push_str(&format!("  {literal}{name:<11}{literal:#}  {about}\n"));
+        }
+    }
+    text.push_str(
+        "\n--json prints JSON, also of errors; --version the version. More: `siftdb help\n",
+    );
+    text.push_str("COMMAND`, and `siftdb help topics` for formats, exit codes and the like.\n");
+    text
+}
+
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let root = root();
+    let parsed = root.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(refusal) => return refused(&refusal),
     };
@@ -261,6 +276,9 @@ fn main() -> ExitCode {
         Command::Sst(Sst::Layout(command)) => command.run(output),
         Command::Sst(Sst::Dump(command)) => command.run(output),
         Command::Sst(Sst::Verify(command)) => command.run(output),
+        Command::Help(command) => command.run(output, &root),
+        Command::Completions(command) => command.run(output, &root),
+        Command::Man(command) => command.run(output, &root),
     };
     match outcome {
         Ok(_shown) => ExitCode::SUCCESS,
@@ -275,10 +293,21 @@ fn main() -> ExitCode {
 /// Wrong arguments, or a request for help.
 fn refused(refusal: &clap::Error) -> ExitCode {
     let json = std::env::args_os().skip(1).take_while(|argument| argument != "--");
-    if refusal.use_stderr() && json.into_iter().any(|argument| argument == "--json") {
-        let text = refusal.to_string();
-        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        return Failure::usage(what).report(true);
+    let json = json.into_iter().any(|argument| argument == "--json");
+    if !refusal.use_stderr() {
+        return match Output::new(json).show_help(refusal) {
+            Ok(_shown) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(json),
+        };
     }
-    refusal.exit()
+    if json {
+        // What is wrong, in a line: without the usage and the tips after it.
+        let text = refusal.to_string();
+        let what = text.split("\n\n").next().unwrap_or_default();
+        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        return Failure::usage(what.trim_start_matches("error: ")).report(true);
+    }
+    // There is no other place to report an error of standard error.
+    let _ = refusal.print();
+    ExitCode::from(2)
 }

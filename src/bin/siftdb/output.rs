@@ -3,13 +3,15 @@
 //! A subcommand gives its answer to [`Output::show`], as a JSON object and as a function that
 //! writes text, or row by row to [`Rows`]. Only these two make a [`Shown`], which `main` needs from
 //! every subcommand. So no subcommand can forget one of the forms, and every object has `format`.
-//! Results go to standard output, notes to standard error.
+//! Results go to standard output, notes to standard error. On a terminal, text is folded to its
+//! width ([`crate::fold`]); entries are not.
 
 use crate::failure::{Failure, Outcome};
+use crate::fold::{columns, folded};
 use crate::json::{FORMAT, bytes_field, joined};
 use crate::text::escaped;
 use serde_json::{Value, json};
-use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How results are printed.
@@ -22,11 +24,36 @@ pub struct Output {
 #[must_use]
 pub struct Shown(());
 
-/// What text is written to.
-pub type Text<'a> = BufWriter<StdoutLock<'a>>;
+/// What text is written to: standard output, folded to the width of a terminal.
+pub struct Text<'a> {
+    out: BufWriter<StdoutLock<'a>>,
+    /// The width, and what is not folded yet.
+    unfolded: Option<(usize, Vec<u8>)>,
+}
 
-fn stdout() -> Text<'static> {
-    BufWriter::with_capacity(64 << 10, std::io::stdout().lock())
+impl Text<'static> {
+    fn new(width: Option<usize>) -> Self {
+        let out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+        Text { out, unfolded: width.map(|width| (width, Vec::new())) }
+    }
+}
+
+impl Write for Text<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.unfolded {
+            Some((_, text)) => text.write(bytes),
+            None => self.out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some((width, text)) = &mut self.unfolded {
+            let lines = String::from_utf8_lossy(text);
+            self.out.write_all(folded(&lines, *width).as_bytes())?;
+            text.clear();
+        }
+        self.out.flush()
+    }
 }
 
 /// `object` with the version of its format first.
@@ -48,7 +75,7 @@ impl Output {
 
     /// True if results are text on a terminal.
     pub fn is_read_by_people(self) -> bool {
-        !self.json && std::io::stdout().is_terminal()
+        !self.json && io::stdout().is_terminal()
     }
 
     /// Prints the whole answer.
@@ -57,7 +84,25 @@ impl Output {
         json: Value,
         text: impl FnOnce(&mut Text<'_>) -> Result<(), E>,
     ) -> Outcome<Shown> {
-        let mut out = stdout();
+        let width = self.is_read_by_people().then(columns);
+        self.write(json, Text::new(width), text)
+    }
+
+    /// The same for text that is not folded, such as a value.
+    pub fn show_whole<E: Into<Failure>>(
+        self,
+        json: Value,
+        text: impl FnOnce(&mut Text<'_>) -> Result<(), E>,
+    ) -> Outcome<Shown> {
+        self.write(json, Text::new(None), text)
+    }
+
+    fn write<E: Into<Failure>>(
+        self,
+        json: Value,
+        mut out: Text<'_>,
+        text: impl FnOnce(&mut Text<'_>) -> Result<(), E>,
+    ) -> Outcome<Shown> {
         match self.json {
             true => writeln!(out, "{:#}", with_format(json))?,
             false => text(&mut out).map_err(E::into)?,
@@ -71,9 +116,20 @@ impl Output {
         self.show(json, |_| Outcome::Ok(()))
     }
 
-    /// Begins an answer of rows.
+    /// Prints help or the version, as the parser of arguments formats it.
+    pub fn show_help(self, help: &clap::Error) -> Outcome<Shown> {
+        help.print()?;
+        Ok(Shown(()))
+    }
+
+    /// Begins an answer of rows, which are not folded.
     pub fn rows(self) -> Rows {
-        Rows { is_json: self.json, out: stdout() }
+        Rows { is_json: self.json, out: Text::new(None) }
+    }
+
+    /// Begins an answer of rows that are texts, folded to the width of a terminal.
+    pub fn folded_rows(self) -> Rows {
+        Rows { is_json: self.json, out: Text::new(self.is_read_by_people().then(columns)) }
     }
 
     /// Prints a note on standard error, unless the output is JSON.
@@ -89,7 +145,7 @@ static NOTES: AtomicBool = AtomicBool::new(true);
 pub fn note(line: &str) {
     if NOTES.load(Ordering::Relaxed) {
         // There is no other place to report an error of standard error.
-        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = writeln!(io::stderr(), "{line}");
     }
 }
 
@@ -101,7 +157,7 @@ pub struct Rows {
 
 impl Rows {
     /// Prints one object.
-    pub fn json(&mut self, object: Value) -> std::io::Result<()> {
+    pub fn json(&mut self, object: Value) -> io::Result<()> {
         writeln!(self.out, "{}", with_format(object))
     }
 
@@ -109,7 +165,7 @@ impl Rows {
     pub fn row(
         &mut self,
         json: impl FnOnce() -> Value,
-        text: impl FnOnce(&mut Text<'static>) -> std::io::Result<()>,
+        text: impl FnOnce(&mut Text<'static>) -> io::Result<()>,
     ) -> Outcome {
         match self.is_json {
             true => self.json(json())?,

@@ -10,8 +10,8 @@ use crate::json::{bytes_field, dropped_json, fields, joined, list, path_field, r
 use crate::output::{Output, Shown};
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::RepairReport;
-use std::io::Write;
+use siftdb::{Error, RepairReport};
+use std::io::{ErrorKind, Write};
 
 const JSON: &str = "\
 JSON fields:
@@ -42,7 +42,15 @@ pub struct Repair {
 
 impl Repair {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let report = options().repair(&self.database.directory)?;
+        let directory = &self.database.directory;
+        let report = match options().repair(directory) {
+            Err(Error::Io { path, source, .. })
+                if path == *directory && source.kind() == ErrorKind::NotFound =>
+            {
+                return Err(Failure::no_database(&path, None));
+            }
+            repaired => repaired?,
+        };
         let shown = output.show(report_json(&report), |out| writeln!(out, "{report}"))?;
         match report.saved_everything() {
             true => Ok(shown),

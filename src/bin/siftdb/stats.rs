@@ -122,7 +122,7 @@ impl Stats {
         let wait = Duration::try_from_secs_f64(seconds)
             .map_err(|_| Failure::usage(format!("--watch {seconds}: no number of seconds")))?;
         let mut follower = self.follow()?;
-        let mut rows = output.rows();
+        let mut rows = output.folded_rows();
         loop {
             let db = follower.moment();
             let moment = self.moment(&db, &self.place.keyspaces(&db, &unnamed())?);

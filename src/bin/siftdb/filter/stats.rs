@@ -108,7 +108,7 @@ impl Stats {
             let probed = if self.probe.is_some() { 1 } else { keyspaces.len() };
             keyspaces.iter().take(probed).map(|one| self.report(one)).collect::<Outcome<Vec<_>>>()
         })?;
-        let mut rows = output.rows();
+        let mut rows = output.folded_rows();
         for (place, reported) in reports.iter().enumerate() {
             let json = || report_json(reported);
             rows.row(json, |out| {
