@@ -112,7 +112,7 @@ fn directory() -> Place {
             ok(&["export", &place.path("backup"), "--keyspace", "default", "--format", format]);
         write(&place.path(&format!("export.{format}")), entries.as_bytes());
     }
-    write(&place.path("export.ldb"), b"0x61 ==> 0x62\n");
+    write(&place.path("export.ldb"), b"0x61 ==> 0x62\nKeys in range: 1\n");
     for directory in [".local/share/bash-completion/completions", ".local/share/man/man1", ".zfunc"]
     {
         std::fs::create_dir_all(place.path(directory)).unwrap();
@@ -142,6 +142,7 @@ fn commands_of_readme_and_help_work() {
     assert!(
         examples.len() > 40 && has("siftdb delete DIR --prefix") && has("siftdb restore TO DIR")
     );
+    let template = directory();
     let is_installed = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
     for example in examples {
         // Files of other stores, and their programs: `exchange_cli` has them.
@@ -151,7 +152,9 @@ fn commands_of_readme_and_help_work() {
         {
             continue;
         }
-        let place = directory();
+        let place = Place::new();
+        let copied = Command::new("cp").args(["-R", &template.path("."), &place.path("")]).status();
+        assert!(copied.unwrap().success());
         let command = filled(&example);
         let output = shell(&command, &place);
         let errors = String::from_utf8_lossy(&output.stderr);
