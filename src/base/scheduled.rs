@@ -13,6 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, TryLockError};
 
 pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+pub use shuttle::sync::mpsc;
 pub use shuttle::{thread, thread_local};
 
 /// Does nothing: the scheduler can run another thread at any call anyway.

@@ -7,8 +7,8 @@
 
 #[cfg(feature = "interleavings")]
 pub use crate::base::scheduled::{
-    ArcSwap, ArcSwapOption, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, thread,
-    thread_local, yield_until,
+    ArcSwap, ArcSwapOption, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, mpsc,
+    thread, thread_local, yield_until,
 };
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
@@ -17,6 +17,8 @@ pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+#[cfg(not(feature = "interleavings"))]
+pub(crate) use std::sync::mpsc;
 pub(crate) use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 #[cfg(not(feature = "interleavings"))]

@@ -5,6 +5,9 @@
 //! builder is dropped and its file removed by the caller. Flush and compaction call it; the sync of
 //! the directory is theirs.
 //!
+//! Another thread may write the data blocks: `add* detach add* attach finish`. A detached builder
+//! collects full blocks, and the thread puts them into the [`BlockFile`]. The bytes are the same.
+//!
 //! Memory is one block, the index and the filter's keys, besides a write buffer. The filter gets
 //! every key through `key::filter_key`, and the end of each data block. The separator of a block
 //! waits for the first key of the next, so that it can be the shortest string between them. Table
@@ -20,8 +23,9 @@ use crate::base::range_deletes::RangeDeletes;
 use crate::env::api::WritableFile;
 use crate::filter::builder::Construction;
 use crate::table::block::builder::BlockBuilder;
+use crate::table::block_file::{BlockFile, DetachedBlocks};
 use crate::table::filter::dispatch::FilterBlockBuilder;
-use crate::table::filter::layout::{BlockSink, TableFilter};
+use crate::table::filter::layout::{BlockSink, FilterLayout, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
     HEADER_BYTES, Header, PROPERTIES_NAME, RANGE_DELETES_NAME,
@@ -69,15 +73,15 @@ pub(crate) struct TableSummary {
 
 /// A table being written.
 pub(crate) struct TableBuilder {
-    out: TableWriter,
+    /// `None` while another thread has it.
+    file: Option<BlockFile>,
+    detached: DetachedBlocks,
     options: TableOptions,
     data: BlockBuilder,
-    encoder: snap::raw::Encoder,
-    compressed: Vec<u8>,
     filter: Option<FilterBlockBuilder>,
     index: IndexBuilder,
-    /// The last block, which is not in the index yet: its separator depends on the next key.
-    unseparated: Option<BlockHandle>,
+    /// Whether the last full block is not in the index yet: its separator depends on the next key.
+    unseparated: bool,
     /// Counts of the entries added so far; `largest_key` is the last key.
     properties: Properties,
     range_deletes: RangeDeletes,
@@ -102,15 +106,15 @@ impl TableBuilder {
             ..Properties::new()
         };
         let header = Header { table_id, keyspace: options.keyspace.id };
+        let out = TableWriter::new(file, path, header, options.write_bytes);
         TableBuilder {
-            out: TableWriter::new(file, path, header, options.write_bytes),
+            file: Some(BlockFile::new(out, options.compression)),
+            detached: DetachedBlocks::default(),
             data: BlockBuilder::data(options.restart_interval, options.hash_index),
             options,
-            encoder: snap::raw::Encoder::new(),
-            compressed: Vec::new(),
             filter,
             index: IndexBuilder::default(),
-            unseparated: None,
+            unseparated: false,
             properties,
             range_deletes: RangeDeletes::default(),
         }
@@ -160,15 +164,52 @@ impl TableBuilder {
         self.range_deletes = deletes;
     }
 
-    /// Size of the file so far with the unfinished block; index and filter come on top.
+    /// Size of the file so far with the unfinished block; index and filter come on top. What
+    /// another thread has not written yet counts as not compressed.
     pub(crate) fn file_bytes(&self) -> u64 {
         let pending = if self.data.entries() > 0 { self.data.estimated_bytes() } else { 0 };
-        self.out.position() + pending as u64
+        let written = match &self.file {
+            Some(file) => file.file_bytes(),
+            None => self.detached.file_bytes(),
+        };
+        written + pending as u64
     }
 
-    /// Bytes of the data blocks so far: the distance from the first to the next one.
-    fn data_bytes(&self) -> u64 {
-        self.out.position() - HEADER_BYTES as u64
+    /// Entries so far.
+    pub(crate) fn entries(&self) -> u64 {
+        self.properties.entries
+    }
+
+    /// Full data blocks so far.
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.properties.data_blocks
+    }
+
+    /// Gives the file away, so that another thread writes the blocks. `None` if it is away, or if
+    /// the filter must know where each block is before its keys come.
+    pub(crate) fn detach(&mut self) -> Option<BlockFile> {
+        let filter = self.options.filter.as_ref();
+        if filter.is_some_and(|filter| matches!(filter.layout, FilterLayout::BlockBased { .. })) {
+            return None;
+        }
+        let file = self.file.take()?;
+        self.detached = DetachedBlocks::new(file.file_bytes());
+        Some(file)
+    }
+
+    /// The full blocks of a detached builder, for the thread that has the file.
+    pub(crate) fn detached(&mut self) -> &mut DetachedBlocks {
+        &mut self.detached
+    }
+
+    /// Takes the file back. All blocks that were given away must be in it.
+    ///
+    /// # Errors
+    /// Those of writing the other blocks.
+    pub(crate) fn attach(&mut self, mut file: BlockFile) -> Result<()> {
+        self.detached.take().blocks.iter_mut().try_for_each(|block| file.write(block))?;
+        self.file = Some(file);
+        Ok(())
     }
 
     /// About the size of the data index so far. One block holds it and must stay readable
@@ -178,41 +219,46 @@ impl TableBuilder {
     }
 
     /// Writes the rest (filter, range deletes, properties, metaindex, index, footer) and syncs the
-    /// file.
+    /// file. A detached builder must be attached again.
     pub(crate) fn finish(mut self) -> Result<TableSummary> {
+        let refused = |what: &str| Error::InvalidArgument { what: what.into() };
         if self.properties.entries == 0 && self.range_deletes.is_empty() {
-            return Err(Error::InvalidArgument { what: "a table without entries".into() });
+            return Err(refused("a table without entries"));
         }
         if self.data.entries() > 0 {
             self.write_data_block()?;
         }
         self.push_separator(None);
-        self.properties.data_bytes = self.data_bytes();
-        let mut metaindex = Vec::from_iter(self.write_filter()?);
-        metaindex.extend(self.write_range_deletes()?);
-        let index = self.index.build();
+        let file = self.file.take().ok_or_else(|| refused("a table without its file"))?;
+        let BlockFile { mut out, handles, .. } = file;
+        // The distance from the first block to the one that would be next.
+        self.properties.data_bytes = out.position() - HEADER_BYTES as u64;
+        let mut metaindex = Vec::from_iter(self.write_filter(&mut out)?);
+        metaindex.extend(self.write_range_deletes(&mut out)?);
+        let index = self.index.build(&handles);
         self.properties.index_key_is_user_key = self.index.user_keys_suffice();
         self.properties.index_bytes =
             (BLOCK_PREFIX_BYTES + index.len() + BLOCK_TRAILER_BYTES) as u64;
-        let properties = self.out.write_raw(&self.properties.encode(), BlockKind::Properties)?;
+        let properties = out.write_raw(&self.properties.encode(), BlockKind::Properties)?;
         metaindex.push((PROPERTIES_NAME.to_string(), properties));
-        let metaindex = self.write_metaindex(metaindex)?;
-        let index = self.out.write_raw(&index, BlockKind::Index)?;
-        let table_id = self.out.table_id();
-        self.out.put(&Footer { table_id, metaindex, index }.encode())?;
-        self.out.finish()?;
+        let metaindex = write_metaindex(metaindex, &mut out)?;
+        let index = out.write_raw(&index, BlockKind::Index)?;
+        let table_id = out.table_id();
+        out.put(&Footer { table_id, metaindex, index }.encode())?;
+        out.finish()?;
         Ok(TableSummary {
-            bytes: self.out.position(),
+            bytes: out.position(),
             table_id,
             properties: self.properties,
             range_deletes: self.range_deletes,
         })
     }
 
-    /// Adds the last block to the index, if it is not there yet. The next one begins with `next`.
+    /// Adds the separator of the last full block to the index, if it is not there yet. The next
+    /// block begins with `next`.
     fn push_separator(&mut self, next: Option<&[u8]>) {
-        if let Some(handle) = self.unseparated.take() {
-            self.index.push(&self.properties.largest_key, next, handle);
+        if std::mem::take(&mut self.unseparated) {
+            self.index.push(&self.properties.largest_key, next);
         }
     }
 
@@ -246,29 +292,27 @@ impl TableBuilder {
     }
 
     fn write_data_block(&mut self) -> Result<()> {
-        let contents = self.data.finish();
-        let (stored, compression) = match self.options.compression {
-            Compression::None => (contents, Compression::None),
-            Compression::Snappy => compress(&mut self.encoder, contents, &mut self.compressed),
-        };
-        let handle = self.out.write_block(stored, BlockKind::Data, compression)?;
-        self.data.reset();
-        self.properties.data_blocks += 1;
-        self.unseparated = Some(handle);
-        let data_bytes = self.data_bytes();
-        if let Some(filter) = &mut self.filter {
-            filter.start_block(data_bytes);
+        match &mut self.file {
+            None => self.detached.push(&mut self.data),
+            Some(file) => {
+                file.write(&mut self.data)?;
+                if let Some(filter) = &mut self.filter {
+                    filter.start_block(file.file_bytes() - HEADER_BYTES as u64);
+                }
+            }
         }
+        self.properties.data_blocks += 1;
+        self.unseparated = true;
         Ok(())
     }
 
     /// Writes the filter; its metaindex entry, if there are keys in it.
-    fn write_filter(&mut self) -> Result<Option<(String, BlockHandle)>> {
+    fn write_filter(&mut self, out: &mut TableWriter) -> Result<Option<(String, BlockHandle)>> {
         let (Some(mut builder), Some(filter)) = (self.filter.take(), &self.options.filter) else {
             return Ok(None);
         };
         let user_keys = self.index.user_keys_suffice();
-        let Some(summary) = builder.finish(user_keys, &mut self.out)? else {
+        let Some(summary) = builder.finish(user_keys, out)? else {
             return Ok(None);
         };
         let properties = &mut self.properties;
@@ -280,45 +324,32 @@ impl TableBuilder {
     }
 
     /// Writes the range deletes; their metaindex entry, if there are any.
-    fn write_range_deletes(&mut self) -> Result<Option<(String, BlockHandle)>> {
+    fn write_range_deletes(
+        &mut self,
+        out: &mut TableWriter,
+    ) -> Result<Option<(String, BlockHandle)>> {
         if self.range_deletes.is_empty() {
             return Ok(None);
         }
         let mut block = Vec::new();
         self.range_deletes.encode(&mut block);
-        let handle = self.out.write_raw(&block, BlockKind::RangeDeletes)?;
+        let handle = out.write_raw(&block, BlockKind::RangeDeletes)?;
         Ok(Some((RANGE_DELETES_NAME.to_string(), handle)))
-    }
-
-    fn write_metaindex(&mut self, mut entries: Vec<(String, BlockHandle)>) -> Result<BlockHandle> {
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut builder = BlockBuilder::new(1);
-        for (name, handle) in entries {
-            let mut value = Vec::new();
-            handle.encode(&mut value);
-            builder.add(name.as_bytes(), &value);
-        }
-        self.out.write_raw(builder.finish(), BlockKind::Metaindex)
     }
 }
 
-/// Compressed into `buffer` where that saves at least an eighth, else as it is.
-fn compress<'b>(
-    encoder: &mut snap::raw::Encoder,
-    contents: &'b [u8],
-    buffer: &'b mut Vec<u8>,
-) -> (&'b [u8], Compression) {
-    let needed = snap::raw::max_compress_len(contents.len());
-    if buffer.len() < needed {
-        buffer.resize(needed, 0);
+fn write_metaindex(
+    mut entries: Vec<(String, BlockHandle)>,
+    out: &mut TableWriter,
+) -> Result<BlockHandle> {
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut builder = BlockBuilder::new(1);
+    for (name, handle) in entries {
+        let mut value = Vec::new();
+        handle.encode(&mut value);
+        builder.add(name.as_bytes(), &value);
     }
-    match encoder.compress(contents, buffer) {
-        Ok(bytes) if bytes < contents.len() - contents.len() / 8 => {
-            (&buffer[..bytes], Compression::Snappy)
-        }
-        // Snappy refuses only what is larger than 4 GiB.
-        _ => (contents, Compression::None),
-    }
+    out.write_raw(builder.finish(), BlockKind::Metaindex)
 }
 
 #[cfg(test)]

@@ -339,14 +339,14 @@ const ENTRY_BYTES: usize = 24;
 pub(crate) struct IndexBuilder {
     /// Separators as internal keys: only the end shows whether user keys suffice.
     keys: Vec<u8>,
-    /// End of each key in `keys`, and the block.
-    entries: Vec<(usize, BlockHandle)>,
+    /// End of each key in `keys`.
+    ends: Vec<usize>,
     need_internal_keys: bool,
 }
 
 impl IndexBuilder {
-    /// The block at `handle` ends with `last`, the following begins with `next`.
-    pub(crate) fn push(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
+    /// The next block ends with `last`, the following begins with `next`.
+    pub(crate) fn push(&mut self, last: &[u8], next: Option<&[u8]>) {
         match next {
             // The versions of one user key go on in the next block: only the last key itself is
             // between the two blocks.
@@ -361,12 +361,12 @@ impl IndexBuilder {
             }
             None => put_key_with_trailer(&mut self.keys, user_key(last), 0),
         }
-        self.entries.push((self.keys.len(), handle));
+        self.ends.push(self.keys.len());
     }
 
     /// About the size of the block so far.
     pub(crate) fn estimated_bytes(&self) -> usize {
-        self.keys.len() + self.entries.len() * ENTRY_BYTES
+        self.keys.len() + self.ends.len() * ENTRY_BYTES
     }
 
     /// Whether separators can be user keys: no user key is in two adjacent blocks.
@@ -374,12 +374,13 @@ impl IndexBuilder {
         !self.need_internal_keys
     }
 
-    /// The index block.
-    pub(crate) fn build(&self) -> Vec<u8> {
+    /// The index block, of the blocks at `handles`.
+    pub(crate) fn build(&self, handles: &[BlockHandle]) -> Vec<u8> {
         let mut builder = BlockBuilder::new(1);
         let mut value = Vec::new();
         let mut start = 0;
-        for &(end, handle) in &self.entries {
+        debug_assert_eq!(self.ends.len(), handles.len(), "one for each block");
+        for (&end, handle) in self.ends.iter().zip(handles) {
             let key = self.keys.get(start..end).unwrap_or_default();
             start = end;
             value.clear();
@@ -507,9 +508,11 @@ mod tests {
         let mut builder = IndexBuilder::default();
         for (i, (_, last)) in blocks.iter().enumerate() {
             let next = blocks.get(i + 1).map(|(first, _)| &first[..]);
-            builder.push(last, next, BlockHandle { offset: 100 * i as u64, size: 95 });
+            builder.push(last, next);
         }
-        Index::new(builder.build(), builder.user_keys_suffice(), 1000).unwrap()
+        let handle = |i| BlockHandle { offset: 100 * i as u64, size: 95 };
+        let handles: Vec<_> = (0..blocks.len()).map(handle).collect();
+        Index::new(builder.build(&handles), builder.user_keys_suffice(), 1000).unwrap()
     }
 
     #[test]

@@ -38,11 +38,10 @@
 //! filter, searches the index (`df` < dock ≤ `dp`), reads block 1 and finds its entry. One of
 //! *door* ends at the filter, about 99 times in 100.
 //!
-//! `builder` and `writer` write a table. `reader` opens it and looks up keys, one or many at
-//! once, `iter` iterates, `verify` and `salvage` read all of it. `filter` has the layouts of
-//! filters, `properties` what a reader must know. `fetch` is the only way to a block,
-//! `index` names blocks, `block` has the blocks themselves, `format` the
-//! rest.
+//! `builder`, `block_file` and `writer` write a table. `reader` opens it and looks up keys, one or
+//! many at once, `iter` iterates, `verify` and `salvage` read all of it. `filter` has the layouts
+//! of filters, `properties` what a reader must know. `fetch` is the only way to a block, `index`
+//! names blocks, `block` has the blocks themselves, `format` the rest.
 
 #[cfg(test)]
 mod ingested_tests;
@@ -59,6 +58,7 @@ pub(crate) mod salvage;
 pub(crate) mod iter;
 pub(crate) mod reader;
 pub(crate) mod builder;
+pub(crate) mod block_file;
 pub(crate) mod writer;
 pub(crate) mod filter;
 pub(crate) mod batch_key;

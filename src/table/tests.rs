@@ -239,8 +239,55 @@ pub(crate) fn walk(
     Ok(found)
 }
 
+/// The same table, whose blocks are written in parts: the file is away from entry `from` on, and
+/// takes the full blocks of every `step` entries. `None` if the filter does not allow it.
+fn detached_bytes_of(
+    options: &TableOptions,
+    entries: &Entries,
+    from: usize,
+    step: usize,
+) -> Option<Vec<u8>> {
+    let env = new_env();
+    let file = env.create_new(Path::new(PATH)).unwrap();
+    let mut builder = TableBuilder::new(file, PATH.into(), TABLE_ID, options.clone());
+    let mut away = None;
+    for (n, (key, value)) in entries.iter().enumerate() {
+        if n == from.min(entries.len() - 1) {
+            away = Some(builder.detach()?);
+        }
+        builder.add(key, value).unwrap();
+        if let Some(file) = away.as_mut().filter(|_| n % step == 0) {
+            let mut full = builder.detached().take();
+            full.blocks.iter_mut().for_each(|block| file.write(block).unwrap());
+            assert_eq!(builder.detached().away_bytes(), full.bytes);
+            builder.detached().give_back(full, file.file_bytes());
+            assert_eq!(builder.detached().away_bytes(), 0);
+        }
+    }
+    assert!(builder.detach().is_none(), "it is away");
+    builder.attach(away.unwrap()).unwrap();
+    builder.finish().unwrap();
+    env.read_file(Path::new(PATH))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
+
+    #[test]
+    fn detached_builders_write_the_same_bytes(
+        entries in any_entries(),
+        options in any_options(),
+        from in 0usize..100,
+        step in 1usize..50,
+    ) {
+        let is_placed = options.filter.as_ref()
+            .is_some_and(|filter| matches!(filter.layout, FilterLayout::BlockBased { .. }));
+        let detached = detached_bytes_of(&options, &entries, from, step);
+        prop_assert_eq!(detached.is_none(), is_placed);
+        if let Some(bytes) = detached {
+            prop_assert!(bytes == bytes_of(&options, &entries));
+        }
+    }
 
     #[test]
     fn tables_agree_with_the_model(

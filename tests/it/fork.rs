@@ -8,7 +8,7 @@ use crate::support::alone::alone;
 use crate::support::data::{bytes, key};
 use crate::support::stores::{scan, small_options};
 use siftdb::env::{DiskEnv, Env, LockMode};
-use siftdb::{Db, Error, FilterRebuild, LockHolder, ReadOptions};
+use siftdb::{Db, Error, FilterRebuild, LockHolder, ReadOptions, TableWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirEntry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -195,6 +195,37 @@ impl Drop for EndsThreads<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// The child has none of the threads that write the tables of a load.
+#[test]
+fn forked_loads_are_refused_and_dropped() {
+    alone("fork::forked_loads_are_refused_and_dropped", "", || {
+        for entries in [10, 150, 400, 1000] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("db");
+            let db = small_options().open(&path).unwrap();
+            db.put("in memory", "v").unwrap();
+            let mut load = Some(db.table_writer().unwrap());
+            let put = |load: &mut TableWriter, n| load.put(key(n), bytes(n as u64, 100));
+            for n in 0..entries {
+                put(load.as_mut().unwrap(), n).unwrap();
+            }
+            in_child(|| {
+                let mut load = load.take().unwrap();
+                // A load asks for its process every few entries.
+                let refused = (entries..entries + 1000).find_map(|n| put(&mut load, n).err());
+                is_forked("put of a load", Err::<(), _>(refused.unwrap()));
+                is_forked("finish of a load", load.finish());
+            });
+            in_child(|| is_forked("finish of a load", load.take().unwrap().finish()));
+            in_child(|| drop(load.take()));
+            let report = load.take().unwrap().finish().unwrap();
+            assert_eq!(report.entries, entries as u64);
+            assert_eq!(scan(&db).unwrap().len(), entries + 1);
+            assert!(db.verify(|_| {}).unwrap().is_sound());
+        }
+    });
 }
 
 /// The child ends, whatever other threads are doing and whichever locks they hold.

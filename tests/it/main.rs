@@ -36,6 +36,7 @@
 //! | `golden` | documents and formats agree with the code |
 //! | `fixtures` | databases of version 0.1 are read, verified, written on and repaired |
 //! | `ingest` | bulk loads: what they answer, when they appear, what a failure leaves |
+//! | `ingest_threads` | the threads that write their tables |
 //! | `ingested` | tables with one sequence for all entries: reads, repair |
 //! | `levels` | filters by level: a budget, none on the last level, pinning |
 //! | `monkey` | a filter budget against even bits, after a load and at rest |
@@ -119,6 +120,7 @@ mod histories;
 mod hostile;
 mod indexes;
 mod ingest;
+mod ingest_threads;
 mod ingested;
 mod interface;
 mod kept_logs;

@@ -96,9 +96,10 @@ fn blocks() -> Structures {
     let index = |keys: [&str; 3]| {
         let mut builder = IndexBuilder::default();
         let [last, next, end] = keys.map(|key| internal_key(key, 5, ValueKind::Put));
-        builder.push(&last, Some(&next), BlockHandle { offset: 36, size: 200 });
-        builder.push(&end, None, BlockHandle { offset: 249, size: 70_000 });
-        builder.build()
+        builder.push(&last, Some(&next));
+        builder.push(&end, None);
+        let handles = [(36, 200), (249, 70_000)];
+        builder.build(&handles.map(|(offset, size)| BlockHandle { offset, size }))
     };
     let mut pairs = BlockBuilder::new(1);
     pairs.add(b"name", b"value");

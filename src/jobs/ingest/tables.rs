@@ -18,35 +18,55 @@ use crate::env::directory_lock::DirectoryLock;
 use crate::jobs::compact::filter_budget::{IngestedFilters, ingest_filter};
 use crate::jobs::compact::output::{INDEX_BYTES_MAX, new_table_id};
 use crate::jobs::ingest::level::deepest_level;
+use crate::jobs::ingest::table_thread::TableThread;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::Shared;
-use crate::table::builder::TableBuilder;
+use crate::table::builder::{TableBuilder, TableSummary};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::KeySpan;
 use std::ops::Bound;
 use std::path::PathBuf;
+use std::thread;
 
 /// About how large an entry is, before there are any.
 const ENTRY_BYTES_GUESS: u64 = 128;
 
-/// Bytes of a table between two checks of the process.
-const CHECK_BYTES: u64 = 4 << 10;
+/// Bytes of entries between two checks of the process.
+const CHECK_BYTES: usize = 4 << 10;
+
+/// A table gets a thread when it has this many blocks: starting one takes as long as some of them.
+const THREAD_BLOCKS: u64 = 16;
+
+/// The most bytes of full blocks that wait for the thread of a table.
+const WAITING_BYTES_MAX: u64 = 1 << 20;
+
+/// The same, as a part of a table.
+const WAITING_PART_MAX: u64 = 16;
 
 /// The tables of one load.
 pub(crate) struct LoadTables {
     shared: Arc<Shared>,
     keyspace: Arc<KeyspaceState>,
     open: Option<OpenTable>,
+    /// A table whose thread completes it, with its number.
+    ending: Option<(u64, TableThread)>,
     finished: Vec<FileMeta>,
-    filters: IngestedFilters,
+    /// Bytes of the filters of the finished tables.
+    filter_bytes: u64,
+    /// About the bytes of all tables before the open one.
+    ended_bytes: u64,
+    /// Entries of the table before the open one.
+    last_entries: Option<u64>,
+    /// Whether a second processor is there for a thread.
+    has_threads: bool,
     /// Files to remove unless the load is installed.
     provisional: Vec<PathBuf>,
     entries: u64,
     first_key: Vec<u8>,
     last_key: Vec<u8>,
-    /// The size of the open table when the process was last checked.
-    checked_bytes: u64,
+    /// Bytes of entries since the process was last checked.
+    unchecked_bytes: usize,
     /// The first error.
     failed: Option<Error>,
     internal_key: Vec<u8>,
@@ -56,8 +76,13 @@ pub(crate) struct LoadTables {
 }
 
 struct OpenTable {
+    // Before the builder: the thread ends first.
+    thread: Option<TableThread>,
     builder: TableBuilder,
     number: u64,
+    path: PathBuf,
+    /// The size at which the table ends.
+    bytes_max: u64,
 }
 
 impl LoadTables {
@@ -73,13 +98,17 @@ impl LoadTables {
             shared: Arc::clone(shared),
             keyspace: Arc::clone(keyspace),
             open: None,
+            ending: None,
             finished: Vec::new(),
-            filters: IngestedFilters::default(),
+            filter_bytes: 0,
+            ended_bytes: 0,
+            last_entries: None,
+            has_threads: true,
             provisional: Vec::new(),
             entries: 0,
             first_key: Vec::new(),
             last_key: Vec::new(),
-            checked_bytes: 0,
+            unchecked_bytes: 0,
             failed: None,
             internal_key: Vec::new(),
             stored: Vec::new(),
@@ -120,13 +149,13 @@ impl LoadTables {
         check_sizes(self.entries + 1, key, value)?;
         // A forked child must not write to the file of its parent. A system call for each entry
         // would take longer than all else, so it is one for each few kilobytes.
-        let file_bytes = self.open.as_ref().map_or(0, |open| open.builder.file_bytes());
-        if file_bytes >= self.checked_bytes + CHECK_BYTES || file_bytes == 0 {
+        self.unchecked_bytes += key.len() + value.len();
+        if self.unchecked_bytes >= CHECK_BYTES || self.entries == 0 {
             self.shared.process.check()?;
-            self.checked_bytes = file_bytes;
+            self.unchecked_bytes = 0;
         }
         if let Some(open) = &self.open
-            && (open.builder.file_bytes() >= self.keyspace.options.load().table_bytes
+            && (open.builder.file_bytes() >= open.bytes_max
                 || open.builder.index_bytes() >= INDEX_BYTES_MAX)
         {
             self.end_table()?;
@@ -151,6 +180,29 @@ impl LoadTables {
         self.entries += 1;
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
+        self.write_beside()
+    }
+
+    /// Gives full blocks of a large table to its thread.
+    fn write_beside(&mut self) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if open.builder.detached().are_enough() {
+            // A forked child does not have the thread.
+            self.shared.process.check()?;
+            if let Some(thread) = &mut open.thread {
+                let bytes_max = WAITING_BYTES_MAX.min(open.bytes_max / WAITING_PART_MAX);
+                thread.write(&mut open.builder, bytes_max)?;
+            }
+        } else if self.has_threads
+            && open.thread.is_none()
+            && open.builder.data_blocks() >= THREAD_BLOCKS
+        {
+            self.has_threads = thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+            if self.has_threads {
+                open.thread = TableThread::start(&mut open.builder, &open.path);
+                self.has_threads = open.thread.is_some();
+            }
+        }
         Ok(())
     }
 
@@ -166,6 +218,7 @@ impl LoadTables {
     fn try_finish(&mut self) -> Result<()> {
         self.shared.process.check()?;
         self.end_table()?;
+        self.join_ending()?;
         check_there(&self.keyspace)?;
         if self.finished.is_empty() {
             return Ok(());
@@ -204,14 +257,16 @@ impl LoadTables {
         // Where the tables would go now. More may come, so it is a guess, and the filter is one
         // for that level.
         let span = KeySpan { start: &self.first_key, end: Bound::Included(key) };
-        let bytes = self.bytes() + options.table_bytes;
+        let bytes = self.ended_bytes + options.table_bytes;
         let compaction = options.compaction_options();
         let level = deepest_level(&version.files(), &[span], bytes, &compaction, None);
-        let expected = match self.finished.last() {
-            Some(last) => last.entries,
-            None => options.table_bytes / ENTRY_BYTES_GUESS,
-        };
-        let filter = ingest_filter(&self.keyspace, &version, level, &self.filters, expected);
+        let expected = self.last_entries.unwrap_or(options.table_bytes / ENTRY_BYTES_GUESS);
+        if options.filter_budget().is_some() {
+            // What is left of the budget depends on the filter that is being written.
+            self.join_ending()?;
+        }
+        let before = IngestedFilters { entries: self.entries, bytes: self.filter_bytes };
+        let filter = ingest_filter(&self.keyspace, &version, level, &before, expected);
         let label = KeyspaceLabel { id: self.keyspace.id, name: self.keyspace.name.clone() };
         let mut table_options = options.table_options(label, level, filter);
         table_options.construction.budget = Some(Arc::clone(&self.shared.cache) as _);
@@ -221,28 +276,57 @@ impl LoadTables {
         self.provisional.push(path.clone());
         let file = self.shared.env.create_new(&path);
         let file = file.map_err(|error| Error::io("create_new", &path, error))?;
-        let mut builder = TableBuilder::new(file, path, new_table_id(), table_options);
-        builder.mark_ingested();
-        self.checked_bytes = 0;
-        self.open = Some(OpenTable { builder, number });
+        let builder = TableBuilder::new(file, path.clone(), new_table_id(), table_options);
+        let bytes_max = options.table_bytes;
+        let mut open = OpenTable { thread: None, builder, number, path, bytes_max };
+        open.builder.mark_ingested();
+        self.open = Some(open);
         Ok(())
     }
 
     fn end_table(&mut self) -> Result<()> {
-        let Some(OpenTable { builder, number }) = self.open.take() else { return Ok(()) };
-        let summary = builder.finish()?;
-        self.filters.entries += summary.properties.entries;
-        self.filters.bytes += summary.properties.filter_bytes;
-        self.finished.push(FileMeta::of_summary(number, &summary));
+        // Before anything is dropped: a forked child does not have the threads.
+        self.shared.process.check()?;
+        let Some(OpenTable { thread, builder, number, .. }) = self.open.take() else {
+            return Ok(());
+        };
+        self.ended_bytes += builder.file_bytes();
+        self.last_entries = Some(builder.entries());
+        // One table is being completed at most, while the next is written.
+        self.join_ending()?;
+        match thread {
+            None => self.push(number, &builder.finish()?),
+            Some(mut thread) => {
+                thread.end(builder)?;
+                self.ending = Some((number, thread));
+            }
+        }
         Ok(())
+    }
+
+    /// Waits for the table that a thread completes.
+    fn join_ending(&mut self) -> Result<()> {
+        let Some((number, thread)) = self.ending.take() else { return Ok(()) };
+        self.push(number, &thread.join()?);
+        Ok(())
+    }
+
+    fn push(&mut self, number: u64, summary: &TableSummary) {
+        self.filter_bytes += summary.properties.filter_bytes;
+        self.finished.push(FileMeta::of_summary(number, summary));
     }
 }
 
 impl Drop for LoadTables {
     fn drop(&mut self) {
-        // Close the file before its name is removed.
-        self.open = None;
-        if !self.shared.process.is_current() || self.provisional.is_empty() {
+        if !self.shared.process.is_current() {
+            // The threads are not in this process, so they would never end.
+            std::mem::forget((self.open.take(), self.ending.take()));
+            return;
+        }
+        // Close the files before their names are removed.
+        (self.open, self.ending) = (None, None);
+        if self.provisional.is_empty() {
             return;
         }
         // Under this lock no change of the manifest can fail between the check and the removal.

@@ -104,6 +104,12 @@ impl BlockBuilder {
         BlockBuilder { internal_keys: true, hash_index, ..Self::new(restart_interval) }
     }
 
+    /// An empty builder of blocks like this one.
+    pub(crate) fn another(&self) -> Self {
+        let BlockBuilder { internal_keys, hash_index, restart_interval, .. } = *self;
+        BlockBuilder { internal_keys, hash_index, ..Self::new(restart_interval) }
+    }
+
     /// Adds an entry. In a data block the key must be an internal key.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
         let (key, trailer) = match split_internal_key(key) {

@@ -1,0 +1,136 @@
+//! The data blocks of a table on their way to its file.
+//!
+//! A [`BlockFile`] completes, compresses and writes them. Where another thread has it,
+//! [`DetachedBlocks`] collects full blocks for that thread, and takes the empty ones back.
+
+use crate::base::error::Result;
+use crate::table::block::builder::BlockBuilder;
+use crate::table::format::{BlockHandle, BlockKind, Compression};
+use crate::table::writer::TableWriter;
+
+/// This many blocks go to the other thread at once: waking it for each takes longer than writing.
+const BLOCKS_AT_ONCE: usize = 16;
+
+/// The same for large blocks, in bytes.
+const BYTES_AT_ONCE: u64 = 256 << 10;
+
+/// The file of a table, and where its data blocks are.
+pub(crate) struct BlockFile {
+    pub(super) out: TableWriter,
+    compression: Compression,
+    encoder: snap::raw::Encoder,
+    compressed: Vec<u8>,
+    /// The data blocks so far.
+    pub(super) handles: Vec<BlockHandle>,
+}
+
+impl BlockFile {
+    /// Blocks go to `out`, compressed if that saves enough.
+    pub(super) fn new(out: TableWriter, compression: Compression) -> Self {
+        let (encoder, compressed) = (snap::raw::Encoder::new(), Vec::new());
+        BlockFile { out, compression, encoder, compressed, handles: Vec::new() }
+    }
+
+    /// Completes a data block, writes it, and empties its builder.
+    pub(crate) fn write(&mut self, block: &mut BlockBuilder) -> Result<()> {
+        let contents = block.finish();
+        let (stored, compression) = match self.compression {
+            Compression::None => (contents, Compression::None),
+            Compression::Snappy => compress(&mut self.encoder, contents, &mut self.compressed),
+        };
+        self.handles.push(self.out.write_block(stored, BlockKind::Data, compression)?);
+        block.reset();
+        Ok(())
+    }
+
+    /// Size of the file so far.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.out.position()
+    }
+}
+
+/// Full blocks, in the order of the file.
+#[derive(Debug, Default)]
+pub(crate) struct FullBlocks {
+    /// The blocks.
+    pub blocks: Vec<BlockBuilder>,
+    /// Their size before compression, about.
+    pub bytes: u64,
+}
+
+/// The full blocks of a table whose file another thread has.
+#[derive(Debug, Default)]
+pub(crate) struct DetachedBlocks {
+    full: FullBlocks,
+    /// Empty blocks that came back.
+    spare: Vec<BlockBuilder>,
+    /// Size of the file when the last blocks came back.
+    file_bytes: u64,
+    /// Bytes of the blocks that were given away since, before compression.
+    away_bytes: u64,
+}
+
+impl DetachedBlocks {
+    /// No blocks, and a file of this size.
+    pub(super) fn new(file_bytes: u64) -> Self {
+        DetachedBlocks { file_bytes, ..DetachedBlocks::default() }
+    }
+
+    /// Takes a full block, and leaves an empty one that is otherwise like it.
+    pub(super) fn push(&mut self, block: &mut BlockBuilder) {
+        self.full.bytes += block.estimated_bytes() as u64;
+        let empty = self.spare.pop().unwrap_or_else(|| block.another());
+        self.full.blocks.push(std::mem::replace(block, empty));
+    }
+
+    /// The full blocks, for the other thread.
+    pub(crate) fn take(&mut self) -> FullBlocks {
+        let full = std::mem::take(&mut self.full);
+        self.away_bytes += full.bytes;
+        full
+    }
+
+    /// Whether there are so many full blocks that the other thread should have them.
+    pub(crate) fn are_enough(&self) -> bool {
+        self.full.blocks.len() >= BLOCKS_AT_ONCE || self.full.bytes >= BYTES_AT_ONCE
+    }
+
+    /// Takes blocks back that were written. The file now has `file_bytes`.
+    pub(crate) fn give_back(&mut self, written: FullBlocks, file_bytes: u64) {
+        self.file_bytes = file_bytes;
+        self.away_bytes -= written.bytes;
+        // A block of one large value keeps as much memory: not for all that follow.
+        if written.bytes < 2 * BYTES_AT_ONCE {
+            self.spare.extend(written.blocks);
+        }
+    }
+
+    /// Bytes of the blocks that were given away and did not come back, before compression.
+    pub(crate) fn away_bytes(&self) -> u64 {
+        self.away_bytes
+    }
+
+    /// About the size of the file with all blocks.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file_bytes + self.away_bytes + self.full.bytes
+    }
+}
+
+/// Compressed into `buffer` where that saves at least an eighth, else as it is.
+fn compress<'b>(
+    encoder: &mut snap::raw::Encoder,
+    contents: &'b [u8],
+    buffer: &'b mut Vec<u8>,
+) -> (&'b [u8], Compression) {
+    let needed = snap::raw::max_compress_len(contents.len());
+    if buffer.len() < needed {
+        buffer.resize(needed, 0);
+    }
+    match encoder.compress(contents, buffer) {
+        Ok(bytes) if bytes < contents.len() - contents.len() / 8 => {
+            (&buffer[..bytes], Compression::Snappy)
+        }
+        // Snappy refuses only what is larger than 4 GiB.
+        _ => (contents, Compression::None),
+    }
+}
