@@ -69,6 +69,12 @@ fn export(db: &str, format: &str, file: &str) {
     write(file, &output.stdout);
 }
 
+fn export_keyspace(db: &str, name: &str, format: &str, file: &str) {
+    let output = siftdb(&["export", db, "--format", format, "--keyspace", name]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    write(file, &output.stdout);
+}
+
 /// The text of `ldb dump --hex`.
 fn ldb_dump(entries: &Entries) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
@@ -78,22 +84,58 @@ fn ldb_dump(entries: &Entries) -> String {
     format!("{lines}Keys in range: {}\n", entries.len())
 }
 
+/// Two keyspaces share the entries; of those that expire, if any may, a third.
+fn fill_keyspaces(path: &str, entries: &Entries, may_expire: bool) {
+    let mut rng = Rng::new(7);
+    let db = Db::open(path).unwrap();
+    let keyspaces = [db.keyspace("default").unwrap(), db.keyspace("other").unwrap()];
+    for (key, value) in entries {
+        let at = UNIX_EPOCH + Duration::from_millis(9_999_999_999_999 + rng.below(1_000) as u64);
+        let options = match may_expire && rng.chance(33) {
+            true => WriteOptions::new().expire_at(at),
+            false => WriteOptions::new(),
+        };
+        keyspaces[rng.below(2)].put_with(key, value, &options).unwrap();
+    }
+    db.close().unwrap();
+}
+
 #[test]
 fn every_format_round_trips_every_byte() {
     let place = Place::new();
-    let (db, file) = (place.path("db"), place.path("file"));
+    let (db, expiring, file) = (place.path("db"), place.path("expiring"), place.path("file"));
     let entries = random_entries(100_000);
-    fill(&db, &entries);
-    let whole = contents(&db);
-    assert_eq!(whole["default"].len(), entries.len());
-    for format in ["jsonl", "tsv", "mdb", "ldb"] {
-        match format {
-            "ldb" => write(&file, ldb_dump(&entries).as_bytes()),
-            format => export(&db, format, &file),
-        }
+    fill_keyspaces(&db, &entries, false);
+    fill_keyspaces(&expiring, &entries, true);
+    let (whole, whole_expiring) = (contents(&db), contents(&expiring));
+    let count = |found: &[Found]| found.iter().filter(|(.., at)| at.is_some()).count();
+    assert!(count(&whole_expiring["other"]) > 10_000);
+    // What carries it all.
+    export(&expiring, "jsonl", &file);
+    let copy = place.path("jsonl");
+    let answer = json(&["import", "jsonl", &file, &copy, "--json"]);
+    assert_eq!(answer["entries"], entries.len());
+    assert!(contents(&copy) == whole_expiring);
+    // What carries keyspaces.
+    for format in ["mdb", "bdb"] {
+        export(&db, format, &file);
         let copy = place.path(format);
-        let answer = json(&["import", format, &file, &copy, "--json"]);
-        assert_eq!(answer["entries"], entries.len());
+        json(&["import", format, &file, &copy, "--json"]);
+        assert!(contents(&copy) == whole, "{format}");
+    }
+    // What carries one.
+    for format in ["tsv", "ldb"] {
+        let copy = place.path(format);
+        for (name, found) in &whole {
+            match format {
+                "tsv" => export_keyspace(&db, name, format, &file),
+                _ => {
+                    let entry = |(key, value, _): &Found| (key.clone(), value.clone());
+                    write(&file, ldb_dump(&found.iter().map(entry).collect()).as_bytes());
+                }
+            }
+            json(&["import", format, &file, &copy, "--keyspace", name, "--json"]);
+        }
         assert!(contents(&copy) == whole, "{format}");
     }
 }
@@ -157,7 +199,7 @@ fn formats_refuse_what_they_cannot_carry() {
     let soon = WriteOptions::new().expire_after(Duration::from_secs(1 << 30));
     db.put_with("tab\there", "1", &soon).unwrap();
     db.close().unwrap();
-    for format in ["tsv", "mdb"] {
+    for format in ["tsv", "mdb", "bdb"] {
         let refused = fails(2, &["export", &path, "--format", format, "--keyspace", "default"]);
         assert!(refused.contains("key tab\\there expires"), "{refused}");
         assert!(refused.contains("--format jsonl"), "{refused}");
@@ -165,12 +207,12 @@ fn formats_refuse_what_they_cannot_carry() {
     }
 }
 
-/// What `mdb_dump -p` and `db_dump -p` print, fields of theirs that say nothing here included.
+/// What `db_dump -p` prints, with fields that say nothing here.
 #[test]
 fn dumps_in_text_are_read() {
     let place = Place::new();
     let (file, db) = (place.path("file"), place.path("db"));
-    let dump = "VERSION=3\nformat=print\ntype=btree\nmapsize=1048576\nmaxreaders=126\n\
+    let dump = "VERSION=3\nformat=print\ntype=btree\n\
         db_pagesize=4096\nHEADER=END\n ada\n 1815\n b\\\\\\0a\\FF\n  two words\n \n \nDATA=END\n\
         VERSION=3\nformat=bytevalue\ndatabase=other\ntype=hash\nHEADER=END\n 61\n 0Aff\nDATA=END\n";
     write(&file, dump.as_bytes());
@@ -180,6 +222,90 @@ fn dumps_in_text_are_read() {
     let default = vec![entry(b"", b""), entry(b"ada", b"1815"), entry(b"b\\\n\xff", b" two words")];
     assert_eq!(found["default"], default);
     assert_eq!(found["other"], [entry(b"a", b"\n\xff")]);
+}
+
+/// Dumps that the tools of the stores printed: `ldb` of RocksDB 11.8.1, LMDB 0.9.24, Berkeley DB
+/// 5.3.28. A database was made of the same entries by each. In RocksDB one key was deleted, and
+/// another written again.
+#[test]
+fn recorded_dumps_are_read() {
+    let place = Place::new();
+    let all: Vec<u8> = (0..=255).collect();
+    let entries: [(&[u8], &[u8]); 8] = [
+        (b"ada", b"1815"),
+        (b"empty", b""),
+        (b"\0", b"\0\xff"),
+        (b"\t\n\r", b"two words"),
+        ("gr\u{fc}n".as_bytes(), "\u{20ac}".as_bytes()),
+        (b"\xff\xff", &all),
+        (b" ==> 0x61", b"Keys in range: 3"),
+        (b"back\\slash\\41", b"\\"),
+    ];
+    let entries: Entries =
+        entries.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+    let dumps = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden/dumps");
+    let recorded = |name: &str| dumps.join(name).to_str().unwrap().to_string();
+    let readable = [
+        ("ldb", "ldb_dump_hex"),
+        ("mdb", "mdb_dump"),
+        ("mdb", "db_dump"),
+        ("bdb", "db_dump"),
+        ("bdb", "db_dump_p"),
+    ];
+    for (n, (format, name)) in readable.into_iter().enumerate() {
+        let db = place.path(&n.to_string());
+        json(&["import", format, &recorded(&format!("{name}.txt")), &db, "--json"]);
+        assert_eq!(scanned(&db), entries, "{name}");
+    }
+    // This one printed the backslashes as they are, which then begin escapes.
+    let (file, db) = (place.path("file"), place.path("db"));
+    let ambiguous = recorded("mdb_dump_p.txt");
+    let refused = fails(2, &["import", "mdb", &ambiguous, &db]);
+    assert!(refused.contains("line 16: ") && refused.contains("dump without -p"), "{refused}");
+    let text = String::from_utf8(read(Path::new(&ambiguous))).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let (header, data) = lines.split_at(7);
+    let pairs = data.chunks(2).filter(|pair| !pair[1].contains("\\]"));
+    let pairs = pairs.filter(|pair| !pair[0].starts_with(" back"));
+    let text = [header, &pairs.collect::<Vec<_>>().concat()].concat().join("\n");
+    write(&file, text.as_bytes());
+    json(&["import", "mdb", &file, &db, "--json"]);
+    let mut others = entries.clone();
+    others.retain(|key, value| !key.contains(&b'\\') && !value.contains(&b'\\'));
+    assert_eq!((scanned(&db), others.len()), (others.clone(), 6));
+    // Newer ones write a backslash in hex, and no other printable byte.
+    for (line, is_read) in [("\\5c", true), ("\\0a", true), ("\\\\", false), ("\\41", false)] {
+        write(&file, text.replace(" ada\n", &format!(" {line}\n")).as_bytes());
+        let import = siftdb(&["import", "mdb", &file, &db]);
+        assert_eq!(import.status.success(), is_read, "{line}");
+    }
+}
+
+/// `mdb_load` makes a map of the size that a dump says; `db_load` refuses that line. It has no
+/// database without a name in a file with others.
+#[test]
+fn dumps_suit_the_tool_that_loads_them() {
+    let place = Place::new();
+    let path = place.path("db");
+    let db = Db::open(&path).unwrap();
+    db.put("a", "1").unwrap();
+    db.keyspace("users").unwrap().put("ada", "1815").unwrap();
+    db.close().unwrap();
+    let headers = |more: &[&str]| {
+        let text = ok(&[&["export", &path, "--format"], more].concat());
+        let is_header = |line: &&str| !line.starts_with(' ') && *line != "DATA=END";
+        text.lines().filter(is_header).map(String::from).collect::<Vec<_>>().join(" ")
+    };
+    let (begin, end) = ("VERSION=3 format=bytevalue", "HEADER=END");
+    let map = "type=btree mapsize=1052672";
+    let lmdb = format!("{begin} {map} {end} {begin} database=users {map} {end}");
+    assert_eq!(headers(&["mdb"]), lmdb);
+    let berkeley = format!(
+        "{begin} database=default type=btree {end} {begin} database=users type=btree {end}"
+    );
+    assert_eq!(headers(&["bdb"]), berkeley);
+    let alone = format!("{begin} type=btree {end}");
+    assert_eq!(headers(&["bdb", "--keyspace", "default"]), alone);
 }
 
 #[test]
@@ -215,6 +341,10 @@ fn unusable_files_are_named_with_their_line() {
         ("mdb", format!("{header}HEADER=END\n 61\nDATA=END\n"), 6, "key without its value"),
         ("ldb", "a ==> b\n".into(), 1, "ldb dump --hex"),
         ("ldb", "0x61 ==> 0x62\nKeys in range: 2\n".into(), 2, "1 entries"),
+        ("ldb", "0x61 ==> :0x62 0x63:0x64\n".into(), 1, "wide columns"),
+        ("ldb", "0x61|timestamp:7 ==> 0x62\n".into(), 1, "timestamp"),
+        ("ldb", "0x61 ==> 0x6\n".into(), 1, "ldb dump --hex"),
+        ("ldb", "Keys in range: 0\n0x61 ==> 0x62\n".into(), 2, "after the end"),
     ];
     for (format, text, line, what) in cases {
         write(&file, text.as_bytes());

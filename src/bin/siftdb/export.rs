@@ -1,4 +1,4 @@
-//! `siftdb export DIR --format jsonl|tsv|mdb`: prints what a database has, to be read elsewhere.
+//! `siftdb export DIR --format FORMAT`: prints what a database has, to be read elsewhere.
 //!
 //! What leaves is the live entries of one moment, in the order of their keys. `import` reads each
 //! format back. A format that cannot carry what is there is refused, before or at that entry: no
@@ -45,8 +45,10 @@ enum Format {
     Jsonl,
     /// Lines of KEY TAB VALUE, as `scan` prints them: one keyspace, no expiry
     Tsv,
-    /// The text of `mdb_dump` and `db_dump`: keyspaces, no expiry
+    /// The text of `mdb_dump`, for LMDB's `mdb_load`: keyspaces, no expiry
     Mdb,
+    /// The text of `db_dump`, for Berkeley DB's `db_load`: keyspaces, no expiry
+    Bdb,
 }
 
 /// Entries between two updates of the progress bar.
@@ -60,12 +62,13 @@ impl Export {
         let mut writer: Box<dyn Writer> = match self.format {
             Format::Jsonl => Box::new(JsonlWriter),
             Format::Tsv => Box::new(Tsv),
-            Format::Mdb => Box::new(MdbWriter),
+            Format::Mdb => Box::new(MdbWriter::Lmdb),
+            Format::Bdb => Box::new(MdbWriter::Berkeley),
         };
         self.place.read_all(options(), &unnamed(), |_, keyspaces| {
             let (entries, bytes) = match self.format {
                 Format::Mdb => sizes(keyspaces)?,
-                Format::Jsonl | Format::Tsv => (0, 0),
+                Format::Jsonl | Format::Tsv | Format::Bdb => (0, 0),
             };
             let mut rows = output.rows();
             let out = rows.text();

@@ -36,8 +36,9 @@ From other stores:
   RocksDB    ldb --db=DIR dump --hex > FILE && siftdb import ldb FILE TO
              for each column family: ldb --column_family=NAME ..., and --keyspace NAME;
              not by a pipe alone: ldb ends a dump as if it were whole, also if it failed
-  LMDB       mdb_dump DIR | siftdb import mdb - TO, with -a for all its databases
-  Berkeley   db_dump FILE | siftdb import mdb - TO
+  LMDB       mdb_dump DIR | siftdb import mdb - TO, with -a if its databases have names; not
+             with -p, which loses backslashes in older versions
+  Berkeley   db_dump FILE | siftdb import bdb - TO
 
 ";
 
@@ -76,6 +77,7 @@ enum Format {
     /// Lines of KEY TAB VALUE, as `scan` prints them
     Tsv,
     /// The text of LMDB's `mdb_dump` and Berkeley DB's `db_dump`
+    #[value(alias = "bdb")]
     Mdb,
     /// What RocksDB's `ldb dump --hex` prints
     Ldb,

@@ -1,5 +1,8 @@
 //! What RocksDB's `ldb dump --hex` prints: a line for each entry, `0x6B6579 ==> 0x76616C7565`, and
 //! in the end how many there were. Only read.
+//!
+//! `ldb` prints that last line also after an error, such as a damaged block. Only its exit code
+//! tells, so a pipe alone is not safe.
 
 use crate::exchange::input::Input;
 use crate::exchange::record::{Expiry, Reader, Record};
@@ -8,6 +11,8 @@ use crate::text::unhexed;
 
 const BETWEEN: &[u8] = b" ==> ";
 const COUNT: &[u8] = b"Keys in range: ";
+const TIMESTAMP: &[u8] = b"|timestamp:";
+const NO_ENTRY: &str = "not a line of `ldb dump --hex`: 0x, hex digits, ` ==> `, 0x, hex digits";
 
 /// Reads a dump.
 #[derive(Default)]
@@ -38,18 +43,28 @@ impl Reader for Ldb {
         if self.ended {
             return Err(Failure::usage("a line after the end of the dump"));
         }
-        let (key, value) = entry(line).ok_or_else(|| {
-            Failure::usage(
-                "not a line of `ldb dump --hex`: 0x, hex digits, ` ==> `, 0x, hex digits",
-            )
-        })?;
+        let (key, value) = entry(line)?;
         self.entries += 1;
         Ok(Some(Record::Entry { key, value, expiry: Expiry::OfKeyspace }))
     }
 }
 
-fn entry(line: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let at = line.windows(BETWEEN.len()).position(|part| part == BETWEEN)?;
+/// Key and value of a line.
+fn entry(line: &[u8]) -> Outcome<(Vec<u8>, Vec<u8>)> {
+    let refuse = |what: &str| Err(Failure::usage(what));
+    let Some(at) = line.windows(BETWEEN.len()).position(|part| part == BETWEEN) else {
+        return refuse(NO_ENTRY);
+    };
+    let (key, value) = (&line[..at], &line[at + BETWEEN.len()..]);
     let bytes = |text: &[u8]| unhexed(text.strip_prefix(b"0x")?);
-    Some((bytes(&line[..at])?, bytes(&line[at + BETWEEN.len()..])?))
+    match (bytes(key), bytes(value)) {
+        (Some(key), Some(value)) => Ok((key, value)),
+        (None, _) if key.windows(TIMESTAMP.len()).any(|part| part == TIMESTAMP) => {
+            refuse("the key has a timestamp of its user; siftdb has none")
+        }
+        (Some(_), None) if value.starts_with(b":") => {
+            refuse("the entry has wide columns; siftdb has one value for each key")
+        }
+        _ => refuse(NO_ENTRY),
+    }
 }

@@ -4,7 +4,14 @@
 //! and in hex (`format=bytevalue`) or, with escapes, as text (`format=print`). `DATA=END` ends it.
 //! A file may have several such parts, each a database of that name: a keyspace.
 //!
-//! It has no expiry and no settings. LMDB takes keys of 1 to 511 bytes only.
+//! It has no expiry and no settings. The two tools differ:
+//!
+//! - `mdb_load` needs the size of its map, `mapsize`, a line that `db_load` refuses.
+//! - LMDB has a database without a name besides those with names. A file of Berkeley DB has one or
+//!   the other.
+//! - `mdb_dump -p` of older versions does not escape backslashes, so its text may say other bytes.
+//!   Escapes that it never writes show that, and are refused.
+//! - LMDB takes keys of 1 to 511 bytes only.
 
 use crate::exchange::input::Input;
 use crate::exchange::record::{Entry, Expiry, KeyspaceBegin, Reader, Record, Writer};
@@ -20,6 +27,8 @@ pub struct MdbReader {
     /// After a header. The file may end only before one.
     in_data: bool,
     is_text: bool,
+    /// The header has fields that only LMDB writes.
+    is_of_lmdb: bool,
     /// A part before was of a named database.
     was_named: bool,
 }
@@ -60,6 +69,7 @@ impl MdbReader {
         let mut header = Header::Unnamed;
         let mut format = None;
         let mut fields = 0;
+        self.is_of_lmdb = false;
         loop {
             let Some(line) = input.line()? else {
                 return match fields {
@@ -84,6 +94,7 @@ impl MdbReader {
                     return Err(Failure::usage(what));
                 }
                 ("database", name) => header = Header::Keyspace(name.into()),
+                ("mapsize" | "maxreaders", _) => self.is_of_lmdb = true,
                 ("HEADER", "END") => break,
                 // Sizes and flags of the other store.
                 _ => {}
@@ -103,34 +114,50 @@ impl MdbReader {
             return Ok(None);
         }
         let bytes = line.strip_prefix(b" ").and_then(|text| match self.is_text {
-            true => from_print(text),
+            true => from_print(text, self.is_of_lmdb),
             false => unhexed(text),
         });
-        bytes.map(Some).ok_or_else(|| Failure::usage("a line of data that is malformed"))
+        bytes.map(Some).ok_or_else(|| {
+            let failure = Failure::usage("a line of data that is malformed");
+            match self.is_text && self.is_of_lmdb {
+                true => {
+                    failure.with_advice("`mdb_dump -p` may not escape backslashes; dump without -p")
+                }
+                false => failure,
+            }
+        })
     }
 }
 
-/// The bytes of `format=print`: a backslash is before another one, or before two hex digits.
-fn from_print(text: &[u8]) -> Option<Vec<u8>> {
+/// The bytes of `format=print`: a backslash is before another one, or before two hex digits. LMDB
+/// writes only the second kind, and of printable bytes only for the backslash itself.
+fn from_print(text: &[u8], is_of_lmdb: bool) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, tail)) = rest.split_first() {
         rest = tail;
         if first != b'\\' {
             bytes.push(first);
-        } else if let Some(tail) = rest.strip_prefix(b"\\") {
+        } else if let Some(tail) = rest.strip_prefix(b"\\").filter(|_| !is_of_lmdb) {
             bytes.push(b'\\');
             rest = tail;
         } else {
-            bytes.extend(unhexed(rest.get(..2)?)?);
+            let escaped = unhexed(rest.get(..2)?)?;
+            if is_of_lmdb && matches!(escaped[..], [b' '..=b'~']) && escaped != b"\\" {
+                return None;
+            }
+            bytes.extend(escaped);
             rest = rest.get(2..)?;
         }
     }
     Some(bytes)
 }
 
-/// Writes a dump in hex.
-pub struct MdbWriter;
+/// Writes a dump in hex, for LMDB's tool or for Berkeley DB's.
+pub enum MdbWriter {
+    Lmdb,
+    Berkeley,
+}
 
 /// Bytes of the page of a B-tree for each entry, besides key and value.
 const ENTRY_BYTES: u64 = 16;
@@ -138,21 +165,31 @@ const ENTRY_BYTES: u64 = 16;
 impl Writer for MdbWriter {
     fn keyspace(&mut self, out: &mut dyn Write, begins: &KeyspaceBegin<'_>) -> Outcome {
         writeln!(out, "VERSION=3\nformat=bytevalue")?;
-        if begins.name != "default" {
+        let is_unnamed = begins.name == "default" && (begins.alone || self.is_for_lmdb());
+        if !is_unnamed {
             writeln!(out, "database={}", begins.name)?;
         }
-        // `mdb_load` makes a map of this size: pages may be half full, and one is the least.
-        let bytes = 2 * (begins.bytes + ENTRY_BYTES * begins.entries) + (1 << 20);
-        writeln!(out, "type=btree\nmapsize={}\nHEADER=END", bytes.next_multiple_of(4096))?;
-        Ok(())
+        writeln!(out, "type=btree")?;
+        if self.is_for_lmdb() {
+            // Pages may be half full, and one is the least.
+            let bytes = 2 * (begins.bytes + ENTRY_BYTES * begins.entries) + (1 << 20);
+            writeln!(out, "mapsize={}", bytes.next_multiple_of(4096))?;
+        }
+        Ok(writeln!(out, "HEADER=END")?)
     }
 
     fn entry(&mut self, out: &mut dyn Write, entry: &Entry<'_>) -> Outcome {
-        refuse_expiry("mdb", entry)?;
+        refuse_expiry(if self.is_for_lmdb() { "mdb" } else { "bdb" }, entry)?;
         Ok(writeln!(out, " {}\n {}", hexed(entry.key), hexed(entry.value))?)
     }
 
     fn end(&mut self, out: &mut dyn Write) -> Outcome {
         Ok(writeln!(out, "DATA=END")?)
+    }
+}
+
+impl MdbWriter {
+    fn is_for_lmdb(&self) -> bool {
+        matches!(self, MdbWriter::Lmdb)
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `jsonl` | everything: keyspaces with their settings, entries, when they expire |
 //! | `tsv` | the entries of one keyspace, as `scan` prints them |
-//! | `mdb` | entries and names of keyspaces: the text of `mdb_dump` and `db_dump` |
+//! | `mdb`, `bdb` | entries and names of keyspaces: the text of `mdb_dump` and `db_dump` |
 //! | `ldb` | the entries of one keyspace, as RocksDB's `ldb dump --hex` prints them |
 //!
 //! A file of each is a list of records. `record` has the reader and the writer of a format, `input`
