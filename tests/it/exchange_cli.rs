@@ -265,7 +265,7 @@ fn recorded_dumps_are_read() {
     let text = String::from_utf8(read(Path::new(&ambiguous))).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let (header, data) = lines.split_at(7);
-    let pairs = data.chunks(2).filter(|pair| !pair[1].contains("\\]"));
+    let pairs = data.chunks(2).filter(|pair| !pair.concat().contains("\\]"));
     let pairs = pairs.filter(|pair| !pair[0].starts_with(" back"));
     let text = [header, &pairs.collect::<Vec<_>>().concat()].concat().join("\n");
     write(&file, text.as_bytes());
