@@ -56,7 +56,7 @@ fn filled(command: &str) -> String {
     let words: Vec<&str> = command.split_whitespace().collect();
     let of = |at: usize| words.get(at).copied().unwrap_or_default();
     let file = match (of(1), of(2)) {
-        ("sst", _) => "db/*.sst",
+        ("sst", _) => "table.sst",
         ("get", _) => "keys",
         _ => "lines",
     };
@@ -112,6 +112,7 @@ fn directory() -> Place {
             ok(&["export", &place.path("backup"), "--keyspace", "default", "--format", format]);
         write(&place.path(&format!("export.{format}")), entries.as_bytes());
     }
+    write(&place.path("table.sst"), &read(&files(&db, ".sst")[0]));
     write(&place.path("export.ldb"), b"0x61 ==> 0x62\nKeys in range: 1\n");
     for directory in [".local/share/bash-completion/completions", ".local/share/man/man1", ".zfunc"]
     {

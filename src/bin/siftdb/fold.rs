@@ -106,8 +106,8 @@ fn pieces(line: &str, indent: usize, width: usize) -> Vec<String> {
     pieces
 }
 
-/// The rows of a table in bands of columns, each with the first column. `None` if it has no columns,
-/// or one that is too wide.
+/// The rows of a table in bands of columns, each with the first column. `None` if it has no
+/// columns, or one that is too wide.
 fn bands(rows: &[&String], width: usize) -> Option<Vec<String>> {
     let rows: Vec<Vec<char>> = rows.iter().map(|row| row.trim_end().chars().collect()).collect();
     let columns = columns_of(&rows);

@@ -6,8 +6,8 @@
 //! Results go to standard output, everything else to standard error. A closed output (`| head`)
 //! ends a command quietly. `topics.rs` has the rules for bytes, JSON and exit codes. The fields of
 //! each object are at the end of `siftdb COMMAND --help`; a test compares every object with that
-//! text, and docs/json.md has all of them. The field `format` is the version of the objects: within a version fields are
-//! only added. With `--json`, errors are objects on standard error.
+//! text, and docs/json.md has all of them. The field `format` is the version of the objects: within
+//! a version fields are only added. With `--json`, errors are objects on standard error.
 
 // Subcommands first, then what they share: a module uses only modules below it.
 mod bench;
@@ -46,11 +46,11 @@ mod filter_args;
 mod lines;
 mod output;
 mod fold;
-mod text;
 mod numbers;
 mod interrupt;
 mod failure;
 mod json;
+mod text;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
