@@ -12,9 +12,13 @@
 //! bytes mean "no keys".
 
 use crate::base::cache_line::AlignedBytes;
+#[cfg(any(feature = "cli", feature = "testing"))]
+use crate::base::cache_line::LINE_BYTES;
 use crate::filter::bloom::fast_local::{self, FastLocalTrailer, LineBits};
 use crate::filter::bloom::legacy::{self, LegacyTrailer};
 use crate::filter::bloom::leveldb;
+#[cfg(any(feature = "cli", feature = "testing"))]
+use crate::filter::bloom::line_rates;
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::{FilterPolicy, check_name, guarded};
 use crate::filter::ribbon::ribbon::{self, RibbonTrailer};
@@ -318,6 +322,39 @@ impl FilterView<'_> {
     }
 }
 
+/// What the trailer of a filter says of it.
+#[cfg(any(feature = "cli", feature = "testing"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TrailerFacts {
+    /// The label of the encoding.
+    pub label: &'static str,
+    /// Probes of a key; of a Ribbon filter its columns.
+    pub probes: u32,
+    rate: TrailerRate,
+    lines: f64,
+}
+
+#[cfg(any(feature = "cli", feature = "testing"))]
+#[derive(Clone, Copy, Debug)]
+enum TrailerRate {
+    FastLocalBloom,
+    LegacyBloom,
+    /// Whatever the number of keys.
+    Ribbon(f64),
+}
+
+#[cfg(any(feature = "cli", feature = "testing"))]
+impl TrailerFacts {
+    /// The share of absent keys that the filter lets through if it has this many.
+    pub(crate) fn expected_fpr(&self, keys: f64) -> f64 {
+        match self.rate {
+            TrailerRate::FastLocalBloom => line_rates::fast_local(keys, self.lines, self.probes),
+            TrailerRate::LegacyBloom => line_rates::legacy(keys, self.lines, self.probes),
+            TrailerRate::Ribbon(rate) => rate,
+        }
+    }
+}
+
 /// A filter in memory, with its trailer parsed once.
 #[derive(Clone, Debug)]
 pub struct PreparedFilter {
@@ -349,6 +386,27 @@ impl PreparedFilter {
     #[must_use]
     pub fn may_contain(&self, key: &KeyHash<'_>) -> bool {
         self.view().may_contain(key)
+    }
+
+    /// What a filter of RocksDB's encodings is; `None` if it has no keys or is not known.
+    #[cfg(any(feature = "cli", feature = "testing"))]
+    pub(crate) fn facts(&self) -> Option<TrailerFacts> {
+        let lines = (self.bytes.len() as f64 - fast_local::ROCKSDB_TRAILER_BYTES as f64)
+            / LINE_BYTES as f64;
+        let facts = |label, probes, rate| Some(TrailerFacts { label, probes, rate, lines });
+        match self.trailer {
+            Trailer::FastLocalBloom(trailer) => {
+                facts("fast-local-bloom", trailer.probes(), TrailerRate::FastLocalBloom)
+            }
+            Trailer::Ribbon(trailer) => {
+                let (columns, rate) = trailer.columns_and_rate();
+                facts("ribbon", columns, TrailerRate::Ribbon(rate))
+            }
+            Trailer::LegacyBloom(trailer) => {
+                facts("legacy-bloom", trailer.probes(), TrailerRate::LegacyBloom)
+            }
+            Trailer::Absent | Trailer::NoKeys | Trailer::AlwaysMaybe => None,
+        }
     }
 
     /// Like [`may_contain`](Self::may_contain), for a lookup that asks many filters: `bits` are

@@ -1,15 +1,23 @@
 //! A block of sorted entries, as LevelDB and RocksDB write it.
 //!
 //! ```text
-//! block := entry* restart: u32* restarts: u32
+//! block := entry* restart: u32* hash index?  restarts: u32
 //! entry := shared: varint  own: varint  value: varint  own bytes of the key  bytes of the value
+//! hash index := bucket: u8*  buckets: u16
 //! ```
 //!
 //! A key shares its first bytes with the key before it. Restart points, where nothing is shared,
-//! are for searches; a walk over the entries needs none.
+//! are for searches; a walk over the entries needs none. RocksDB keeps flags in the upper bits of
+//! `restarts`, one of them for the hash index.
 
-use crate::base::coding::{Decoder, get_u32};
+use crate::base::coding::{Decoder, get_u16, get_u32};
 use std::ops::Range;
+
+/// The block has a hash index.
+const HASH_INDEX: u32 = 1 << 31;
+
+/// The keys are spread evenly: a hint for searches.
+const UNIFORM: u32 = 1 << 29;
 
 /// A walk over the entries of a block that was checked against its checksum.
 #[derive(Debug)]
@@ -30,14 +38,25 @@ impl BlockEntries {
 
     /// Goes to the next entry; false behind the last. The error says what is wrong.
     pub(crate) fn next(&mut self) -> Result<bool, String> {
+        self.step(true).map(|shared| shared.is_some())
+    }
+
+    /// Goes to the next entry, whose value has no length: [`rest`](Self::rest) begins with it, and
+    /// [`take_value`](Self::take_value) must follow. Returns how many bytes the key shares with the
+    /// key before it; `None` behind the last. The error says what is wrong.
+    pub(crate) fn next_key(&mut self) -> Result<Option<usize>, String> {
+        self.step(false)
+    }
+
+    fn step(&mut self, has_length: bool) -> Result<Option<usize>, String> {
         let entries = self.contents.get(self.next..self.entries_end).unwrap_or_default();
         if entries.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let malformed = || format!("a malformed entry at byte {} of the block", self.next);
         let mut decoder = Decoder::new(entries);
         let mut length = || Some(decoder.varint32()? as usize);
-        let lengths = (length(), length(), length());
+        let lengths = (length(), length(), if has_length { length() } else { Some(0) });
         let (Some(shared), Some(own), Some(value)) = lengths else { return Err(malformed()) };
         let (Some(own), Some(_)) = (decoder.bytes(own), decoder.bytes(value)) else {
             return Err(malformed());
@@ -49,12 +68,28 @@ impl BlockEntries {
         self.key.extend_from_slice(own);
         self.next += decoder.position();
         self.value = self.next - value..self.next;
-        Ok(true)
+        Ok(Some(shared))
+    }
+
+    /// The bytes of the block from the end of the entry on.
+    pub(crate) fn rest(&self) -> &[u8] {
+        self.contents.get(self.next..self.entries_end).unwrap_or_default()
+    }
+
+    /// The value is the first `bytes` of the rest.
+    pub(crate) fn take_value(&mut self, bytes: usize) {
+        self.value = self.next..self.next + bytes;
+        self.next += bytes;
     }
 
     /// The key of the entry.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
+    }
+
+    /// Where the block has the value of the entry.
+    pub(crate) fn value_range(&self) -> Range<usize> {
+        self.value.clone()
     }
 
     /// The value of the entry.
@@ -64,7 +99,12 @@ impl BlockEntries {
 }
 
 fn entries_end(contents: &[u8]) -> Option<usize> {
-    let count_at = contents.len().checked_sub(4)?;
-    let restarts = get_u32(contents, count_at)? as usize;
-    count_at.checked_sub(restarts.checked_mul(4)?)
+    let mut restarts_end = contents.len().checked_sub(4)?;
+    let flags = get_u32(contents, restarts_end)?;
+    if flags & HASH_INDEX != 0 {
+        let buckets_end = restarts_end.checked_sub(2)?;
+        restarts_end = buckets_end.checked_sub(get_u16(contents, buckets_end)?.into())?;
+    }
+    let restarts = (flags & !(HASH_INDEX | UNIFORM)) as usize;
+    restarts_end.checked_sub(restarts.checked_mul(4)?)
 }

@@ -1,18 +1,35 @@
-//! Files of other stores, read only: LevelDB's databases.
+//! Files of other stores, read only: LevelDB's databases, single tables of LevelDB and RocksDB.
 //!
 //! [`LevelDb`] reads what LevelDB writes: `CURRENT`, the manifest, logs and tables. It changes no
 //! byte and needs nothing of siftdb's own formats. Tables are read block by block; the entries of
 //! the logs, at most a write buffer or two, are in memory.
 //!
+//! [`ForeignTable`] reads a single table of either: its parts, its properties, its entries, what its
+//! filter does. A block at a time is in memory.
+//!
 //! Every checksum is verified, and what a file says is checked before it is used. Damage is an
 //! error with file and offset. With `salvage` it is noted, and reading goes on with what is left.
 //!
-//! Formats: LevelDB's `doc/table_format.md`, `doc/log_format.md`, and `db/version_edit.cc`.
+//! Formats: LevelDB's `doc/table_format.md`, `doc/log_format.md`, and `db/version_edit.cc`; RocksDB's
+//! `table/format.cc` and `table/block_based/`.
 
+mod single;
+mod verify;
+mod figures;
 mod leveldb;
+mod rocksdb;
+mod filter;
+mod table;
+mod block_based;
+mod index;
+mod block_file;
 mod block;
 mod damage;
 mod checksum;
+mod xxhash;
 
+pub use figures::FilterFigures;
 pub use leveldb::database::{Entries, LevelDb};
-pub use leveldb::figures::FilterFigures;
+pub use rocksdb::properties::PropertyValue;
+pub use single::{ForeignTable, TableItem, TablePart};
+pub use verify::TableCounts;

@@ -28,6 +28,7 @@ mod scan;
 mod stats;
 mod verify;
 mod sst;
+mod foreign_table;
 mod shell;
 mod topics;
 mod sink;
@@ -145,7 +146,7 @@ enum Command {
     /// Report, advise, rebuild and measure filters
     #[command(subcommand)]
     Filter(Filter),
-    /// Print and check single files, without opening the database
+    /// Print and check single files, also tables of LevelDB and RocksDB
     #[command(subcommand)]
     Sst(Sst),
     /// Print the help of a command, or a topic: `siftdb help topics`
@@ -186,7 +187,7 @@ enum Filter {
 
 #[derive(Subcommand)]
 enum Sst {
-    /// Print the layout of a table: its blocks, offsets and sizes
+    /// Print the layout of a table, also of LevelDB or RocksDB: its blocks, offsets and sizes
     Layout(sst::Layout),
     /// Print a table, a write-ahead log, a manifest or CURRENT as text
     Dump(sst::Dump),

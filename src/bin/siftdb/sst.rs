@@ -1,4 +1,5 @@
 //! `siftdb sst layout|dump|verify`: looks into files, by `siftdb::inspect`, without the lock.
+//! `foreign_table.rs` has the same for single tables of LevelDB and RocksDB.
 //!
 //! `verify` of a directory reads CURRENT and the manifest to find its tables. It ignores other
 //! files; a missing table is damage. Sound tables are listed on standard output, with their number
@@ -9,6 +10,7 @@
 use crate::args::LIST_THEM;
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
+use crate::foreign_table;
 use crate::json::{bytes_field, error_json, fields, joined, list, path_field};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
@@ -39,7 +41,19 @@ macro_rules! facts_help {
     };
 }
 
-const LAYOUT_JSON: &str = concat!("JSON fields:\n  format            1\n", facts_help!());
+const LAYOUT_JSON: &str = concat!(
+    "JSON fields:\n  format            1\n",
+    facts_help!(),
+    "
+Of a table of LevelDB or RocksDB:
+  store             leveldb or rocksdb
+  bytes, checksum   length of the file; none, CRC-32C, xxHash, xxHash64 or XXH3
+  format_version, index_type   of RocksDB, else null
+  properties        of RocksDB: name, and number or value
+  parts             in the order of the text: kind, such as data, filter, index or footer; offset
+                    and bytes, with checksum; compression; name in the metaindex or empty;
+                    separator, a key at or above all of the part, if it has one"
+);
 
 const VERIFY_JSON: &str = concat!(
     "\
@@ -53,13 +67,18 @@ JSON fields:
                     for a single table
     error           null, or kind, path, offset, operation, what, advice
     table           null, or\n",
-    facts_help!()
+    facts_help!(),
+    "
+Of a table of LevelDB or RocksDB, table is null, or
+  store, bytes, checksum, format_version, index_type   as `sst layout` says
+  entries, keys, deletions, merges, range_deletes, data_blocks, data_bytes, filter_bytes,
+  filter_partitions, smallest_sequence, largest_sequence   as counted"
 );
 
 #[derive(Args)]
 #[command(after_long_help = LAYOUT_JSON)]
 pub struct Layout {
-    /// A table (`.sst`)
+    /// A table of siftdb, LevelDB or RocksDB; its last bytes say which
     file: PathBuf,
 }
 
@@ -92,12 +111,18 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
   current           manifest: the number of the one in force
   statistics        of STATS: since_unix_seconds, counters and keyspaces: how many
   counter           keyspace, null for the database; number of the counter, total
-  damage            what; offset and state, torn or damaged, or the key";
+  damage            what; offset and state, torn or damaged, or the key
+Of a table of LevelDB or RocksDB:
+  block             number, offset, stored_bytes, compression, separator
+  entry, deletion   kind: value, merge, deletion, single_deletion, blob_index, wide_columns or
+                    value_with_time; key, sequence and value
+  range_deletion    start, end and sequence";
 
 #[derive(Args)]
 #[command(after_long_help = DUMP_JSON)]
 pub struct Dump {
-    /// A table, a write-ahead log, a manifest or CURRENT, also if renamed
+    /// A table, also of LevelDB or RocksDB; a write-ahead log, a manifest or CURRENT, also if
+    /// renamed
     file: PathBuf,
     /// Of a table, only the data block of this number, counted from 0
     #[arg(long)]
@@ -110,7 +135,7 @@ pub struct Dump {
 #[derive(Args)]
 #[command(after_long_help = VERIFY_JSON)]
 pub struct Verify {
-    /// A table, or the directory of a database
+    /// A table, also of LevelDB or RocksDB, or the directory of a database
     path: PathBuf,
     /// Of a database, only the tables of this keyspace
     #[arg(long, value_name = "NAME")]
@@ -123,6 +148,9 @@ fn disk() -> Arc<dyn Env> {
 
 impl Layout {
     pub fn run(self, output: Output) -> Outcome<Shown> {
+        if foreign_table::is_at(&self.file) {
+            return foreign_table::layout(&self.file, output);
+        }
         let facts = inspect::table_facts(&disk(), &self.file)?;
         output.show(facts_json(&facts), |out| inspect::layout(&disk(), &self.file, out))
     }
@@ -130,6 +158,10 @@ impl Layout {
 
 impl Dump {
     pub fn run(self, output: Output) -> Outcome<Shown> {
+        if foreign_table::is_at(&self.file) {
+            let limit = self.limit.unwrap_or(u64::MAX);
+            return foreign_table::dump(&self.file, self.block, limit, output);
+        }
         let mut options = inspect::DumpOptions::default();
         options.block = self.block;
         options.entries_max = self.limit.unwrap_or(u64::MAX);
@@ -171,6 +203,9 @@ impl Verify {
         if metadata.kind != FileKind::Directory {
             if self.keyspace.is_some() {
                 return Err(Failure::usage("--keyspace needs the directory of a database"));
+            }
+            if foreign_table::is_at(path) {
+                return foreign_table::verify(path, output);
             }
             let result = inspect::verify_table(&env, path);
             let checked = Checked { path: path.clone(), keyspace: None, result };

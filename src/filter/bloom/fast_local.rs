@@ -180,6 +180,12 @@ impl FastLocalTrailer {
         Some(FastLocalTrailer { lines: u32::try_from(body.len() / LINE_BYTES).ok()?, probes })
     }
 
+    /// Probes of a key.
+    #[cfg(any(feature = "cli", feature = "testing"))]
+    pub(crate) fn probes(self) -> u32 {
+        self.probes
+    }
+
     #[inline(always)]
     fn line(self, filter: &[u8], hash: u64) -> Option<&[u8; LINE_BYTES]> {
         filter.as_chunks::<LINE_BYTES>().0.get(line_of(hash, self.lines))

@@ -109,6 +109,12 @@ impl LegacyTrailer {
         })
     }
 
+    /// Probes of a key.
+    #[cfg(any(feature = "cli", feature = "testing"))]
+    pub(crate) fn probes(self) -> u32 {
+        self.probes
+    }
+
     /// The byte range of the line of `hash`.
     #[inline]
     fn line(self, hash: u32) -> std::ops::Range<usize> {

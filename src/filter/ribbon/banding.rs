@@ -42,6 +42,12 @@ impl EquationMaker {
         EquationMaker { seed, starts: slots - (BLOCK_SLOTS - 1) }
     }
 
+    /// Blocks that equations start in; the last one has a single start.
+    #[cfg(any(feature = "cli", feature = "testing"))]
+    pub(crate) fn starting_blocks(self) -> u32 {
+        self.starts / BLOCK_SLOTS
+    }
+
     #[inline]
     fn seeded(self, hash: u64) -> u64 {
         (hash ^ u64::from(self.seed)).wrapping_mul(0x6193_d459_236a_3a0d)

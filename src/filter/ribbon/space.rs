@@ -236,6 +236,14 @@ impl Columns {
         Columns { upper: upper as u32, upper_start: upper_start as u32 }
     }
 
+    /// Columns of most of so many blocks, and the mean over them of one in `2^columns`.
+    #[cfg(any(feature = "cli", feature = "testing"))]
+    pub(crate) fn count_and_rate(self, blocks: u32) -> (u32, f64) {
+        let lower = f64::from(self.upper_start.min(blocks)) / f64::from(blocks.max(1));
+        let rate = 0.5f64.powi(self.upper as i32) * (1.0 + lower);
+        (if lower > 0.5 { self.upper.saturating_sub(1) } else { self.upper }, rate)
+    }
+
     /// The first segment of a block, and its number of columns.
     #[inline]
     #[must_use]

@@ -24,7 +24,7 @@ use crate::env::api::{Env, FileKind, read_file};
 use crate::foreign::damage::Damage;
 use crate::foreign::leveldb::log::{LogReader, Step};
 use crate::foreign::leveldb::manifest::{CURRENT_BYTES_MAX, Manifest, TableFacts, read_manifest};
-use crate::foreign::leveldb::table::{TableFile, TableRun};
+use crate::foreign::leveldb::run::{TableFile, TableRun};
 use crate::log::recovery::DroppedPart;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,11 +2,10 @@
 
 #[cfg(test)]
 mod tests;
-pub(crate) mod figures;
 pub(crate) mod database;
-mod table;
-mod filter;
+mod run;
+pub(crate) mod table;
 mod manifest;
 mod log;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

@@ -8,11 +8,11 @@ use crate::env::api::{Env, read_file};
 use crate::env::disk::DiskEnv;
 use crate::env::mem::MemEnv;
 use crate::filter::vectors::{array, load, number, unhex};
+use crate::foreign::block_based::BlockBasedFilter;
 use crate::foreign::damage::Damage;
 use crate::foreign::leveldb::database::LevelDb;
-use crate::foreign::leveldb::filter::TableFilter;
 use crate::foreign::leveldb::manifest::read_manifest;
-use crate::foreign::leveldb::table::{TableFile, TableRun};
+use crate::foreign::leveldb::run::{TableFile, TableRun};
 use crate::foreign::leveldb::testing::{Entry, TableStyle, batch, edit, record_file, table};
 use crate::log::recovery::DroppedPart;
 use proptest::collection::{btree_map, vec};
@@ -526,13 +526,13 @@ proptest! {
 #[test]
 fn hostile_filter_blocks_are_refused() {
     let good = [&b"abc\x01d\x02"[..], &[0, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0, 11]].concat();
-    assert!(TableFilter::new("other".into(), good.clone()).is_ok());
+    assert!(BlockBasedFilter::new("other".into(), good.clone()).is_ok());
     for at in 0..good.len() {
         for byte in 0..=255 {
             let mut bytes = good.clone();
             bytes[at] = byte;
             // Whatever is there is refused, or read without a panic.
-            if let Ok(filter) = TableFilter::new("leveldb.BuiltinBloomFilter2".into(), bytes) {
+            if let Ok(filter) = BlockBasedFilter::new("leveldb.BuiltinBloomFilter2".into(), bytes) {
                 filter.bits_and_probes();
                 for offset in [0, 2047, 2048, 4096, u64::MAX] {
                     filter.block_may_contain(offset, 7);
@@ -540,7 +540,7 @@ fn hostile_filter_blocks_are_refused() {
             }
         }
         // A cut block is refused, or its last bytes name other filters, which a checksum tells.
-        if let Ok(filter) = TableFilter::new(String::new(), good[..at].to_vec()) {
+        if let Ok(filter) = BlockBasedFilter::new(String::new(), good[..at].to_vec()) {
             assert!(at > 5, "cut at {at}");
             assert_eq!(filter.block_may_contain(0, 7), None);
         }

@@ -9,12 +9,14 @@
 //! `--layout`, or else with the saved settings. Memory is compared with `--cache`, which is not
 //! saved; its default is that of the library. The keys of `--probe` are looked up in one keyspace.
 //!
-//! The directory may be one of LevelDB: `leveldb.rs` prints what its filters are.
+//! The directory may be one of LevelDB, or a single table of LevelDB or RocksDB: `foreign.rs` prints
+//! what their filters are.
 
 use crate::args::{InKeyspace, options};
 use crate::failure::Outcome;
-use crate::filter::leveldb;
+use crate::filter::foreign;
 use crate::filter_args::WantedFilter;
+use crate::foreign_table;
 use crate::json::{fields, joined, list};
 use crate::lines::{next_line, open_lines};
 use crate::numbers::{percent, size};
@@ -57,14 +59,16 @@ lookups of --probe.
   probe             lookups and found, those of --probe; or null
   log_entries       entries that are only in the log, in no table and no filter
   cache_capacity_bytes, pinned_bytes_max   the cache, and what of it filters may take for good
-Of a LevelDB database, one object:
-  format, store     1, leveldb
+Of a LevelDB database, or of a table of LevelDB or RocksDB, one object:
+  format, store     1, leveldb or rocksdb
   tables, tables_without_filter, table_bytes, data_blocks   its tables
-  entries, keys     in tables: all versions and deletions, and keys by table
-  policies, filter_bytes, filter_bits, probes, window_bytes, bits_per_key   its filters
+  entries, keys, key_bytes   in tables: all versions and deletions, and keys by table
+  policies, encodings, layouts, partitions, filter_bytes, filter_bits, probes, window_bytes,
+  bits_per_key      its filters
   expected_fpr, observed_fpr, observed_fpr_low, observed_fpr_high   absent keys that pass, or null
   lookups, found, negatives, true_positives, false_positives, blocks_read   of --probe
-  same_rate         what takes how much for that rate: encoding, bits_per_key, filter_bytes";
+  same_rate         what takes how much for that rate: encoding, bits_per_key, filter_bytes
+  in_partitions     the filters in partitions: partition_bytes, partitions, index_bytes; or null";
 
 #[derive(Args)]
 #[command(after_long_help = JSON)]
@@ -99,7 +103,10 @@ impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let directory = &self.place.database.directory;
         if LevelDb::is_at(&DiskEnv::new(), directory) {
-            return leveldb::stats(directory, self.probe.as_deref(), output);
+            return foreign::database(directory, self.probe.as_deref(), output);
+        }
+        if foreign_table::is_at(directory) {
+            return foreign::table(directory, self.probe.as_deref(), output);
         }
         let options = options().block_cache_bytes(self.cache);
         let settings = self.wanted.settings()?;

@@ -1,12 +1,12 @@
-//! The filter block of a LevelDB table. `table/filter/block_based.rs` has its layout, which tables
-//! of siftdb have, too.
+//! A filter block with a filter for each window of data offsets, as LevelDB writes it.
+//! `table/filter/block_based.rs` has its layout, which tables of siftdb have, too.
 
 use crate::filter::bloom::leveldb::{NAME, may_match};
 use crate::table::filter::block_based::{Window, window_of};
 
 /// The filter block of a table, with its policy.
 #[derive(Debug)]
-pub(crate) struct TableFilter {
+pub(crate) struct BlockBasedFilter {
     policy: String,
     contents: Vec<u8>,
     window_bytes: u64,
@@ -15,7 +15,7 @@ pub(crate) struct TableFilter {
     probes: u32,
 }
 
-impl TableFilter {
+impl BlockBasedFilter {
     /// Checks the contents of the block. The error says what is wrong.
     pub(crate) fn new(policy: String, contents: Vec<u8>) -> Result<Self, String> {
         let base_lg = contents.last().copied().unwrap_or_default();
@@ -36,22 +36,12 @@ impl TableFilter {
                 Window::Damaged => return Err("a malformed filter block".into()),
             }
         }
-        Ok(TableFilter { policy, contents, window_bytes, bits, probes })
-    }
-
-    /// The name of the policy that made it.
-    pub(crate) fn policy(&self) -> &str {
-        &self.policy
+        Ok(BlockBasedFilter { policy, contents, window_bytes, bits, probes })
     }
 
     /// Bytes of a window of data offsets.
     pub(crate) fn window_bytes(&self) -> u64 {
         self.window_bytes
-    }
-
-    /// Bytes of the block.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.contents.len() as u64
     }
 
     /// Bits in filters, the rest of the block left out, and the probes of a key; `None` if another

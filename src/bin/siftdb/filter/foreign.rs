@@ -1,7 +1,8 @@
-//! `siftdb filter stats` of a LevelDB database: what its filters are, what they do for lookups of
-//! given keys, and what other filters of the same rate would take.
+//! `siftdb filter stats` of a LevelDB database, or of a single table of LevelDB or RocksDB: what the
+//! filters are, what they do for lookups of given keys, and what others of the same rate would take.
 
 use crate::failure::Outcome;
+use crate::foreign_table;
 use crate::json::{fields, joined, list};
 use crate::leveldb::OldDatabase;
 use crate::lines::{next_line, open_lines};
@@ -12,23 +13,39 @@ use serde_json::json;
 use siftdb::experiment::{bytes, wilson_95};
 use siftdb::filter::Encoding;
 use siftdb::foreign::FilterFigures;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Prints the report. The keys of the file `probe` are looked up.
-pub fn stats(directory: &Path, probe: Option<&Path>, output: Output) -> Outcome<Shown> {
+/// Bytes of a partition, with room for a key or two: what RocksDB and siftdb take by default.
+const PARTITION_BYTES: u64 = 4096 * 9 / 10;
+
+/// Prints the report of a LevelDB database. The keys of the file `probe` are looked up.
+pub fn database(directory: &Path, probe: Option<&Path>, output: Output) -> Outcome<Shown> {
     let probes = probe.map(keys_of).transpose()?.unwrap_or_default();
     let old = OldDatabase::open(directory, false)?;
-    let figures = old.database.filter_figures(&probes)?;
-    let same_rate = same_rate(&figures);
+    report(&old.database.filter_figures(&probes)?, "leveldb", "LevelDB", output)
+}
+
+/// Prints the report of a table of LevelDB or RocksDB.
+pub fn table(path: &Path, probe: Option<&Path>, output: Output) -> Outcome<Shown> {
+    let probes = probe.map(keys_of).transpose()?.unwrap_or_default();
+    let table = foreign_table::open(path)?;
+    let figures = table.filter_figures(&probes)?;
+    report(&figures, table.store(), foreign_table::store_name(&table), output)
+}
+
+fn report(figures: &FilterFigures, store: &str, name: &str, output: Output) -> Outcome<Shown> {
+    let same_rate = same_rate(figures);
     let absent = figures.negatives + figures.false_positives;
     let interval = wilson_95(figures.false_positives, absent);
+    let partitions = Partitions::of(figures);
     let json = joined([
         fields!(figures; tables, tables_without_filter, table_bytes, data_blocks, entries, keys,
-            policies, filter_bytes, filter_bits, probes, window_bytes, lookups, found, negatives,
-            true_positives, false_positives, blocks_read),
+            key_bytes, policies, encodings, layouts, partitions, filter_bytes, filter_bits, probes,
+            window_bytes, lookups, found, negatives, true_positives, false_positives, blocks_read),
         json!({
-            "store": "leveldb",
+            "store": store,
             "bits_per_key": figures.bits_per_key(),
             "expected_fpr": figures.expected_fpr(),
             "observed_fpr": figures.observed_fpr(),
@@ -39,10 +56,35 @@ pub fn stats(directory: &Path, probe: Option<&Path>, output: Output) -> Outcome<
                 "bits_per_key": encoding.bits_per_key(),
                 "filter_bytes": filter_bytes,
             })),
+            "in_partitions": partitions.as_ref().map(|all| json!({
+                "partition_bytes": PARTITION_BYTES,
+                "partitions": all.partitions,
+                "index_bytes": all.index_bytes,
+            })),
         }),
     ]);
-    output.show(json, |out| print(&figures, interval, &same_rate, out))
+    output.show(json, |out| print(figures, name, interval, &same_rate, partitions.as_ref(), out))
 }
+
+/// The filters in partitions: a lookup needs their index and one of them.
+struct Partitions {
+    partitions: u64,
+    /// Of each partition a key and a handle.
+    index_bytes: u64,
+}
+
+impl Partitions {
+    /// `None` without filters, or if they are in partitions already.
+    fn of(figures: &FilterFigures) -> Option<Self> {
+        let is_whole = figures.filter_bytes > 0 && figures.partitions == 0 && figures.keys > 0;
+        let partitions = figures.filter_bytes.div_ceil(PARTITION_BYTES);
+        let entry_bytes = figures.key_bytes / figures.keys.max(1) + HANDLE_BYTES;
+        is_whole.then(|| Partitions { partitions, index_bytes: partitions * entry_bytes })
+    }
+}
+
+/// Bytes of a handle in an index, with the lengths of its key.
+const HANDLE_BYTES: u64 = 8;
 
 fn keys_of(file: &Path) -> Outcome<Vec<Vec<u8>>> {
     let (mut lines, _) = open_lines(file)?;
@@ -68,26 +110,29 @@ fn same_rate(figures: &FilterFigures) -> Vec<(Encoding, u64)> {
 
 fn print(
     figures: &FilterFigures,
+    name: &str,
     interval: Option<(f64, f64)>,
     same_rate: &[(Encoding, u64)],
+    partitions: Option<&Partitions>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let (tables, size) = (counted(figures.tables, "table"), bytes(figures.table_bytes));
     let blocks = counted(figures.data_blocks, "data block");
-    writeln!(out, "LevelDB: {tables}, {size}, {blocks}")?;
+    writeln!(out, "{name}: {tables}, {size}, {blocks}")?;
     let FilterFigures { entries, keys, .. } = figures;
     writeln!(out, "keys in tables: {keys}, in {entries} entries with old versions and deletions")?;
     if figures.tables_without_filter > 0 {
         let without = counted(figures.tables_without_filter, "table");
-        writeln!(out, "without a filter of LevelDB's own: {without}")?;
+        writeln!(out, "without a filter of {name}'s own for whole keys: {without}")?;
     }
     if let (Some(bits), Some(expected)) = (figures.bits_per_key(), figures.expected_fpr()) {
         writeln!(
             out,
-            "filters: {}, {bits:.2} bits a key, {} probes, one for each {} of data",
+            "filters: {}, {bits:.2} bits a key, {} {}, {}",
             bytes(figures.filter_bytes),
-            figures.probes,
-            bytes(figures.window_bytes)
+            words(&figures.encodings),
+            kind_of(figures),
+            one_for(figures)
         )?;
         writeln!(out, "expected: {} of absent keys pass", percent(expected))?;
     }
@@ -113,5 +158,34 @@ fn print(
         let size = bytes(*filter_bytes);
         writeln!(out, "  {:<16} {bits:>6.2} bits a key {size:>10}", encoding.label())?;
     }
+    if let Some(Partitions { partitions, index_bytes }) = partitions {
+        let (count, size) = (counted(*partitions, "partition"), bytes(*index_bytes));
+        let (one, all) = (bytes(PARTITION_BYTES), bytes(figures.filter_bytes));
+        writeln!(
+            out,
+            "in {count} of {one}: a lookup needs their index of {size} and one of them, not {all}"
+        )?;
+    }
     Ok(())
+}
+
+fn words(names: &BTreeSet<String>) -> String {
+    names.iter().map(String::as_str).collect::<Vec<_>>().join(" and ")
+}
+
+/// How many bits of a filter a lookup reads.
+fn kind_of(figures: &FilterFigures) -> String {
+    match figures.encodings.contains("ribbon") {
+        true => format!("of {}", counted(figures.probes.into(), "column")),
+        false => format!("with {}", counted(figures.probes.into(), "probe")),
+    }
+}
+
+/// What shares a filter.
+fn one_for(figures: &FilterFigures) -> String {
+    match (figures.window_bytes, figures.partitions) {
+        (0, 0) => "one a table".into(),
+        (0, partitions) => format!("in {}", counted(partitions, "partition")),
+        (window, _) => format!("one for each {} of data", bytes(window)),
+    }
 }

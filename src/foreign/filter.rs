@@ -1,0 +1,251 @@
+//! The filter of a table of LevelDB or RocksDB, asked with ascending keys.
+//!
+//! RocksDB has one filter a table, or partitions under an index: a key is asked in the first
+//! partition whose key of the index is not below it, or else in the last. One partition is in
+//! memory at a time. The filters that RocksDB wrote like LevelDB, one a window of data, are named
+//! and not asked; RocksDB itself ignores them.
+
+use crate::base::error::Result;
+use crate::filter::bloom::{fast_local, leveldb};
+use crate::filter::encoding::{FilterReader, PreparedFilter};
+use crate::filter::hash::KeyHash;
+use crate::foreign::block_based::BlockBasedFilter;
+use crate::foreign::index::IndexEntries;
+use crate::foreign::table::{Store, Table};
+use crate::table::format::BlockHandle;
+use std::collections::BTreeSet;
+
+/// How the filter of a table is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FilterLayoutKind {
+    Full,
+    Partitioned,
+    BlockBased,
+}
+
+impl FilterLayoutKind {
+    /// What it is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FilterLayoutKind::Full => "full",
+            FilterLayoutKind::Partitioned => "partitioned",
+            FilterLayoutKind::BlockBased => "block-based",
+        }
+    }
+
+    /// Layout and policy, if the metaindex has this name for a filter.
+    pub(crate) fn of_name(name: &[u8]) -> Option<(Self, &[u8])> {
+        let kinds = [
+            (FilterLayoutKind::Full, &b"fullfilter."[..]),
+            (FilterLayoutKind::Partitioned, b"partitionedfilter."),
+            (FilterLayoutKind::BlockBased, b"filter."),
+        ];
+        kinds.into_iter().find_map(|(kind, prefix)| Some((kind, name.strip_prefix(prefix)?)))
+    }
+}
+
+/// What the filters of a table are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FilterTally {
+    /// Bytes of all filter blocks, with what finds filters.
+    pub bytes: u64,
+    /// Bits in filters.
+    pub bits: u64,
+    /// Probes of a key.
+    pub probes: u32,
+    /// Labels of the encodings.
+    pub encodings: BTreeSet<&'static str>,
+    /// Partitions that were asked or have keys; 0 in other layouts.
+    pub partitions: u64,
+    /// Keys in filters whose rate is known.
+    pub keys: u64,
+    /// For each of these keys the rate of its filter, added up.
+    pub rates: f64,
+}
+
+/// A filter, asked with ascending keys.
+#[derive(Debug)]
+pub(crate) struct TableFilter {
+    pub layout: FilterLayoutKind,
+    /// The name of the policy that made it.
+    pub policy: String,
+    /// The block that the metaindex names.
+    pub handle: BlockHandle,
+    body: Body,
+    /// Keys of the filter that is in memory.
+    members: u64,
+    tally: FilterTally,
+}
+
+#[derive(Debug)]
+enum Body {
+    /// Of a policy that is not known, or without whole keys: it is not asked.
+    NotAsked,
+    BlockBased(BlockBasedFilter),
+    Full(PreparedFilter),
+    Partitioned(Partitions),
+}
+
+/// The index of partitions, and the partition in memory.
+#[derive(Debug)]
+struct Partitions {
+    index: IndexEntries,
+    ended: bool,
+    loaded: Option<(BlockHandle, PreparedFilter)>,
+}
+
+impl TableFilter {
+    /// The filter of a table, if it has one.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn open(table: &Table) -> Result<Option<Self>> {
+        let mut named = table.metaindex()?;
+        while named.next(&table.file)? {
+            if let Some((layout, policy)) = FilterLayoutKind::of_name(named.name()) {
+                let policy = String::from_utf8_lossy(policy).into_owned();
+                return Self::new(table, layout, policy, named.handle()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn new(
+        table: &Table,
+        layout: FilterLayoutKind,
+        policy: String,
+        handle: BlockHandle,
+    ) -> Result<Self> {
+        let mut tally = FilterTally { bytes: handle.size, ..FilterTally::default() };
+        let is_known = policy == fast_local::NAME && table.has_whole_keys;
+        let body = match (layout, table.store) {
+            (FilterLayoutKind::BlockBased, Store::LevelDb) => {
+                let filter = BlockBasedFilter::new(policy.clone(), table.file.read(handle)?);
+                let filter = filter.map_err(|what| table.damage(handle, what))?;
+                if let Some((bits, probes)) = filter.bits_and_probes() {
+                    (tally.bits, tally.probes) = (bits, probes);
+                    tally.encodings.insert("leveldb-bloom");
+                }
+                match policy == leveldb::NAME {
+                    true => Body::BlockBased(filter),
+                    false => Body::NotAsked,
+                }
+            }
+            (FilterLayoutKind::Full, Store::RocksDb) if is_known => {
+                Body::Full(PreparedFilter::new(FilterReader::RocksDb, table.file.read(handle)?))
+            }
+            (FilterLayoutKind::Partitioned, Store::RocksDb) if is_known => {
+                let index = table.index_entries(handle, table.style.without_first_keys())?;
+                Body::Partitioned(Partitions { index, ended: false, loaded: None })
+            }
+            _ => Body::NotAsked,
+        };
+        Ok(TableFilter { layout, policy, handle, body, members: 0, tally })
+    }
+
+    /// True if it can be asked for keys.
+    pub(crate) fn is_asked(&self) -> bool {
+        !matches!(self.body, Body::NotAsked)
+    }
+
+    /// Bytes of data that share a filter, in the block-based layout.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        match &self.body {
+            Body::BlockBased(filter) => filter.window_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Whether the data block at `offset` may have the key, or the table; `None` if the filter is
+    /// not asked. Keys must ascend, over calls of [`add_member`](Self::add_member), too.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn ask(&mut self, table: &Table, key: &[u8], offset: u64) -> Result<Option<bool>> {
+        self.go_to(table, key)?;
+        let hash = KeyHash::new(key);
+        Ok(match &self.body {
+            Body::NotAsked => None,
+            Body::BlockBased(filter) => filter.block_may_contain(offset, hash.leveldb()),
+            Body::Full(filter) => Some(filter.may_contain(&hash)),
+            Body::Partitioned(partitions) => {
+                Some(partitions.loaded.as_ref().is_none_or(|(_, one)| one.may_contain(&hash)))
+            }
+        })
+    }
+
+    /// Counts a key of the table, for the rate that is expected. Keys must ascend.
+    ///
+    /// # Errors
+    /// As for [`TableFilter::ask`].
+    pub(crate) fn add_member(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.go_to(table, key)?;
+        self.members += 1;
+        Ok(())
+    }
+
+    /// Loads the partition for `key`.
+    fn go_to(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        let Body::Partitioned(partitions) = &mut self.body else { return Ok(()) };
+        let style = table.style;
+        let reaches = |separator: &[u8]| key <= style.user_key(separator);
+        while !partitions.ended && (partitions.loaded.is_none() || !reaches(partitions.index.key()))
+        {
+            let next = partitions.index.next();
+            if !next.map_err(|what| table.damage(self.handle, what))? {
+                partitions.ended = true;
+                break;
+            }
+            let handle = partitions.index.handle();
+            let bytes = table.file.read(handle)?;
+            let filter = PreparedFilter::new(FilterReader::RocksDb, bytes);
+            let before = partitions.loaded.replace((handle, filter));
+            self.tally.partitions += 1;
+            self.tally.bytes += handle.size;
+            if let Some((handle, before)) = before {
+                self.tally.add(&before, handle.size, self.members);
+            }
+            self.members = 0;
+        }
+        Ok(())
+    }
+
+    /// What its filters are, once all keys were added.
+    pub(crate) fn finish(mut self) -> FilterTally {
+        match &self.body {
+            Body::NotAsked => {}
+            Body::BlockBased(_) => {
+                let (members, k) = (self.members as f64, f64::from(self.tally.probes));
+                // B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", 1970,
+                // if the keys are spread evenly over the filters.
+                let per_bit = k * members / self.tally.bits as f64;
+                if self.tally.bits > 0 && self.members > 0 {
+                    let rate = (-(-per_bit).exp_m1()).powi(self.tally.probes as i32);
+                    self.tally.rates = rate * members;
+                    self.tally.keys = self.members;
+                }
+            }
+            Body::Full(filter) => self.tally.add(filter, self.handle.size, self.members),
+            Body::Partitioned(partitions) => {
+                if let Some((handle, filter)) = &partitions.loaded {
+                    self.tally.add(filter, handle.size, self.members);
+                }
+            }
+        }
+        self.tally
+    }
+}
+
+impl FilterTally {
+    /// Adds a filter of RocksDB's encodings.
+    fn add(&mut self, filter: &PreparedFilter, bytes: u64, members: u64) {
+        let Some(facts) = filter.facts() else { return };
+        self.encodings.insert(facts.label);
+        self.bits += 8 * bytes.saturating_sub(fast_local::ROCKSDB_TRAILER_BYTES as u64);
+        self.probes = self.probes.max(facts.probes);
+        if members > 0 {
+            self.keys += members;
+            self.rates += facts.expected_fpr(members as f64) * members as f64;
+        }
+    }
+}

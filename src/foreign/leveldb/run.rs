@@ -1,0 +1,207 @@
+//! Entries of LevelDB's tables whose keys follow each other.
+
+use crate::base::error::{Error, Result};
+use crate::base::iterator::api::InternalIterator;
+use crate::base::key::{compare_internal, split_internal_key};
+use crate::base::sync::Arc;
+use crate::base::value::Value;
+use crate::env::api::Env;
+use crate::foreign::block::BlockEntries;
+use crate::foreign::damage::Damage;
+use crate::foreign::leveldb::manifest::TableFacts;
+use crate::foreign::leveldb::table::open;
+use crate::foreign::table::{DataBlocks, Table};
+use std::path::PathBuf;
+
+/// A table that is yet to be opened.
+#[derive(Clone, Debug)]
+pub(crate) struct TableFile {
+    pub path: PathBuf,
+    /// What the manifest says of it, if it is to be compared.
+    pub expected: Option<TableFacts>,
+}
+
+/// Goes over tables whose keys follow each other; one of them is open at a time.
+#[derive(Debug)]
+pub(crate) struct TableRun {
+    env: Arc<dyn Env>,
+    files: Vec<TableFile>,
+    damage: Damage,
+    /// The open table is the one before this.
+    next_file: usize,
+    table: Option<(Table, DataBlocks)>,
+    block: Option<BlockEntries>,
+    /// The key before, to check the order.
+    last_key: Vec<u8>,
+    /// No key of the open table was read yet.
+    is_fresh: bool,
+    error: Option<Error>,
+}
+
+impl TableRun {
+    /// Not positioned until the first seek.
+    pub(crate) fn new(env: &Arc<dyn Env>, files: Vec<TableFile>, damage: &Damage) -> Self {
+        TableRun {
+            env: Arc::clone(env),
+            files,
+            damage: damage.clone(),
+            next_file: 0,
+            table: None,
+            block: None,
+            last_key: Vec::new(),
+            is_fresh: true,
+            error: None,
+        }
+    }
+
+    /// Goes to the next entry. False behind the last.
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            match self.advance_in_block() {
+                Ok(true) => return Ok(true),
+                Ok(false) => self.block = None,
+                // The rest of the block is not read.
+                Err(error) => {
+                    self.block = None;
+                    self.damage.pass(error)?;
+                }
+            }
+            match self.load_block() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.table = None;
+                    if self.next_file == self.files.len() {
+                        return Ok(false);
+                    }
+                    if let Err(error) = self.open_table() {
+                        self.damage.pass(error)?;
+                    }
+                }
+                Err(error) => self.damage.pass(error)?,
+            }
+        }
+    }
+
+    fn advance_in_block(&mut self) -> Result<bool> {
+        let stepped = self.block.as_mut().map_or(Ok(false), BlockEntries::next);
+        let Some(block) = &self.block else { return Ok(false) };
+        let Some((table, blocks)) = &self.table else { return Ok(false) };
+        let wrong = |what: &str| table.damage(blocks.handle(), what);
+        if !stepped.map_err(|what| wrong(&what))? {
+            return Ok(false);
+        }
+        let key = block.key();
+        if split_internal_key(key).is_none_or(|(_, trailer)| trailer as u8 > 1) {
+            return Err(wrong("a key that LevelDB does not write"));
+        }
+        if !self.last_key.is_empty() && compare_internal(&self.last_key, key).is_ge() {
+            return Err(wrong("keys out of order"));
+        }
+        // Of the keys in between, their order says enough.
+        if let Some(TableFacts { smallest, largest, .. }) = self.expected()
+            && (self.is_fresh && key != smallest || compare_internal(key, largest).is_gt())
+        {
+            return Err(wrong("keys beyond what the manifest says of this table"));
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.is_fresh = false;
+        Ok(true)
+    }
+
+    /// After the last block: it must end with the largest key that the manifest names.
+    fn check_end(&self, table: &Table) -> Result<()> {
+        match self.expected() {
+            Some(expected) if self.last_key != expected.largest => {
+                let what = "the table ends before the largest key that the manifest names";
+                Err(table.file.damage(table.file.blocks_end, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the manifest says of the open table, if it is to be compared.
+    fn expected(&self) -> Option<&TableFacts> {
+        let file = self.next_file.checked_sub(1).and_then(|i| self.files.get(i))?;
+        file.expected.as_ref()
+    }
+
+    /// Reads the next block of the open table; false if there is none.
+    fn load_block(&mut self) -> Result<bool> {
+        // An error of the index ends the table: it is taken out.
+        let Some((table, mut blocks)) = self.table.take() else { return Ok(false) };
+        if !blocks.next(&table)? {
+            return self.check_end(&table).map(|()| false);
+        }
+        let block = table.entries(blocks.handle());
+        self.table = Some((table, blocks));
+        self.block = Some(block?);
+        Ok(true)
+    }
+
+    fn open_table(&mut self) -> Result<()> {
+        let Some(file) = self.files.get(self.next_file) else { return Ok(()) };
+        self.next_file += 1;
+        self.is_fresh = true;
+        let expected = file.expected.as_ref().map(|facts| facts.bytes);
+        match open(&*self.env, &file.path, expected) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Err(Error::missing(&file.path, "the manifest names this table"))
+            }
+            opened => {
+                let table = opened?;
+                let blocks = DataBlocks::open(&table)?;
+                self.table = Some((table, blocks));
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&mut self, advanced: Result<bool>) -> bool {
+        match advanced {
+            Ok(valid) => valid,
+            Err(error) => {
+                self.block = None;
+                self.error = Some(error);
+                false
+            }
+        }
+    }
+}
+
+impl InternalIterator for TableRun {
+    /// From the beginning, entry by entry: imports read everything.
+    fn seek(&mut self, bound: Option<&[u8]>) {
+        (self.next_file, self.table, self.block, self.error) = (0, None, None, None);
+        self.last_key.clear();
+        let mut valid = self.next();
+        while valid && bound.is_some_and(|bound| compare_internal(self.key(), bound).is_lt()) {
+            valid = self.next();
+        }
+    }
+
+    fn next(&mut self) -> bool {
+        let advanced = self.advance();
+        self.note(advanced)
+    }
+
+    fn valid(&self) -> bool {
+        self.block.is_some()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], BlockEntries::key)
+    }
+
+    fn value(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], BlockEntries::value)
+    }
+
+    fn value_owned(&self) -> Value {
+        Value::from(self.value())
+    }
+
+    fn status(&self) -> Result<()> {
+        self.error.clone().map_or(Ok(()), Err)
+    }
+}

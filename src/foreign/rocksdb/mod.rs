@@ -1,0 +1,6 @@
+//! RocksDB's block-based tables.
+
+#[cfg(test)]
+mod tests;
+pub(crate) mod table;
+pub(crate) mod properties;

@@ -1,0 +1,435 @@
+//! What is read of RocksDB's tables, held against what RocksDB says of them.
+//!
+//! `tests/it/golden/rocksdb` has tables that RocksDB 11.8.1 wrote, and in `facts.json` what its own
+//! reader says: entries (their number, and a checksum of all), counts, and for each lookup whether
+//! its filter said no (0), maybe (1), or was not asked (-). `SIFTDB_ROCKSDB_TABLES` may name a
+//! directory of more such tables.
+
+use crate::base::coding::{put_u32, put_u64};
+use crate::base::error::{Error, Result};
+use crate::base::sync::Arc;
+use crate::env::api::{Env, WritableFile, read_file};
+use crate::env::disk::DiskEnv;
+use crate::env::mem::MemEnv;
+use crate::filter::vectors::{array, number, unhex};
+use crate::foreign::block_file::ChecksumKind;
+use crate::foreign::figures::FilterFigures;
+use crate::foreign::filter::TableFilter;
+use crate::foreign::rocksdb::properties::PropertyValue;
+use crate::foreign::rocksdb::table::open;
+use crate::foreign::single::{ForeignTable, TableItem};
+use crate::foreign::table::Table;
+use proptest::prelude::*;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden/rocksdb")
+}
+
+fn golden_bytes(name: &str) -> Vec<u8> {
+    read_file(&DiskEnv::new(), &golden().join(format!("{name}.sst")), 1 << 20).unwrap()
+}
+
+/// The tables of a directory by name, with what RocksDB says of them.
+fn recorded(directory: &Path) -> Vec<(PathBuf, Value)> {
+    let facts = read_file(&DiskEnv::new(), &directory.join("facts.json"), 1 << 30).unwrap();
+    let Value::Object(facts) = serde_json::from_slice(&facts).unwrap() else { panic!("no facts") };
+    facts.into_iter().map(|(name, fact)| (directory.join(format!("{name}.sst")), fact)).collect()
+}
+
+fn all_recorded() -> Vec<(PathBuf, Value)> {
+    let mut all = recorded(&golden());
+    assert!(all.len() > 10);
+    all.extend(
+        std::env::var_os("SIFTDB_ROCKSDB_TABLES")
+            .map(PathBuf::from)
+            .iter()
+            .flat_map(|more| recorded(more)),
+    );
+    all
+}
+
+fn kind_byte(kind: &str) -> u64 {
+    match kind {
+        "deletion" => 0,
+        "value" => 1,
+        "merge" => 2,
+        "single_deletion" => 7,
+        other => panic!("{other}"),
+    }
+}
+
+/// All that a table has: range deletes, and entries as bytes.
+fn contents(table: &ForeignTable) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (mut ranges, mut entries) = (Vec::new(), Vec::new());
+    let put = |dst: &mut Vec<u8>, bytes: &[u8]| {
+        put_u32(dst, bytes.len() as u32);
+        dst.extend_from_slice(bytes);
+    };
+    table.each_entry(None, &mut |item| {
+        match *item {
+            TableItem::RangeDelete { start, end, sequence } => {
+                put(&mut ranges, start);
+                put(&mut ranges, end);
+                put_u64(&mut ranges, sequence);
+            }
+            TableItem::Entry { key, sequence, kind, value } => {
+                put(&mut entries, key);
+                put_u64(&mut entries, sequence << 8 | kind_byte(kind));
+                put(&mut entries, value);
+            }
+            TableItem::Block { .. } => {}
+        }
+        Ok(true)
+    })?;
+    Ok((ranges, entries))
+}
+
+fn properties(table: &ForeignTable) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut all = Vec::new();
+    table.each_property(&mut |name, value| {
+        let value = match value {
+            PropertyValue::Number(number) => number.to_le_bytes().to_vec(),
+            PropertyValue::Bytes(bytes) => bytes.to_vec(),
+        };
+        all.push((name.to_vec(), value));
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Different keys, in order.
+fn keys_of(table: &ForeignTable) -> Vec<Vec<u8>> {
+    let mut keys = BTreeSet::new();
+    let each = &mut |item: &TableItem<'_>| {
+        if let TableItem::Entry { key, .. } = item {
+            keys.insert(key.to_vec());
+        }
+        Ok(true)
+    };
+    table.each_entry(None, each).unwrap();
+    keys.into_iter().collect()
+}
+
+#[test]
+fn entries_and_counts_equal_those_of_rocksdb() {
+    let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    for (path, facts) in all_recorded() {
+        let table = ForeignTable::open(&env, &path).unwrap();
+        let (_, entries) = contents(&table).unwrap();
+        let digest = u64::from(crc32fast::hash(&entries));
+        assert_eq!(digest, number(&facts, "digest"), "{}", path.display());
+        let counts = table.verify().unwrap_or_else(|error| panic!("{error}"));
+        let found = [
+            counts.entries,
+            counts.deletions + counts.range_deletes,
+            counts.range_deletes,
+            counts.data_blocks,
+            counts.filter_bytes,
+        ];
+        let names = ["entries", "deletions", "range_deletes", "data_blocks", "filter_bytes"];
+        assert_eq!(found, names.map(|name| number(&facts, name)), "{}", path.display());
+        let mut parts = 0;
+        let mut end = 0;
+        table
+            .each_part(&mut |part| {
+                parts += 1;
+                end = end.max(part.offset + part.bytes);
+                Ok(())
+            })
+            .unwrap();
+        assert!(parts as u64 > counts.data_blocks + counts.filter_partitions + 3);
+        assert_eq!(end, table.bytes());
+    }
+}
+
+/// The lookups of the recorded verdicts: absent keys, and each third key that is there.
+fn probes_of(facts: &Value) -> Vec<Vec<u8>> {
+    if facts.get("probes").is_some() {
+        return array(facts, "probes").iter().map(|hex| unhex(hex.as_str().unwrap())).collect();
+    }
+    let written = number(facts, "written");
+    let absent = (0..100u64).map(|i| {
+        let letter = char::from(b'a' + (i % 26) as u8);
+        format!("user{:06}{letter}", i * 37 % written)
+    });
+    let there = (0..written).step_by(3).map(|i| format!("user{i:06}"));
+    absent.chain(there).map(String::into_bytes).collect()
+}
+
+#[test]
+fn filters_answer_as_in_rocksdb() {
+    let (env, mut asked, mut passed) = (DiskEnv::new(), 0, 0);
+    for (path, facts) in all_recorded() {
+        let (table, _) = open(&env, &path).unwrap();
+        let verdicts = facts["verdicts"].as_str().unwrap().bytes();
+        let mut probes: Vec<(Vec<u8>, u8)> = probes_of(&facts).into_iter().zip(verdicts).collect();
+        probes.sort();
+        let filter = TableFilter::open(&table).unwrap();
+        let Some(mut filter) = filter.filter(TableFilter::is_asked) else { continue };
+        for (key, verdict) in &probes {
+            let maybe = filter.ask(&table, key, 0).unwrap();
+            if *verdict != b'-' {
+                assert_eq!(maybe, Some(*verdict == b'1'), "{} {key:?}", path.display());
+                asked += 1;
+                passed += u64::from(*verdict == b'1');
+            }
+        }
+        check_figures(&table, &path, &probes);
+    }
+    assert!(asked > 500 && passed > 100, "{asked} {passed}");
+}
+
+/// The figures must be the sums of RocksDB's verdicts for keys from the first to the last.
+fn check_figures(table: &Table, path: &Path, probes: &[(Vec<u8>, u8)]) {
+    let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    let keys = keys_of(&ForeignTable::open(&env, path).unwrap());
+    let within = |key: &&Vec<u8>| keys.first() <= Some(*key) && Some(*key) <= keys.last();
+    let verdict = |wanted: u8, there: bool| {
+        let of = probes.iter().filter(|(_, verdict)| *verdict == wanted).map(|(key, _)| key);
+        of.filter(within).filter(|key| keys.binary_search(key).is_ok() == there).count() as u64
+    };
+    let sought: Vec<Vec<u8>> = probes.iter().map(|(key, _)| key.clone()).collect();
+    let figures = FilterFigures::of_table(table, &sought).unwrap();
+    assert_eq!(figures.negatives, verdict(b'0', false), "{}", path.display());
+    assert_eq!(figures.true_positives, verdict(b'1', true), "{}", path.display());
+    assert_eq!(figures.false_positives, verdict(b'1', false), "{}", path.display());
+    assert_eq!((figures.keys, figures.found), (keys.len() as u64, figures.true_positives));
+    assert!(figures.blocks_read <= figures.true_positives + figures.false_positives);
+    assert!(figures.expected_fpr().is_some_and(|rate| rate > 0.0 && rate < 1.0), "{figures:?}");
+    assert_eq!((figures.tables, figures.tables_without_filter), (1, 0));
+}
+
+/// A table in memory, of which bytes can be changed.
+struct Changed {
+    env: Arc<dyn Env>,
+    file: Box<dyn WritableFile>,
+    bytes: Vec<u8>,
+}
+
+const PATH: &str = "/table.sst";
+
+impl Changed {
+    fn new(bytes: Vec<u8>) -> Self {
+        let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+        let mut file = env.create_new(Path::new(PATH)).unwrap();
+        file.write_at(0, &bytes).unwrap();
+        Changed { env, file, bytes }
+    }
+
+    fn set(&mut self, at: usize, byte: u8) {
+        self.bytes[at] = byte;
+        self.file.write_at(at as u64, &[byte]).unwrap();
+    }
+
+    fn open(&self) -> Result<ForeignTable> {
+        ForeignTable::open(&self.env, Path::new(PATH))
+    }
+}
+
+type Whole = ((Vec<u8>, Vec<u8>), Vec<(Vec<u8>, Vec<u8>)>);
+
+fn whole(changed: &Changed) -> Result<Whole> {
+    let table = changed.open()?;
+    Ok((contents(&table)?, properties(&table)?))
+}
+
+/// Of one table for each kind of checksum, or of all with `SIFTDB_LONG`.
+#[test]
+fn flipped_bits_never_change_what_is_read() {
+    let short = ["v2_crc32c", "v6_xxhash", "v7_xxh3", "v6_xxhash64_hash"];
+    let all: Vec<String> = match std::env::var_os("SIFTDB_LONG") {
+        Some(_) => {
+            let names = recorded(&golden()).into_iter();
+            names.map(|(path, _)| path.file_stem().unwrap().to_string_lossy().into()).collect()
+        }
+        None => short.map(String::from).into(),
+    };
+    for name in all.iter().filter(|name| !name.contains("none")) {
+        let mut changed = Changed::new(golden_bytes(name));
+        let as_written = whole(&changed).unwrap();
+        let (mut refused, bits) = (0, 8 * changed.bytes.len());
+        // A step that meets every bit in some tables, and every byte in each.
+        for bit in (0..bits).step_by(if all.len() > 4 { 1 } else { 3 }) {
+            let byte = changed.bytes[bit / 8];
+            changed.set(bit / 8, byte ^ 1 << (bit % 8));
+            match whole(&changed) {
+                Ok(found) => assert!(found == as_written, "{name}: bit {bit}"),
+                Err(error) => {
+                    assert!(error.is_corruption(), "{name}: bit {bit}: {error}");
+                    refused += 1;
+                }
+            }
+            changed.set(bit / 8, byte);
+        }
+        assert!(refused > 0, "{name}");
+    }
+}
+
+#[test]
+fn flipped_bits_of_filters_are_found() {
+    for name in ["v5_crc32c_partitioned", "v7_crc32c_snappy"] {
+        let mut changed = Changed::new(golden_bytes(name));
+        let mut parts = Vec::new();
+        let table = changed.open().unwrap();
+        table
+            .each_part(&mut |part| {
+                if part.kind.contains("filter") || part.kind.contains("index") {
+                    parts.push(part.offset as usize..(part.offset + part.bytes) as usize);
+                }
+                Ok(())
+            })
+            .unwrap();
+        assert!(parts.len() > 1);
+        for at in parts.into_iter().flatten() {
+            changed.set(at, changed.bytes[at] ^ 0x10);
+            let error = changed.open().and_then(|table| table.verify()).unwrap_err();
+            assert!(error.to_string().contains("checksum"), "{name}: byte {at}: {error}");
+            changed.set(at, changed.bytes[at] ^ 0x10);
+        }
+    }
+}
+
+/// Reads all that there is. Whatever it says, it must end.
+fn read_all(changed: &Changed) -> Result<()> {
+    let table = changed.open()?;
+    let mut _parts = 0;
+    let parts = table.each_part(&mut |_| {
+        _parts += 1;
+        Ok(())
+    });
+    let read = [
+        parts,
+        contents_of_any_kind(&table),
+        properties(&table).map(drop),
+        table.verify().map(drop),
+        table.filter_figures(&[b"user000003".to_vec(), b"user000003x".to_vec()]).map(drop),
+    ];
+    read.into_iter().collect()
+}
+
+fn contents_of_any_kind(table: &ForeignTable) -> Result<()> {
+    table.each_entry(None, &mut |_| Ok(true))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("SIFTDB_LONG").is_some() { 100_000 } else { 1_000 }))]
+
+    /// Without checksums, anything may be there.
+    #[test]
+    fn hostile_tables_are_refused_or_read(
+        name in prop_oneof![Just("v5_none_partitioned"), Just("v6_none")],
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in prop_oneof![Just(None), any::<prop::sample::Index>().prop_map(Some)],
+    ) {
+        let mut bytes = golden_bytes(name);
+        for (at, byte) in changes {
+            let at = at.index(bytes.len() - 8);
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            // The end stays, so that it is taken for a table.
+            let cut = cut.index(bytes.len() - 53);
+            bytes.drain(cut..(cut + 40).min(bytes.len() - 53));
+        }
+        if let Err(error) = read_all(&Changed::new(bytes)) {
+            prop_assert!(error.is_corruption() || matches!(error, Error::Io { .. }), "{error}");
+        }
+    }
+}
+
+/// A table with other bytes at `at` in a block that its checksum covers.
+fn forged(name: &str, at: usize, byte: u8) -> Changed {
+    let mut changed = Changed::new(golden_bytes(name));
+    changed.set(at, byte);
+    let table = Changed::new(golden_bytes(name)).open().unwrap();
+    let mut sound = Vec::new();
+    table
+        .each_part(&mut |part| {
+            let block = part.offset as usize..(part.offset + part.bytes) as usize;
+            if block.contains(&at) && part.kind != "footer" {
+                sound.push(block);
+            }
+            Ok(())
+        })
+        .unwrap();
+    let block = sound.pop().unwrap();
+    let kind = if name.contains("crc32c") { ChecksumKind::Crc32c } else { ChecksumKind::None };
+    let sum = kind.of(&changed.bytes[block.start..block.end - 4]);
+    for (i, byte) in sum.to_le_bytes().into_iter().enumerate() {
+        changed.set(block.end - 4 + i, byte);
+    }
+    changed
+}
+
+fn refusal(changed: &Changed) -> String {
+    match changed.open().and_then(|table| table.verify()) {
+        Err(error @ Error::UnsupportedFormat { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn position(name: &str, bytes: &[u8]) -> usize {
+    golden_bytes(name).windows(bytes.len()).position(|window| window == bytes).unwrap()
+}
+
+#[test]
+fn what_is_not_read_is_refused_by_name() {
+    let name = "v2_crc32c";
+    let bytes = golden_bytes(name);
+    let mut first = 0;
+    let table = Changed::new(bytes.clone()).open().unwrap();
+    table
+        .each_part(&mut |part| {
+            if part.kind == "data" && first == 0 {
+                first = (part.offset + part.bytes) as usize - 5;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let zstd = refusal(&forged(name, first, 7));
+    assert!(zstd.contains("compression zstd (7)"), "{zstd}");
+    let at = position(name, b"leveldb.BytewiseComparator") + 8;
+    assert!(refusal(&forged(name, at, b'X')).contains("leveldb.XytewiseComparator"));
+    let at = position(name, b"index.type") + b"index.type".len();
+    assert!(refusal(&forged(name, at, 9)).contains("an index of the unknown type 9"));
+    let footer = |at: usize, byte: u8| {
+        let mut changed = Changed::new(bytes.clone());
+        changed.set(bytes.len() - at, byte);
+        changed
+    };
+    assert!(refusal(&footer(12, 8)).contains("format version 8; read are 2 to 7"));
+    assert!(refusal(&footer(12, 1)).contains("format version 1; read are 2 to 7"));
+    assert!(refusal(&footer(53, 9)).contains("unknown checksum 9"));
+    for (magic, what) in [(0x8242_2296_63bf_9564u64, "plain"), (0x9267_89d0_c5f1_7873, "cuckoo")] {
+        let mut changed = Changed::new(bytes.clone());
+        for (i, byte) in magic.to_le_bytes().into_iter().enumerate() {
+            changed.set(bytes.len() - 8 + i, byte);
+        }
+        assert!(ForeignTable::is_at(&*changed.env, Path::new(PATH)));
+        assert!(refusal(&changed).contains(&format!("a {what} table of RocksDB")));
+    }
+}
+
+/// A database that ingests a table may write a sequence into its properties.
+#[test]
+fn sequences_of_ingested_tables_may_change() {
+    let name = "ingested_crc32c";
+    let bytes = golden_bytes(name);
+    let sound = Changed::new(bytes.clone());
+    let as_written = whole(&sound).unwrap();
+    let global = |found: &Whole| {
+        let name = b"rocksdb.external_sst_file.global_seqno";
+        found.1.iter().find(|(other, _)| other == name).map(|(_, value)| value[0])
+    };
+    assert!(global(&as_written).is_some_and(|sequence| sequence > 0), "{as_written:?}");
+    let at = position(name, b"external_sst_file.global_seqno") + 30;
+    let mut changed = Changed::new(bytes);
+    changed.set(at, 0);
+    assert_eq!(global(&whole(&changed).unwrap()), Some(0));
+    changed.open().unwrap().verify().unwrap();
+    changed.set(at - 1, b'x');
+    assert!(whole(&changed).unwrap_err().to_string().contains("checksum"));
+}

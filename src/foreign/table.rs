@@ -1,0 +1,332 @@
+//! A table of LevelDB or RocksDB: its footer as both have it, and walks over its blocks in order.
+//!
+//! One block of each index and one data block are in memory at a time.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{compare_internal, split_internal_key, user_key};
+use crate::foreign::block::BlockEntries;
+use crate::foreign::block_file::BlockFile;
+use crate::foreign::index::{IndexEntries, IndexStyle};
+use crate::table::format::BlockHandle;
+
+/// The kind of a range delete, which is in a block of its own.
+const RANGE_DELETION: u8 = 0xf;
+
+/// The program that writes such tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    LevelDb,
+    RocksDb,
+}
+
+impl Store {
+    /// What an entry is, by the last byte of its internal key; `None` if the store writes none of
+    /// that kind into tables.
+    pub(crate) fn kind_name(self, kind: u8) -> Option<&'static str> {
+        match (self, kind) {
+            (_, 0) => Some("deletion"),
+            (_, 1) => Some("value"),
+            (Store::LevelDb, _) => None,
+            (Store::RocksDb, 2) => Some("merge"),
+            (Store::RocksDb, 7) => Some("single_deletion"),
+            (Store::RocksDb, 0x11) => Some("blob_index"),
+            (Store::RocksDb, 0x16) => Some("wide_columns"),
+            (Store::RocksDb, 0x18) => Some("value_with_time"),
+            (Store::RocksDb, _) => None,
+        }
+    }
+}
+
+/// An open table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub file: BlockFile,
+    pub store: Store,
+    pub metaindex: BlockHandle,
+    pub index: BlockHandle,
+    pub style: IndexStyle,
+    /// Its filter has whole keys, not only prefixes.
+    pub has_whole_keys: bool,
+}
+
+impl Table {
+    /// Before the first block that the metaindex names.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn metaindex(&self) -> Result<NamedBlocks> {
+        NamedBlocks::open(&self.file, self.metaindex)
+    }
+
+    /// The entries of a block.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn entries(&self, block: BlockHandle) -> Result<BlockEntries> {
+        entries_of(&self.file, block)
+    }
+
+    /// The entries of a block of an index.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn index_entries(
+        &self,
+        block: BlockHandle,
+        style: IndexStyle,
+    ) -> Result<IndexEntries> {
+        let entries = IndexEntries::new(self.file.read(block)?, style);
+        entries.map_err(|what| self.damage(block, what))
+    }
+
+    /// The error for damage in a block.
+    pub(crate) fn damage(&self, block: BlockHandle, what: impl Into<String>) -> Error {
+        self.file.damage(block.offset, what)
+    }
+}
+
+fn entries_of(file: &BlockFile, block: BlockHandle) -> Result<BlockEntries> {
+    BlockEntries::new(file.read(block)?).map_err(|what| file.damage(block.offset, what))
+}
+
+/// A walk over the metaindex: names of blocks, and where they are.
+#[derive(Debug)]
+pub(crate) struct NamedBlocks {
+    metaindex: BlockHandle,
+    entries: BlockEntries,
+    handle: BlockHandle,
+}
+
+impl NamedBlocks {
+    /// Before the first block.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn open(file: &BlockFile, metaindex: BlockHandle) -> Result<Self> {
+        let entries = entries_of(file, metaindex)?;
+        Ok(NamedBlocks { metaindex, entries, handle: BlockHandle::default() })
+    }
+
+    /// Goes to the next block; false behind the last.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub(crate) fn next(&mut self, file: &BlockFile) -> Result<bool> {
+        let damage = |what: String| file.damage(self.metaindex.offset, what);
+        if !self.entries.next().map_err(damage)? {
+            return Ok(false);
+        }
+        let handle = BlockHandle::decode(self.entries.value());
+        self.handle = handle.ok_or_else(|| damage("a malformed handle".into()))?;
+        Ok(true)
+    }
+
+    /// The name of the block.
+    pub(crate) fn name(&self) -> &[u8] {
+        self.entries.key()
+    }
+
+    /// Where it is.
+    pub(crate) fn handle(&self) -> BlockHandle {
+        self.handle
+    }
+}
+
+/// A walk over the data blocks of a table, in the order of their keys.
+#[derive(Debug)]
+pub(crate) struct DataBlocks {
+    /// The index, or what names its partitions.
+    top: IndexEntries,
+    partition: Option<IndexEntries>,
+    /// The partition has named no block so far.
+    is_empty: bool,
+    /// The block of the index that names the data block.
+    named_in: BlockHandle,
+    /// The separator before, to check the order.
+    last_separator: Vec<u8>,
+    is_first: bool,
+}
+
+impl DataBlocks {
+    /// Before the first block.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn open(table: &Table) -> Result<Self> {
+        let style = match table.style.is_partitioned {
+            true => table.style.without_first_keys(),
+            false => table.style,
+        };
+        let (top, last_separator) = (table.index_entries(table.index, style)?, Vec::new());
+        let named_in = table.index;
+        let walk = DataBlocks {
+            top,
+            partition: None,
+            is_empty: false,
+            named_in,
+            last_separator,
+            is_first: true,
+        };
+        Ok(walk)
+    }
+
+    /// Goes to the next block; false behind the last.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`. The walk is over then.
+    pub(crate) fn next(&mut self, table: &Table) -> Result<bool> {
+        if !self.advance(table)? {
+            return Ok(false);
+        }
+        let last = std::mem::take(&mut self.last_separator);
+        let separator = self.separator();
+        let is_sound = table.style.has_user_keys || split_internal_key(separator).is_some();
+        if !is_sound || !self.is_first && table.style.compare(&last, separator).is_ge() {
+            return Err(table.damage(self.named_in, "keys of the index out of order"));
+        }
+        let mut kept = last;
+        kept.clear();
+        kept.extend_from_slice(separator);
+        (self.last_separator, self.is_first) = (kept, false);
+        Ok(true)
+    }
+
+    fn advance(&mut self, table: &Table) -> Result<bool> {
+        loop {
+            if let Some(partition) = &mut self.partition
+                && partition.next().map_err(|what| table.damage(self.named_in, what))?
+            {
+                self.is_empty = false;
+                return Ok(true);
+            }
+            // Many entries of the index could name one empty partition.
+            if self.partition.is_some() && self.is_empty {
+                return Err(table.damage(self.named_in, "an empty partition of the index"));
+            }
+            let next = self.top.next().map_err(|what| table.damage(table.index, what))?;
+            if !next || !table.style.is_partitioned {
+                return Ok(next);
+            }
+            self.is_empty = true;
+            self.named_in = self.top.handle();
+            self.partition = Some(table.index_entries(self.named_in, table.style)?);
+        }
+    }
+
+    fn here(&self) -> &IndexEntries {
+        self.partition.as_ref().unwrap_or(&self.top)
+    }
+
+    /// A key at or above all keys of the block; without its trailer if the index has user keys.
+    pub(crate) fn separator(&self) -> &[u8] {
+        self.here().key()
+    }
+
+    /// The user key of the separator.
+    pub(crate) fn separator_key(&self, style: IndexStyle) -> &[u8] {
+        style.user_key(self.separator())
+    }
+
+    /// Where the block is.
+    pub(crate) fn handle(&self) -> BlockHandle {
+        self.here().handle()
+    }
+
+    /// The first key of the block, if the index has it.
+    pub(crate) fn first_key(&self) -> Option<&[u8]> {
+        self.here().first_key()
+    }
+
+    /// Whether `key` may be in this block or before it, as the index says.
+    pub(crate) fn reaches(&self, style: IndexStyle, key: &[u8]) -> bool {
+        key <= self.separator_key(style)
+    }
+}
+
+/// A walk over the entries of a table.
+#[derive(Debug)]
+pub(crate) struct TableEntries {
+    pub blocks: DataBlocks,
+    block: Option<BlockEntries>,
+    /// The key before, to check the order.
+    last_key: Vec<u8>,
+    is_first: bool,
+}
+
+impl TableEntries {
+    /// Before the first block.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn open(table: &Table) -> Result<Self> {
+        let blocks = DataBlocks::open(table)?;
+        Ok(TableEntries { blocks, block: None, last_key: Vec::new(), is_first: true })
+    }
+
+    /// Goes to the next block, before its first entry; false behind the last.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn next_block(&mut self, table: &Table) -> Result<bool> {
+        self.block = None;
+        if !self.blocks.next(table)? {
+            return Ok(false);
+        }
+        self.block = Some(table.entries(self.blocks.handle())?);
+        Ok(true)
+    }
+
+    /// Goes to the next entry of the block; false behind its last.
+    ///
+    /// # Errors
+    /// `Corruption`, also for a key that is not above the one before it or not below the separator.
+    pub(crate) fn next(&mut self, table: &Table) -> Result<bool> {
+        let handle = self.blocks.handle();
+        let Some(block) = &mut self.block else { return Ok(false) };
+        if !block.next().map_err(|what| table.damage(handle, what))? {
+            return Ok(false);
+        }
+        let key = block.key();
+        if split_internal_key(key).is_none() {
+            return Err(table.damage(handle, "a key without its sequence"));
+        }
+        if !self.is_first && compare_internal(&self.last_key, key).is_ge() {
+            return Err(table.damage(handle, "keys out of order"));
+        }
+        let separator = self.blocks.separator();
+        let beyond = match table.style.has_user_keys {
+            true => user_key(key) > separator,
+            false => compare_internal(key, separator).is_gt(),
+        };
+        if beyond {
+            return Err(table.damage(handle, "a key above what the index says of its block"));
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.is_first = false;
+        Ok(true)
+    }
+
+    /// The internal key of the entry.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], BlockEntries::key)
+    }
+
+    /// The value of the entry.
+    pub(crate) fn value(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], BlockEntries::value)
+    }
+}
+
+/// The range delete that `entries` is at: first key, the first key after it, and sequence. The error
+/// says what is wrong.
+pub(crate) fn range_delete_of(
+    entries: &BlockEntries,
+) -> std::result::Result<(&[u8], &[u8], u64), String> {
+    match split_internal_key(entries.key()) {
+        Some((start, trailer)) if trailer as u8 == RANGE_DELETION && start <= entries.value() => {
+            Ok((start, entries.value(), trailer >> 8))
+        }
+        _ => Err("a malformed range delete".into()),
+    }
+}
