@@ -4,14 +4,14 @@
 //! byte and needs nothing of siftdb's own formats. Tables are read block by block; the entries of
 //! the logs, at most a write buffer or two, are in memory.
 //!
-//! [`ForeignTable`] reads a single table of either: its parts, its properties, its entries, what its
-//! filter does. A block at a time is in memory.
+//! [`ForeignTable`] reads a single table of either: its parts, its properties, its entries, what
+//! its filter does. A block at a time is in memory.
 //!
 //! Every checksum is verified, and what a file says is checked before it is used. Damage is an
 //! error with file and offset. With `salvage` it is noted, and reading goes on with what is left.
 //!
-//! Formats: LevelDB's `doc/table_format.md`, `doc/log_format.md`, and `db/version_edit.cc`; RocksDB's
-//! `table/format.cc` and `table/block_based/`.
+//! Formats: LevelDB's `doc/table_format.md`, `doc/log_format.md`, and `db/version_edit.cc`;
+//! RocksDB's `table/format.cc` and `table/block_based/`.
 
 mod single;
 mod verify;

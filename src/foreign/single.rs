@@ -9,7 +9,7 @@ use crate::foreign::block_file::{BlockFile, compression_name};
 use crate::foreign::figures::FilterFigures;
 use crate::foreign::filter::FilterLayoutKind;
 use crate::foreign::index::IndexStyle;
-use crate::foreign::leveldb;
+use crate::foreign::leveldb::table::{MAGIC as LEVELDB_MAGIC, open as open_leveldb};
 use crate::foreign::rocksdb::properties::{self, PropertyValue};
 use crate::foreign::rocksdb::table::{
     self as rocksdb, INDEX_NAME, OTHER_MAGICS, RANGE_DELETES_NAME, RocksParts,
@@ -93,7 +93,7 @@ impl ForeignTable {
     pub fn is_at(env: &dyn Env, path: &Path) -> bool {
         let magic = BlockFile::open(env, path).and_then(|file| file.magic());
         let Ok(Some(magic)) = magic else { return false };
-        [leveldb::table::MAGIC, rocksdb::MAGIC].contains(&magic)
+        [LEVELDB_MAGIC, rocksdb::MAGIC].contains(&magic)
             || OTHER_MAGICS.iter().any(|(other, _)| *other == magic)
     }
 
@@ -108,8 +108,8 @@ impl ForeignTable {
     fn open_by_magic(env: &dyn Env, path: &Path) -> Result<Self> {
         let file = BlockFile::open(env, path)?;
         match file.magic()? {
-            Some(leveldb::table::MAGIC) => {
-                let table = leveldb::table::open(env, path, None)?;
+            Some(LEVELDB_MAGIC) => {
+                let table = open_leveldb(env, path, None)?;
                 let mut named = table.metaindex()?;
                 while named.next(&table.file)? {
                     // Before its format version 1, RocksDB wrote LevelDB's magic number.

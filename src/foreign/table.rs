@@ -318,8 +318,8 @@ impl TableEntries {
     }
 }
 
-/// The range delete that `entries` is at: first key, the first key after it, and sequence. The error
-/// says what is wrong.
+/// The range delete that `entries` is at: first key, the first key after it, and sequence. The
+/// error says what is wrong.
 pub(crate) fn range_delete_of(
     entries: &BlockEntries,
 ) -> std::result::Result<(&[u8], &[u8], u64), String> {

@@ -57,6 +57,7 @@
 //! | `entry_cli` | commands on entries: several keys, files, ranges, counts |
 //! | `examples_cli` | commands of README and help work, bad directories are refused |
 //! | `help_cli` | help, topics, completions, manual pages, colors, widths |
+//! | `foreign_tables_cli` | single tables of LevelDB and RocksDB: layout, entries, damage, filters |
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
 //! | `beside_writer_cli` | reading commands beside a process that writes |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
@@ -112,6 +113,7 @@ mod fork;
 mod follower_processes;
 mod followers;
 mod foreign;
+mod foreign_tables_cli;
 mod golden;
 #[cfg(feature = "cli")]
 mod help_cli;

@@ -161,6 +161,8 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "sst dump LOG",
         "sst dump MANIFEST",
         "sst dump CURRENT",
+        "sst dump ROCKSDB --limit 3",
+        "sst dump LEVELDB --block 0",
         "load --create NEW LINES",
         "get DB key0007",
         "put DB key 1",
@@ -186,6 +188,12 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "filter bench --keys 1e3 --lookups 1e3",
         "sst layout TABLE",
         "sst verify DB",
+        "sst layout ROCKSDB",
+        "sst verify ROCKSDB",
+        "sst layout LEVELDB",
+        "sst verify LEVELDB",
+        "filter stats ROCKSDB --probe LINES",
+        "filter stats LEVELDB",
         "filter rebuild DB --bits 12",
         "flush DB",
         "compact DB",
@@ -211,11 +219,19 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
             "LOG" => log.clone(),
             "MANIFEST" => manifest.clone(),
             "CURRENT" => current.clone(),
+            "ROCKSDB" => foreign_table("rocksdb/v7_crc32c_snappy.sst"),
+            "LEVELDB" => foreign_table("leveldb/000011.ldb"),
             word => word.to_string(),
         });
         words.collect()
     };
     commands.iter().map(|line| words(line)).collect()
+}
+
+/// A table of another store.
+pub fn foreign_table(name: &str) -> String {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden").join(name);
+    golden.to_str().unwrap().to_string()
 }
 
 /// The names of all fields in `value`, at any depth.
@@ -245,6 +261,8 @@ fn sentences(name: &str, value: &Value, found: &mut Vec<String>) {
                 "text",
                 "rows",
                 "processor",
+                // Bytes of a file.
+                "value",
             ];
             if !people.contains(&&name[..]) {
                 sentences(name, value, found);

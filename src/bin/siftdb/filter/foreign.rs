@@ -1,5 +1,7 @@
-//! `siftdb filter stats` of a LevelDB database, or of a single table of LevelDB or RocksDB: what the
-//! filters are, what they do for lookups of given keys, and what others of the same rate would take.
+//! `siftdb filter stats` of a LevelDB database, or of a single table of LevelDB or RocksDB.
+//!
+//! It says what the filters are, what they do for lookups of given keys, and what others of the
+//! same rate would take.
 
 use crate::failure::Outcome;
 use crate::foreign_table;

@@ -9,8 +9,8 @@
 //! `--layout`, or else with the saved settings. Memory is compared with `--cache`, which is not
 //! saved; its default is that of the library. The keys of `--probe` are looked up in one keyspace.
 //!
-//! The directory may be one of LevelDB, or a single table of LevelDB or RocksDB: `foreign.rs` prints
-//! what their filters are.
+//! The directory may be one of LevelDB, or a single table of LevelDB or RocksDB: `foreign.rs`
+//! prints what their filters are.
 
 use crate::args::{InKeyspace, options};
 use crate::failure::Outcome;
