@@ -2,9 +2,9 @@
 //!
 //! Commands flatten [`Database`], [`InKeyspace`], [`ToWrite`], [`Part`] and [`Spelling`] into their
 //! own arguments. Every command uses its database inside one of their methods, which open it before
-//! and close it afterwards. Commands that only read change no byte. Commands that write use the saved
-//! settings of the data, and need an existing database and keyspace, because a missing one is more
-//! often a mistyped name. Programs tune options; the command changes settings (`settings.rs`).
+//! and close it afterwards. Commands that only read change no byte. Commands that write use the
+//! saved settings of the data, and need an existing database and keyspace, because a missing one is
+//! more often a mistyped name. Programs tune options; the command changes settings (`settings.rs`).
 
 use crate::failure::{Failure, Outcome};
 use crate::output::note;
