@@ -7,7 +7,7 @@
 
 use crate::admin::filter_report::{FilterFacts, FilterReport, WantedFilter};
 use crate::base::stats::report::LevelStats;
-use crate::base::stats::text::bytes;
+use crate::base::stats::text::{bytes, counted};
 use crate::filter::encoding::Encoding;
 use FindingFigure::{Count, Name, Rate};
 use std::fmt;
@@ -113,7 +113,7 @@ const BEYOND_SHARE: &str = "may stay in memory: the rest comes and goes through 
     block_cache_bytes or filter_pinned_share, or rebuild them partitioned";
 
 fn tables_of(count: u64) -> String {
-    if count == 1 { "1 table".into() } else { format!("{count} tables") }
+    counted(count, "table")
 }
 
 fn percent(rate: f64) -> String {

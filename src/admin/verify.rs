@@ -15,6 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::DEFAULT_KEYSPACE_NAME;
 use crate::base::levels::LEVELS;
+use crate::base::stats::text::counted;
 use crate::base::sync::Arc;
 use crate::log::record::format::HeaderState;
 use crate::log::wal::file::{LogFile, missing_log};
@@ -96,15 +97,14 @@ impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} tables, {} bytes: {} entries in {} data blocks, {} of them asked of filters; \
-             {} logs, {} records; {} damaged",
-            self.tables,
-            self.table_bytes,
-            self.entries,
-            self.data_blocks,
+            "{}, {}: {} in {}, {} of them asked of filters; {}, {}; {} damaged",
+            counted(self.tables, "table"),
+            counted(self.table_bytes, "byte"),
+            counted(self.entries, "entry"),
+            counted(self.data_blocks, "data block"),
             self.filter_probes,
-            self.logs,
-            self.log_records,
+            counted(self.logs, "log"),
+            counted(self.log_records, "record"),
             self.damage.len()
         )
     }

@@ -6,7 +6,7 @@
 use crate::base::error::Result;
 use crate::base::key::{Lookup, SequenceNumber};
 use crate::base::levels::LEVELS;
-use crate::base::stats::text::bytes;
+use crate::base::stats::text::{bytes, counted};
 use crate::base::value::Value;
 use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
@@ -323,17 +323,18 @@ impl fmt::Display for Explain {
         }
         for (level, count) in self.out_of_range.iter().enumerate().filter(|(_, count)| **count > 0)
         {
+            let tables = if *count == 1 { "table" } else { "tables" };
             writeln!(
                 f,
-                "  L{level} {count:>6} tables not asked: out of range, or below the answer"
+                "  L{level} {count:>6} {tables} not asked: out of range, or below the answer"
             )?;
         }
         write!(
             f,
-            "\n  looked at {} data blocks, read {} from files; without filters: {} data blocks",
-            self.data_blocks,
+            "\n  looked at {}, read {} from files; without filters: {}",
+            counted(self.data_blocks, "data block"),
             bytes(self.bytes_read),
-            self.data_blocks_without_filters
+            counted(self.data_blocks_without_filters, "data block")
         )
     }
 }

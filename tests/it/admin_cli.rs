@@ -50,7 +50,7 @@ fn repair_reports_and_leaves_a_sound_database() {
     let db = place.database();
     ok(&["put", &db, "in the log", "1"]);
     let scanned = ok(&["scan", &db]);
-    assert!(ok(&["repair", &db]).contains("nothing to repair: 1 tables are sound"));
+    assert!(ok(&["repair", &db]).contains("nothing to repair: 1 table is sound"));
     let current = format!("{db}/CURRENT");
     write(&current, b"no line of siftdb");
     assert!(fails(3, &["get", &db, "key0001"]).contains("CURRENT"));

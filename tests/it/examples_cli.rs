@@ -1,7 +1,7 @@
 //! Every command that README and help show does what it says, and every command refuses bad
 //! directories in one line, without creating or changing anything.
 
-use crate::cli::{Place, files, ok, read, siftdb, write};
+use crate::cli::{Place, fails, files, ok, read, siftdb, write};
 use crate::help_cli::commands;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -237,6 +237,22 @@ fn bad_directories_are_named_and_left_alone() {
             assert_eq!(left, usize::from(kind == "foreign" || kind == "file"), "{line} on {kind}");
         }
     }
+}
+
+#[test]
+fn copies_into_themselves_are_refused() {
+    let place = Place::new();
+    let (db, again) = (place.database(), format!("{}/../db", place.path("db")));
+    let before = ok(&["scan", &db]);
+    for arguments in [["checkpoint", &db, &db], ["restore", &db, &db], ["checkpoint", &db, &again]]
+    {
+        let errors = fails(2, &arguments);
+        assert!(errors.contains("are the same directory"), "{errors}");
+    }
+    assert_eq!(ok(&["scan", &db]), before);
+    // Nor does a watch without a pause begin.
+    assert!(fails(2, &["stats", &db, "--watch=0"]).contains("above 0"));
+    fails(2, &["stats", &db, "--watch=-1"]);
 }
 
 #[test]

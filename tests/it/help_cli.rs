@@ -353,6 +353,74 @@ fn results_fit_the_terminal_and_pipes_get_whole_lines() {
     assert_eq!(shown, format!("long\t{long}\n"));
 }
 
+/// Counts of one with a noun in the plural, such as `1 tables`.
+fn wrong_plurals(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_one = |word: &str| word.trim_start_matches(['(', '"']) == "1";
+    let is_plural = |word: &str| {
+        let word = word.trim_end_matches([',', ';', ':', '.', ')']);
+        word.ends_with('s') && !word.ends_with("ss") && !["is", "was", "has", "ms"].contains(&word)
+    };
+    let found = words.windows(3).filter(|three| {
+        // `1 of 1 tables` is right, and `synced through 1` is no count.
+        let [before, one, noun] = three else { return false };
+        is_one(one) && is_plural(noun) && !["of", "through"].contains(before)
+    });
+    found.map(|three| three.join(" ")).collect()
+}
+
+#[test]
+fn one_of_a_kind_is_singular() {
+    let place = Place::new();
+    let (db, lines, other) = (place.path("db"), place.path("lines"), place.path("other"));
+    write(&lines, b"a\t1\n");
+    let loaded = siftdb(&["load", "--create", &db, &lines]);
+    assert_eq!(wrong_plurals(&String::from_utf8_lossy(&loaded.stderr)), Vec::<String>::new());
+    ok(&["put", &db, "b", "2"]);
+    let file = |end: &str| files(&db, end).pop().unwrap().to_str().unwrap().to_string();
+    let manifest = files(&db, "").into_iter().find(|path| path.to_str().unwrap().contains("MANI"));
+    let (table, log) = (file(".sst"), file(".wal"));
+    let manifest = manifest.unwrap().to_str().unwrap().to_string();
+    let seen: [&[&str]; 24] = [
+        &["sst", "dump", &table],
+        &["sst", "dump", &log],
+        &["sst", "dump", &manifest],
+        &["sst", "layout", &table],
+        &["sst", "verify", &db],
+        &["stats", &db],
+        &["filter", "stats", &db],
+        &["filter", "advise", &db, "--budget", "1kB"],
+        &["filter", "sim", "--keys", "1", "--bits", "10"],
+        &["explain", &db, "a"],
+        &["explain", &db, "b"],
+        &["explain", &db, "a", "--step"],
+        &["keyspace", "list", &db],
+        &["verify", &db],
+        &["report", &db],
+        &["checkpoint", &db, &other],
+        &["repair", &db],
+        &["flush", &db],
+        &["compact", &db],
+        &["compact", &db, "--force"],
+        &["stats", &db],
+        &["filter", "rebuild", &db, "--bits", "12"],
+        &["verify", &db],
+        &["repair", &db],
+    ];
+    for arguments in seen {
+        let wrong = wrong_plurals(&ok(arguments));
+        assert!(wrong.is_empty(), "{arguments:?}: {wrong:?}");
+    }
+    assert_eq!(
+        wrong_plurals("of 1 table, (1 tables) and 1 entries"),
+        ["table, (1 tables)", "and 1 entries"]
+    );
+    let current = format!("{db}/CURRENT");
+    write(&current, b"damaged");
+    let wrong = wrong_plurals(&ok(&["repair", &db]));
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
 #[test]
 fn full_disks_are_reported() {
     if !Path::new("/dev/full").exists() {

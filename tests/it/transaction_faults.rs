@@ -462,7 +462,7 @@ fn stats_count_commits_and_conflicts() {
     drop(db.transaction());
     is_invalid(db.transact(|tx| tx.put([0; 65_536], "v")));
     assert_eq!(counted(&db), (2, 1));
-    assert!(db.stats().to_string().contains("transactions 2 committed, 1 conflicts;"));
+    assert!(db.stats().to_string().contains("transactions 2 committed, 1 conflict;"));
     db.close().unwrap();
     drop(db);
     let db = open(&env, &small_options()).unwrap();

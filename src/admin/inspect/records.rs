@@ -13,6 +13,7 @@ use crate::admin::inspect::text::{
 use crate::base::error::Result;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind};
 use crate::base::levels::LEVELS;
+use crate::base::stats::text::counted;
 use crate::base::write_batch::{DecodedBatch, WriteKind};
 use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
@@ -142,9 +143,9 @@ fn print_item(
                         ("synced_through", synced.into()),
                     ];
                     let line = format_args!(
-                        "{start:>10}..{end}  batch: {} entries from sequence {}; synced through \
-                         {synced}",
-                        batch.count, batch.sequence
+                        "{start:>10}..{end}  batch: {} from sequence {}; synced through {synced}",
+                        counted(batch.count.into(), "entry"),
+                        batch.sequence
                     );
                     printer.record("batch", &fields, line)?;
                     print_batch(&batch, options, left, printer)
@@ -456,12 +457,12 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             ("end", DumpValue::Text(end)),
         ];
         let line = format_args!(
-            "  + L{level} {:06}{}  {} B  id {:016x}  {} entries  sequences {}..={}{}  {}",
+            "  + L{level} {:06}{}  {} B  id {:016x}  {}  sequences {}..={}{}  {}",
             file.number,
             in_keyspace(file.keyspace),
             file.bytes,
             file.table_id,
-            file.entries,
+            counted(file.entries, "entry"),
             file.smallest_sequence,
             file.largest_sequence,
             if file.global_sequence.is_some() { " of an ingested table" } else { "" },

@@ -13,6 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
 use crate::base::key::{split_internal_key, unpack_trailer, user_key};
 use crate::base::range_deletes::RangeDeletes;
+use crate::base::stats::text::counted;
 use crate::env::api::Env;
 use crate::env::foreign::foreign_or;
 use crate::table::block::cursor::BlockCursor;
@@ -208,10 +209,10 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
         0, properties.keyspace.id, properties.keyspace.name
     ))?;
     printer.line(format_args!(
-        "  data        {:>10}..{}  {} blocks, {} B each on average; {} B of keys, {} B of values",
+        "  data        {:>10}..{}  {}, {} B each on average; {} B of keys, {} B of values",
         HEADER_BYTES,
         (HEADER_BYTES as u64).saturating_add(properties.data_bytes),
-        properties.data_blocks,
+        counted(properties.data_blocks, "block"),
         properties.mean_block_bytes(),
         properties.raw_key_bytes,
         properties.raw_value_bytes
@@ -225,9 +226,9 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
     printer.line(format_args!("  metaindex   {at}  {bytes} B"))?;
     let keys = if properties.index_key_is_user_key { "user keys" } else { "internal keys" };
     let index = table.footer().index;
-    let entries = data_index(table)?.len();
+    let entries = counted(data_index(table)?.len() as u64, "entry");
     printer.line(format_args!(
-        "  index       {}  {} B, {entries} entries, {keys}",
+        "  index       {}  {} B, {entries}, {keys}",
         place(table, index, BlockKind::Index)?,
         index.stored_bytes()
     ))?;
@@ -281,12 +282,12 @@ fn print_filter(
         false => BlockKind::Filter,
     };
     printer.line(format_args!(
-        "  filter      {}  {} {} {}, {} keys, {bits} bits a key, {} B",
+        "  filter      {}  {} {} {}, {}, {bits} bits a key, {} B",
         place(table, handle, kind)?,
         name.escape_debug(),
         properties.filter_encoding.escape_debug(),
         properties.filter_layout.escape_debug(),
-        properties.filter_entries,
+        counted(properties.filter_entries, "key"),
         properties.filter_bytes
     ))?;
     if properties.prefix_filtering {

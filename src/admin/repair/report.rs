@@ -1,6 +1,7 @@
 //! The report of a repair.
 
 use crate::base::key::SequenceNumber;
+use crate::base::stats::text::counted;
 use crate::log::recovery::DroppedPart;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -91,15 +92,17 @@ impl RepairReport {
 impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.changed {
-            return write!(f, "nothing to repair: {} tables are sound", self.tables_kept);
+            let are = if self.tables_kept == 1 { "is" } else { "are" };
+            let tables = counted(self.tables_kept, "table");
+            return write!(f, "nothing to repair: {tables} {are} sound");
         }
         write!(
             f,
-            "{} tables kept, {} written, {} entries; {} entries from logs; {}",
-            self.tables_kept,
+            "{} kept, {} written, {}; {} from logs; {}",
+            counted(self.tables_kept, "table"),
             self.tables_written,
-            self.entries,
-            self.log_entries,
+            counted(self.entries, "entry"),
+            counted(self.log_entries, "entry"),
             match self.manifest_used {
                 true => "as the manifest says",
                 false => "without a manifest: deleted keys may have come back",
@@ -121,7 +124,7 @@ impl fmt::Display for RepairReport {
             write!(f, "{}: {}", lost.path.display(), lost.what)?;
         }
         if self.entries_lost > 0 {
-            write!(f, "\nlost: {} entries of tables in all", self.entries_lost)?;
+            write!(f, "\nlost: {} of tables in all", counted(self.entries_lost, "entry"))?;
         }
         for renamed in &self.renamed {
             write!(

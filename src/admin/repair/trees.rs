@@ -10,6 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SEQUENCE_MAX, SequenceNumber};
 use crate::base::levels::LEVELS;
+use crate::base::stats::text::counted;
 use crate::log::record::format::Undecodable;
 use crate::log::recovery::DroppedPart;
 use crate::options::database::Options;
@@ -367,7 +368,7 @@ impl Trees {
             to: block.to.or(meta.and_then(end_of)),
             what: block.error.to_string(),
         }));
-        self.aside.push((name, format!("{saved} entries were saved: {error}")));
+        self.aside.push((name, format!("{} saved: {error}", counted(saved, "entry"))));
         Ok(tables)
     }
 

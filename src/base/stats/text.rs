@@ -31,23 +31,23 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "writes {} batches, {} entries, {} in {} groups; log {}, {} syncs",
-            self.batches,
-            self.entries,
+            "writes {}, {}, {} in {}; log {}, {}",
+            counted(self.batches, "batch"),
+            counted(self.entries, "entry"),
             bytes(self.entry_bytes),
-            self.write_groups,
+            counted(self.write_groups, "group"),
             bytes(self.wal_bytes),
-            self.wal_syncs
+            counted(self.wal_syncs, "sync")
         )?;
         writeln!(
             f,
-            "flushes {} ({}), compactions {} (read {}, wrote {}, dropped {} entries), moves {}",
+            "flushes {} ({}), compactions {} (read {}, wrote {}, dropped {}), moves {}",
             self.flushes,
             bytes(self.flush_bytes),
             self.compactions,
             bytes(self.compaction_bytes_read),
             bytes(self.compaction_bytes_written),
-            self.compaction_entries_dropped,
+            counted(self.compaction_entries_dropped, "entry"),
             self.trivial_moves
         )?;
         write_ingests(f, self)?;
@@ -65,7 +65,7 @@ impl fmt::Display for Stats {
             self.log_switch_nanos / 1_000_000
         )?;
         write_transactions(f, self)?;
-        let filter_errors = self.filter_errors;
+        let filter_errors = counted(self.filter_errors, "filter error");
         let [memtables, cache, capacity] =
             [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
         let [pinned, construction, evicted] =
@@ -74,7 +74,7 @@ impl fmt::Display for Stats {
             f,
             "memory: memtables {memtables}, cache {cache} of {capacity}, pinned filters and \
              indexes {pinned}, filters being built {construction}, evicted in use {evicted}; \
-             {filter_errors} filter errors"
+             {filter_errors}"
         )
     }
 }
@@ -84,14 +84,14 @@ fn write_ingests(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
     if stats.ingests == 0 {
         return Ok(());
     }
-    let (loads, entries, size) = (stats.ingests, stats.entries_ingested, bytes(stats.ingest_bytes));
-    writeln!(f, "bulk loads {loads} ({entries} entries, {size})")
+    let entries = counted(stats.entries_ingested, "entry");
+    writeln!(f, "bulk loads {} ({entries}, {})", stats.ingests, bytes(stats.ingest_bytes))
 }
 
 /// Transactions, and what the oldest one or another snapshot holds back.
 fn write_transactions(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
-    let (committed, conflicts) = (stats.transactions_committed, stats.transaction_conflicts);
-    write!(f, "transactions {committed} committed, {conflicts} conflicts; ")?;
+    let conflicts = counted(stats.transaction_conflicts, "conflict");
+    write!(f, "transactions {} committed, {conflicts}; ", stats.transactions_committed)?;
     write!(f, "snapshots {}", stats.snapshots)?;
     if let Some(age) = stats.oldest_snapshot_millis {
         write!(f, ", oldest {age} ms")?;
@@ -156,6 +156,16 @@ fn write_level(f: &mut fmt::Formatter<'_>, name: &str, level: &LevelStats) -> fm
         level.data_blocks_read,
         level.data_blocks_avoided(),
     )
+}
+
+/// `1 table`, `2 tables`, `1 entry`, `2 entries`, `1 batch`, `2 batches`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        _ if noun.ends_with("ch") => format!("{count} {noun}es"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
 /// A size for people: three digits and a unit.

@@ -5,7 +5,7 @@
 //! to. `restore` reads one without changing it, and makes a new database of it.
 
 use crate::args::{Database, options};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Shown};
 use crate::text::counted;
 use clap::Args;
@@ -38,6 +38,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     pub fn run(self, output: Output) -> Outcome<Shown> {
+        differ(&self.database.directory, &self.to)?;
         let names: Vec<&str> = self.keyspaces.iter().map(String::as_str).collect();
         let made = self.database.write(options(), |db| match &names[..] {
             [] => Ok(db.checkpoint(&self.to)?),
@@ -60,10 +61,21 @@ pub struct Restore {
 
 impl Restore {
     pub fn run(self, output: Output) -> Outcome<Shown> {
+        differ(&self.checkpoint, &self.to)?;
         let checkpoint = Database { directory: self.checkpoint };
         let made = checkpoint.read_alone(options(), |db| Ok(db.checkpoint(&self.to)?))?;
         show(output, "database", &self.to, made)
     }
+}
+
+/// Refuses a copy of a directory into itself. Opening would say that the database is locked.
+fn differ(from: &Path, to: &Path) -> Outcome {
+    let same = from.canonicalize().ok().zip(to.canonicalize().ok());
+    if same.is_some_and(|(from, to)| from == to) {
+        let what = format!("{} and {} are the same directory", from.display(), to.display());
+        return Err(Failure::usage(what));
+    }
+    Ok(())
 }
 
 fn show(output: Output, what: &str, to: &Path, made: CheckpointReport) -> Outcome<Shown> {

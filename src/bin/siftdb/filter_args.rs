@@ -30,7 +30,7 @@ pub fn encoding_of(label: &str, bits: f64) -> Outcome<Encoding> {
     }
     let millibits = (1_000.0 * bits.max(1.0)).round();
     let Some(encoding) = Encoding::of_table(label, millibits as u64) else {
-        return refuse(format!("no encoding is called {label}"));
+        return refuse(format!("no encoding is called {label:?}"));
     };
     match encoding.bits_per_key() {
         Some(taken) if (taken - millibits / 1_000.0).abs() > 1e-6 => {

@@ -119,8 +119,10 @@ impl Stats {
 
     /// Prints moment after moment, until the output is closed or the process ends.
     fn watch(&self, seconds: f64, output: Output) -> Outcome<Shown> {
-        let wait = Duration::try_from_secs_f64(seconds)
-            .map_err(|_| Failure::usage(format!("--watch {seconds}: no number of seconds")))?;
+        let wait = Duration::try_from_secs_f64(seconds).ok().filter(|wait| !wait.is_zero());
+        let wait = wait.ok_or_else(|| {
+            Failure::usage(format!("--watch {seconds}: a number of seconds above 0"))
+        })?;
         let mut follower = self.follow()?;
         let mut rows = output.folded_rows();
         loop {

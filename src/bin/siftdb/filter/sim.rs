@@ -9,6 +9,7 @@ use crate::failure::Outcome;
 use crate::json::{fields, joined, list};
 use crate::numbers::{bits, count, percent, share};
 use crate::output::{Output, Shown, Text};
+use crate::text::counted;
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::experiment::bytes;
@@ -101,7 +102,7 @@ impl Sim {
 
     fn print(&self, rows: &[Row], out: &mut Text<'_>) -> io::Result<()> {
         let probes = "probes: k = ln 2 * bits is ideal; above: bits over 1.44 * log2(1 / expected)";
-        writeln!(out, "{} keys; {probes}", self.keys)?;
+        writeln!(out, "{}; {probes}", counted(self.keys, "key"))?;
         let head = ["encoding", "asked", "bits/key", "memory", "probes", "expected", "one in"];
         let [encoding, asked, bits, memory, probes, expected, one_in] = head;
         write!(out, "{encoding:<18}{asked:>8}{bits:>10}{memory:>10}{probes:>8}")?;
