@@ -160,11 +160,11 @@ fn write_level(f: &mut fmt::Formatter<'_>, name: &str, level: &LevelStats) -> fm
 
 /// `1 table`, `2 tables`, `1 entry`, `2 entries`, `1 batch`, `2 batches`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
-    match (count, noun.strip_suffix('y')) {
-        (1, _) => format!("1 {noun}"),
-        (_, Some(stem)) => format!("{count} {stem}ies"),
-        _ if noun.ends_with("ch") => format!("{count} {noun}es"),
-        _ => format!("{count} {noun}s"),
+    match noun.strip_suffix("ry") {
+        _ if count == 1 => format!("1 {noun}"),
+        Some(stem) => format!("{count} {stem}ries"),
+        None if noun.ends_with("ch") => format!("{count} {noun}es"),
+        None => format!("{count} {noun}s"),
     }
 }
 
@@ -194,5 +194,12 @@ mod tests {
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_500), "1.5 kB");
         assert_eq!(bytes(999_950_000), "1.0 GB");
+    }
+
+    #[test]
+    fn nouns_follow_their_count() {
+        let cases = [(1, "key"), (2, "key"), (1, "entry"), (0, "entry"), (3, "batch"), (1, "log")];
+        let text = cases.map(|(count, noun)| counted(count, noun)).join(", ");
+        assert_eq!(text, "1 key, 2 keys, 1 entry, 0 entries, 3 batches, 1 log");
     }
 }
