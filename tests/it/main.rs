@@ -103,6 +103,7 @@ mod examples_cli;
 #[cfg(feature = "cli")]
 mod exchange_cli;
 mod expiry;
+mod expiry_cursors;
 mod faults;
 #[cfg(feature = "cli")]
 mod filter_cli;
