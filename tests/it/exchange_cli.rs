@@ -214,12 +214,18 @@ fn dumps_in_text_are_read() {
     let (file, db) = (place.path("file"), place.path("db"));
     let dump = "VERSION=3\nformat=print\ntype=btree\n\
         db_pagesize=4096\nHEADER=END\n ada\n 1815\n b\\\\\\0a\\FF\n  two words\n \n \nDATA=END\n\
-        VERSION=3\nformat=bytevalue\ndatabase=other\ntype=hash\nHEADER=END\n 61\n 0Aff\nDATA=END\n";
+        VERSION=3\nformat=bytevalue\ndatabase=other\ntype=hash\nHEADER=END\n 61\n 0Aff\nDATA=END\n\
+        VERSION=3\nformat=print\nHEADER=END\n z\n last\nDATA=END\n";
     write(&file, dump.as_bytes());
     json(&["import", "mdb", &file, &db, "--json"]);
     let found = contents(&db);
     let entry = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec(), None);
-    let default = vec![entry(b"", b""), entry(b"ada", b"1815"), entry(b"b\\\n\xff", b" two words")];
+    let default = vec![
+        entry(b"", b""),
+        entry(b"ada", b"1815"),
+        entry(b"b\\\n\xff", b" two words"),
+        entry(b"z", b"last"),
+    ];
     assert_eq!(found["default"], default);
     assert_eq!(found["other"], [entry(b"a", b"\n\xff")]);
 }

@@ -161,6 +161,10 @@ fn settings_are_those_of_loaded_tables() {
         let filters = stats.to_string();
         assert!(filters.contains("ribbon") && !filters.contains("bloom"), "{filters}");
     }
+    // Settings of what is there change, even if there is nothing to load.
+    write(&lines, b"");
+    ok(&["load", &db, &lines, "--set", "filter=bloom:12"]);
+    assert!(ok(&["settings", &db]).contains("filter=fast-local-bloom:12\n"));
     // `v` repeats: compressed tables would take a tenth.
     let bytes = files(&db, ".sst").iter().map(|path| read(path).len()).sum::<usize>();
     assert!(bytes > 2 * 9_000 * 98, "{bytes}");
@@ -191,5 +195,6 @@ fn ascending_keys_are_loaded_in_one_step() {
     // And all, if the first keys are out of order, or few.
     assert_eq!(ingested((0..9_000).rev()), 0);
     assert_eq!(ingested([5].into_iter().chain(0..9_000)), 0);
+    assert_eq!(ingested([0].into_iter().chain(0..9_000)), 0);
     assert_eq!(ingested(0..100), 0);
 }
