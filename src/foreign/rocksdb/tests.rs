@@ -418,6 +418,40 @@ fn what_is_not_read_is_refused_by_name() {
     }
 }
 
+/// What each block says is sound by itself.
+#[test]
+fn contradictions_between_blocks_are_found() {
+    let name = "v2_crc32c";
+    let found = |changed: Changed| changed.open().and_then(|one| one.verify()).unwrap_err();
+    let table = Changed::new(golden_bytes(name)).open().unwrap();
+    let mut filter = 0..0;
+    table
+        .each_part(&mut |part| {
+            if part.kind == "filter" {
+                filter = part.offset as usize..(part.offset + part.bytes) as usize - 10;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let bytes = golden_bytes(name);
+    let at = filter.clone().find(|&at| bytes[at] != 0).unwrap();
+    let denied = found(forged(name, at, 0));
+    assert!(denied.to_string().contains("the filter denies a key that is there"), "{denied}");
+    for property in ["num.entries", "deleted.keys", "num.data.blocks", "raw.key.size"] {
+        let at = position(name, property.as_bytes()) + property.len();
+        let wrong = found(forged(name, at, bytes[at] ^ 1)).to_string();
+        assert!(wrong.contains(&format!("the property rocksdb.{property} is")), "{wrong}");
+    }
+    let at = position(name, b"user000000");
+    for (byte, what) in [(b'v', "above"), (b'\xff', "above")] {
+        let wrong = found(forged(name, at, byte)).to_string();
+        assert!(wrong.contains(what), "{wrong}");
+    }
+    let at = position(name, b"user000000") + 9;
+    let wrong = found(forged(name, at, b'9')).to_string();
+    assert!(wrong.contains("keys out of order"), "{wrong}");
+}
+
 /// A database that ingests a table may write a sequence into its properties.
 #[test]
 fn sequences_of_ingested_tables_may_change() {
