@@ -46,6 +46,7 @@ struct Figures {
     creations: usize,
     refused: usize,
     ranges: usize,
+    loads: usize,
     transactions: usize,
     conflicts: usize,
 }
@@ -61,6 +62,7 @@ impl Figures {
         self.creations += other.creations;
         self.refused += other.refused;
         self.ranges += other.ranges;
+        self.loads += other.loads;
         self.transactions += other.transactions;
         self.conflicts += other.conflicts;
     }
@@ -108,6 +110,7 @@ fn judge(figures: &Figures) {
     assert!(figures.overlapping * 5 > figures.operations, "{figures:?}");
     assert!(figures.creations as u64 > 3 * runs && figures.refused as u64 > 3 * runs);
     assert!(figures.ranges as u64 > 10 * runs, "{figures:?}");
+    assert!(figures.loads as u64 > 3 * runs, "{figures:?}");
     assert!(figures.transactions > 5 * figures.histories, "{figures:?}");
     assert!(figures.conflicts * 2 > figures.histories, "{figures:?}");
 }
@@ -200,6 +203,7 @@ impl World {
         self.figures.refused += refused;
         self.figures.conflicts += conflicts.len();
         self.figures.ranges += count(&["delete_range"]);
+        self.figures.loads += count(&["ingest", "ingest_unsorted"]);
         self.figures.transactions += count(&["transaction"]);
         done
     }

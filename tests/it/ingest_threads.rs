@@ -104,22 +104,24 @@ fn has_threads() -> bool {
 #[test]
 fn loads_have_the_same_tables_every_time() {
     let load = entries();
-    let tables = |snappy: bool| {
+    let tables = |snappy: bool, table_bytes: u64| {
         let disk = MemEnv::new();
         let env = ThreadEnv::new(&disk, 0, Does::Nothing);
-        let options = small_options().snappy(snappy).auto_compaction(false);
+        let options = small_options().snappy(snappy).table_bytes(table_bytes);
+        let options = options.level_base_bytes(1 << 20).auto_compaction(false);
         let db = options.env(Arc::new(env.clone())).open(HOME).unwrap();
         db.ingest(&load).unwrap();
-        assert!(!has_threads() || env.calls.load(Ordering::Relaxed) > 10, "no thread wrote");
+        assert!(!has_threads() || env.calls.load(Ordering::Relaxed) > 1, "no thread wrote");
         assert_eq!(scan(&db).unwrap(), load);
         assert!(db.verify(|_| {}).unwrap().is_sound());
         let tables = db.tables().into_iter();
         tables.map(|table| (table.first_key, table.entries, table.bytes)).collect::<Vec<_>>()
     };
-    for snappy in [false, true] {
-        let first = tables(snappy);
-        assert!(first.len() > 5, "{first:?}");
-        (0..20).for_each(|_| assert_eq!(tables(snappy), first));
+    // Several parts wait for the thread of a large table.
+    for (snappy, table_bytes) in [(false, 16 << 10), (true, 16 << 10), (true, 128 << 10)] {
+        let first = tables(snappy, table_bytes);
+        assert!(first.len() > 1, "one table of {table_bytes} bytes at most");
+        (0..20).for_each(|_| assert_eq!(tables(snappy, table_bytes), first));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::support::child::end_with_the_parent;
 use crate::support::data::absent_key;
 use crate::support::expected::{
     COUNTER, Counts, Expected, Moment, NOTE_BYTES, Notes, Operation, WRITERS, all_keys,
-    first_moment, operation, own_key, tag_key,
+    first_moment, is_in_other, operation, own_key, tag_key,
 };
 use crate::support::filters::{all_filters, prefix_filters};
 use crate::support::model::Map;
@@ -32,10 +32,6 @@ const CHILD: &str = "SIFTDB_TEST_KILLED";
 
 /// The second keyspace. Which keys are in it follows from the key, so most batches write to both.
 const OTHER: &str = "other";
-
-fn is_in_other(key: &[u8]) -> bool {
-    key.last().is_some_and(|byte| byte % 2 == 1)
-}
 
 /// Kills in one directory.
 const KILLS_EACH: u64 = 25;
@@ -119,6 +115,7 @@ fn write_on(
         let refused = operation.refused.then(|| to_be_refused(db, other, writer));
         notes.begun(number, now());
         match &operation.entries[..] {
+            entries if operation.load => load(db, entries, number),
             _ if operation.counts() => count_up(db, other, &operation, &options),
             [(key, value)] if operation.transaction && !operation.batch => {
                 let keyspace = if is_in_other(key) { other } else { db };
@@ -141,6 +138,21 @@ fn write_on(
         }
         notes.acknowledged(number, now());
     }
+}
+
+/// A bulk load, by one of its three calls.
+fn load(db: &Db, entries: &[(Vec<u8>, Option<Vec<u8>>)], number: u64) -> siftdb::Result<()> {
+    let entries = entries.iter().map(|(key, value)| (key, value.as_ref().unwrap()));
+    match number % 3 {
+        0 => db.ingest(entries),
+        1 => db.ingest_unsorted(entries.rev()),
+        _ => {
+            let mut writer = db.table_writer()?;
+            entries.into_iter().try_for_each(|(key, value)| writer.put(key, value))?;
+            writer.finish()
+        }
+    }
+    .map(drop)
 }
 
 /// A transaction that reads the writer's tag and writes what must never be seen.
@@ -383,7 +395,7 @@ fn a_killed_process_loses_nothing_acknowledged() {
     let (mut seen, started) = (Seen::default(), Instant::now());
     let enough = |seen: &Seen| {
         let written = seen.counts.acknowledged > kills * 20;
-        written && seen.deepest > 0 && seen.tables > 4
+        written && seen.deepest > 0 && seen.tables > 4 && seen.counts.loads > kills / 2
     };
     // If the kills have met too little, more of them follow, up to a limit.
     for seed in first_seed.. {

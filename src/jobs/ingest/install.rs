@@ -115,7 +115,7 @@ fn try_install(
     };
     let edit = VersionEdit {
         added: load.finished().iter().map(with_sequence).collect(),
-        flushed_through: vec![(keyspace.id, sequence)],
+        // No `flushed_through`: the flush above covers what logs have of the keyspace.
         synced_through: Some(sequence),
         ..VersionEdit::default()
     };

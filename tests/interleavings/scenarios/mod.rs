@@ -10,10 +10,10 @@
 //! | module | what it checks |
 //! |---|---|
 //! | `queue` | one leader at a time, every request answered once, nobody left waiting |
-//! | `reads` | view, sequence, memtable filter; batches; snapshots during jobs; removed files |
+//! | `reads` | view, sequence, memtable filter; batches; snapshots during jobs; loads; removed files |
 //! | `transactions` | no lost update, no write skew; beside batches, jobs and a close |
 //! | `blocks` | one load for many, slots and the cache, use and eviction |
-//! | `whole` | an open database with its workers: stalls, flushes, closing, dropping a keyspace |
+//! | `whole` | an open database with its workers: stalls, flushes, loads, closing, drops |
 //! | `run` | schedulers, seeds, settings |
 
 pub mod queue;

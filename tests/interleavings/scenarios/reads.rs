@@ -13,6 +13,8 @@ use crate::interleavings::run::check;
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::compact_once;
 use crate::jobs::flush::flush_pending;
+use crate::jobs::ingest::install::install;
+use crate::jobs::ingest::tables::LoadTables;
 use crate::jobs::obsolete::remove_files;
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
@@ -237,6 +239,38 @@ pub fn snapshots_are_stable_under_writes_and_jobs() {
         });
         assert_eq!(store.shared.snapshots.len(), 0);
         found
+    });
+}
+
+/// A load is installed beside readers. Its tables are in the view before its sequence can be read.
+pub fn snapshots_show_loads_always_or_never() {
+    check("bulk loads", 3000, 2, || {
+        let store = Store::new();
+        store.write(1);
+        store.switch();
+        store.flush();
+        let mut load = LoadTables::new(&store.shared, &store.shared.default).unwrap();
+        KEYS.iter().for_each(|key| {
+            load.add(key.as_bytes(), &2u64.to_le_bytes(), None).unwrap();
+        });
+        load.finish().unwrap();
+        let (first, snapshot) = thread::scope(|scope| {
+            let loader =
+                scope.spawn(|| install(&store.shared, &store.shared.default, &mut load).unwrap());
+            let reader = scope.spawn(|| {
+                let snapshot = Snapshot::new(&store.shared, &store.shared.default);
+                let seen = number(snapshot.get(KEYS[0]).unwrap());
+                let (many, walk) = (store.multi_get(), walked(store.iter()));
+                assert!([seen, many, walk].is_sorted(), "back in time");
+                (seen, snapshot)
+            });
+            loader.join().unwrap();
+            reader.join().unwrap()
+        });
+        assert_eq!(number(snapshot.get(KEYS[1]).unwrap()), first, "it moved");
+        assert_eq!(walked(snapshot.iter()), first, "it moved");
+        assert_eq!((store.get(KEYS[0]), store.multi_get()), (2, 2));
+        first
     });
 }
 

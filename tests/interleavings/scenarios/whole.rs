@@ -3,8 +3,9 @@
 //! The main thread waits for the threads of its scope and does nothing else: the scheduler's
 //! `scope` wakes it when the last of them ends, whatever it waits for then.
 
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, thread};
+use crate::base::value::Value;
 use crate::base::write_batch::WriteBatch;
 use crate::db::database::Db;
 use crate::env::api::{Env, LockMode};
@@ -171,5 +172,43 @@ pub fn a_drop_beside_writers_leaves_whole_batches() {
         let db = open(&env);
         assert_eq!((db.keyspaces(), found(&db)), (vec!["default".into()], expected));
         acknowledged
+    });
+}
+
+/// A load is whole in each snapshot, newer than what came before, and does not go again.
+pub fn loads_appear_in_one_step() {
+    check("bulk loads", 1500, 4, || {
+        let env = MemEnv::new();
+        let db = open(&env);
+        let number = |found: Result<Option<Value>>| found.unwrap().map_or(0, |value| value[0]);
+        let seen = thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in [2, 4] {
+                    db.put("a", [n - 1]).unwrap();
+                    let report = db.ingest([("a", [n]), ("b", [n])]).unwrap();
+                    assert_eq!((report.entries, number(db.get("b"))), (2, n));
+                }
+            });
+            scope.spawn(|| db.put("c", "v").unwrap());
+            let reader = scope.spawn(|| {
+                let mut last = 0;
+                (0..3)
+                    .map(|_| {
+                        let snapshot = db.snapshot();
+                        let (a, b) = (number(snapshot.get("a")), number(snapshot.get("b")));
+                        assert_eq!(a / 2 * 2, b, "torn");
+                        assert_eq!((number(snapshot.get("b")), number(snapshot.get("a"))), (b, a));
+                        let now = number(db.get("a"));
+                        assert!(last <= a && a <= now, "{a} after {last}, {now} after that");
+                        last = now;
+                        a
+                    })
+                    .collect::<Vec<_>>()
+            });
+            reader.join().unwrap()
+        });
+        assert_eq!(found(&db), [b"a", b"b", b"c"]);
+        db.close().unwrap();
+        seen
     });
 }

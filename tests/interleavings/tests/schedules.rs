@@ -22,6 +22,7 @@ tests! {
         reads_load_their_view_before_the_sequence
         readers_see_batches_whole
         snapshots_are_stable_under_writes_and_jobs
+        snapshots_show_loads_always_or_never
         unreferenced_tables_are_removed;
     transactions:
         no_increment_is_lost
@@ -40,5 +41,6 @@ tests! {
         waiting_writers_and_flush_callers_are_woken
         a_concurrent_close_keeps_acknowledged_writes
         concurrent_reads_fail_or_keep_the_lock
-        a_drop_beside_writers_leaves_whole_batches;
+        a_drop_beside_writers_leaves_whole_batches
+        loads_appear_in_one_step;
 }

@@ -14,7 +14,7 @@ use super::data::bytes;
 use super::model::Map;
 use super::ranges::{KeyRange, any_range, holds, remove_range, within};
 use super::rng::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -79,6 +79,22 @@ pub struct Operation {
     pub transaction: bool,
     /// A transaction that reads what a batch writes lives beside it, and is refused.
     pub refused: bool,
+    /// Written as a bulk load: values only, all in the keyspace of keys that end evenly, by key.
+    pub load: bool,
+}
+
+/// Keys with an odd last byte are in the second keyspace.
+pub fn is_in_other(key: &[u8]) -> bool {
+    key.last().is_some_and(|byte| byte % 2 == 1)
+}
+
+/// Entries of a load: many keys, and the tag, so that a part of one is noticed.
+fn loaded(rng: &mut Rng, writer: usize, tag: u64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let (first, count) = (rng.below(OWN_KEYS), 1 + rng.below(OWN_KEYS));
+    let keys = (first..OWN_KEYS).take(count).map(|number| own_key(writer, number));
+    let keys: BTreeSet<_> = keys.filter(|key| !is_in_other(key)).chain([tag_key(writer)]).collect();
+    let value = |rng: &mut Rng| Some(bytes(tag, *rng.pick(&[8, 30, 100, 257, 3000])));
+    keys.into_iter().map(|key| (key, value(rng))).collect()
 }
 
 /// Operation `number` of a writer.
@@ -115,8 +131,22 @@ pub fn operation(seed: u64, writer: usize, number: u64) -> Operation {
         1 => Some(u64::MAX),
         _ => None,
     };
-    let (sync, transaction) = (rng.chance(2), rng.chance(35));
-    Operation { ranges, entries, lives, batch, sync, transaction, refused: rng.chance(10) }
+    let (sync, transaction, refused) = (rng.chance(2), rng.chance(35), rng.chance(10));
+    if rng.chance(2) {
+        let entries = loaded(&mut rng, writer, tag);
+        let (ranges, lives, sync, transaction) = (Vec::new(), None, true, false);
+        return Operation {
+            ranges,
+            entries,
+            lives,
+            batch: true,
+            sync,
+            transaction,
+            refused,
+            load: true,
+        };
+    }
+    Operation { ranges, entries, lives, batch, sync, transaction, refused, load: false }
 }
 
 /// Digits, or nothing that can be parsed.
@@ -197,6 +227,10 @@ pub struct Expected {
 pub struct Counts {
     pub acknowledged: u64,
     pub synced: u64,
+    pub loads: u64,
+    /// Loads that were running when the process was killed: surviving ones, and lost ones.
+    pub loads_kept: u64,
+    pub loads_lost: u64,
     /// Operations that were running when the process was killed: surviving ones, and lost ones.
     pub kept: u64,
     pub lost: u64,
@@ -206,6 +240,9 @@ impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Counts) {
         self.acknowledged += other.acknowledged;
         self.synced += other.synced;
+        self.loads += other.loads;
+        self.loads_kept += other.loads_kept;
+        self.loads_lost += other.loads_lost;
         self.kept += other.kept;
         self.lost += other.lost;
     }
@@ -242,11 +279,13 @@ impl Expected {
                 apply(&mut with, &operation);
                 if own == with {
                     self.counts.kept += 1;
+                    self.counts.loads_kept += u64::from(operation.load);
                     self.own[writer] = with;
                     self.counter += u64::from(operation.counts());
                     self.note_shared(&operation, begun, first_moment(run + 1) - 1);
                 } else {
                     self.counts.lost += 1;
+                    self.counts.loads_lost += u64::from(operation.load);
                 }
             }
             if own != self.own[writer] {
@@ -286,6 +325,7 @@ impl Expected {
             self.note_shared(&operation, begun, acknowledged);
             self.counts.acknowledged += 1;
             self.counts.synced += u64::from(operation.sync);
+            self.counts.loads += u64::from(operation.load);
         }
         Ok(None)
     }

@@ -174,7 +174,8 @@ impl Recorder<'_> {
             }
             match self.rng.below(100) {
                 0..=27 => self.write_one(),
-                28..=38 => self.write_batch(),
+                28..=36 => self.write_batch(),
+                37 | 38 => self.load(),
                 39..=57 => self.read_some(),
                 58..=73 => self.transact(),
                 74..=78 => self.update_one(),
@@ -315,6 +316,26 @@ impl Recorder<'_> {
         }
         let options = options.sync(self.rng.chance(20));
         self.write("batch", life, entries, |db| db.write_with(batch, &options));
+    }
+
+    /// A bulk load of some keys of one keyspace.
+    fn load(&mut self) {
+        let Space { handle, keys, life } = self.space();
+        let first = self.rng.below(keys.len());
+        let mut entries = Entries::new();
+        for key in keys.skip(first) {
+            if entries.is_empty() || self.rng.chance(60) {
+                entries.push((key, Some(self.take_number())));
+            }
+        }
+        let loaded = entries.clone().into_iter();
+        let loaded = loaded.map(|(key, n)| (NAMES[key], value_of(n.unwrap_or_default())));
+        match self.rng.chance(50) {
+            true => self.write("ingest", life, entries, |_| handle.ingest(loaded).map(drop)),
+            false => self.write("ingest_unsorted", life, entries, |_| {
+                handle.ingest_unsorted(loaded.rev()).map(drop)
+            }),
+        }
     }
 
     fn read_some(&mut self) {
