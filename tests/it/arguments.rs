@@ -380,7 +380,7 @@ fn impossible_arguments_are_refused_before_creation() {
         &["--no-such-flag"],
         &["get"],
         &["get", missing],
-        &["get", missing, "key", "more"],
+        &["get", missing, "key", "--input", "keys"],
         &["get", missing, "key", "--no-such-flag"],
         &["put"],
         &["put", missing, "key"],
