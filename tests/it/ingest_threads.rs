@@ -1,6 +1,7 @@
 //! The threads that write the tables of bulk loads: what they write, and what their failures and
 //! panics leave.
 
+use crate::support::data::bytes;
 use crate::support::model::Map;
 use crate::support::stores::{HOME, as_env, files_ending, name, open, scan, small_options};
 use siftdb::env::{Env, EnvLayer, MemEnv, WritableFile};
@@ -103,25 +104,28 @@ fn has_threads() -> bool {
 
 #[test]
 fn loads_have_the_same_tables_every_time() {
-    let load = entries();
-    let tables = |snappy: bool, table_bytes: u64| {
+    let tables = |load: &Map, snappy: bool, table_bytes: u64| {
         let disk = MemEnv::new();
         let env = ThreadEnv::new(&disk, 0, Does::Nothing);
         let options = small_options().snappy(snappy).table_bytes(table_bytes);
         let options = options.level_base_bytes(1 << 20).auto_compaction(false);
         let db = options.env(Arc::new(env.clone())).open(HOME).unwrap();
-        db.ingest(&load).unwrap();
+        db.ingest(load).unwrap();
         assert!(!has_threads() || env.calls.load(Ordering::Relaxed) > 1, "no thread wrote");
-        assert_eq!(scan(&db).unwrap(), load);
+        assert_eq!(scan(&db).unwrap(), *load);
         assert!(db.verify(|_| {}).unwrap().is_sound());
         let tables = db.tables().into_iter();
         tables.map(|table| (table.first_key, table.entries, table.bytes)).collect::<Vec<_>>()
     };
-    // Several parts wait for the thread of a large table.
-    for (snappy, table_bytes) in [(false, 16 << 10), (true, 16 << 10), (true, 128 << 10)] {
-        let first = tables(snappy, table_bytes);
+    // Of a large table several parts wait for the thread. Half of each value compresses.
+    let value = |n: u64| [bytes(n, 200), vec![b'v'; 200]].concat();
+    let large: Map = (0..3000).map(|n| (format!("key{n:05}").into_bytes(), value(n))).collect();
+    let small = entries();
+    let cases = [(&small, false, 16 << 10), (&small, true, 16 << 10), (&large, true, 128 << 10)];
+    for (load, snappy, table_bytes) in cases {
+        let first = tables(load, snappy, table_bytes);
         assert!(first.len() > 1, "one table of {table_bytes} bytes at most");
-        (0..20).for_each(|_| assert_eq!(tables(snappy, table_bytes), first));
+        (0..20).for_each(|_| assert_eq!(tables(load, snappy, table_bytes), first));
     }
 }
 
