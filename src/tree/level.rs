@@ -161,7 +161,7 @@ impl Level {
 
     /// The one table of a level sorted by key that can have this one, whose head is
     /// `head`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn probe_for(&self, head: u64, key: &[u8]) -> Option<&TableProbe> {
         // `partition_point` by hand, so that it is always inlined: a call costs a twentieth of a
         // lookup that ends at the filter.

@@ -130,10 +130,12 @@ impl Version {
     /// at most one table a level. Inlined into its one caller: a call costs 5 % of a lookup that
     /// the filter ends.
     ///
+    /// With `EXPECTS_HIT` the filter of the last level is not asked (`base/stats/hit_streak.rs`).
+    ///
     /// # Errors
     /// Any error on the way of the key: it must not uncover an older version below.
     #[inline(always)]
-    pub(crate) fn get(
+    pub(crate) fn get<const EXPECTS_HIT: bool>(
         &self,
         key: &LookupKey,
         hash: &KeyHash<'_>,
@@ -152,21 +154,27 @@ impl Version {
             if fence.excludes(head, user_key) || lookup.is_denied(0, probe) {
                 continue;
             }
-            match lookup.search(0, probe)? {
+            match lookup.search(0, probe, Turn::NotLast)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
         }
         for (number, level) in (1..).zip(sorted) {
             let Some(probe) = level.probe_for(head, user_key) else { continue };
-            if lookup.is_denied(number, probe) {
+            let turn = match (number + 1 == self.depth, EXPECTS_HIT) {
+                (true, true) => Turn::Guess,
+                (true, false) => Turn::Last,
+                (false, _) => Turn::NotLast,
+            };
+            if turn != Turn::Guess && lookup.is_denied(number, probe) {
                 continue;
             }
-            match lookup.search(number, probe)? {
+            match lookup.search(number, probe, turn)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
         }
+        stripe.streak().end();
         Ok(Lookup::Absent)
     }
 
@@ -206,6 +214,17 @@ fn pinned_filter(probe: &TableProbe) -> Option<&PreparedFilter> {
     probe.filter.as_ref().or_else(|| probe.handle.table.pinned_filter())
 }
 
+/// Where a lookup is when it searches a table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Other tables may come.
+    NotLast,
+    /// In the last level, whose filter did not say "no".
+    Last,
+    /// In the last level, without asking its filter.
+    Guess,
+}
+
 /// The state of one lookup in the tables.
 struct PointLookup<'a, 'k> {
     key: &'a LookupKey,
@@ -234,14 +253,24 @@ impl PointLookup<'_, '_> {
 
     /// Asks the table itself, and counts what it says.
     #[inline(never)]
-    fn search(&mut self, level: usize, probe: &TableProbe) -> Result<Lookup> {
-        let filter_said_maybe = self.read.use_filters && probe.filter.is_some();
-        let options = TableReadOptions { filter_said_maybe, ..self.read };
+    fn search(&mut self, level: usize, probe: &TableProbe, turn: Turn) -> Result<Lookup> {
+        let use_filters = self.read.use_filters && turn != Turn::Guess;
+        let filter_said_maybe = use_filters && probe.filter.is_some();
+        let options = TableReadOptions { use_filters, filter_said_maybe, ..self.read };
         let mut io = TableIo::default();
         let result = probe.handle.table.get(self.key, self.hash, options, &mut io);
         count_io(level, &io, self.stripe);
         let (lookup, verdict) = result?;
-        count_verdict(level, probe, self.key, verdict, &lookup, self.stripe);
+        match turn {
+            Turn::Guess => self.stripe.add_level(level, LevelCounter::NotPaying, 1),
+            _ => count_verdict(level, probe, self.key, verdict, &lookup, self.stripe),
+        }
+        if turn != Turn::NotLast && self.read.use_filters {
+            let passed = turn == Turn::Guess || verdict == FilterVerdict::Maybe;
+            // Where blocks come from files, a "no" saves more than many questions cost.
+            let cached_hit = passed && io.data_read == 0 && lookup != Lookup::Absent;
+            self.stripe.streak().note(cached_hit);
+        }
         if let Some(trace) = &mut self.trace {
             let number = probe.handle.meta.number;
             trace.push(TableStep { level, number, verdict, io, lookup: lookup.clone() });

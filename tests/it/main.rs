@@ -120,6 +120,7 @@ mod golden;
 mod help_cli;
 mod hidden_tables;
 mod histories;
+mod hit_streaks;
 mod hostile;
 mod indexes;
 mod ingest;

@@ -8,6 +8,7 @@
 //! are joined, and always includes what the calling thread counted.
 
 use crate::base::levels::LEVELS;
+use crate::base::stats::hit_streak::HitStreak;
 pub(crate) use crate::base::stats::report::{Counter, LevelCounter};
 use crate::base::sync::plain::{AtomicU64, Mutex, Ordering};
 use std::sync::OnceLock;
@@ -18,13 +19,19 @@ const OWNED_STRIPES: usize = 64;
 /// The number of all counters.
 pub(crate) const COUNTERS: usize = Counter::COUNT + LEVELS * LevelCounter::COUNT;
 
-#[repr(align(128))]
+#[repr(C, align(128))]
 #[derive(Debug)]
-struct Cells([AtomicU64; COUNTERS]);
+struct Cells {
+    /// Not a counter of the report. It is here because each thread has its own, on a line that its
+    /// lookups write anyway.
+    streak: HitStreak,
+    counts: [AtomicU64; COUNTERS],
+}
 
 impl Cells {
     fn new() -> Box<Self> {
-        Box::new(Cells([const { AtomicU64::new(0) }; COUNTERS]))
+        let counts = [const { AtomicU64::new(0) }; COUNTERS];
+        Box::new(Cells { streak: HitStreak::new(), counts })
     }
 }
 
@@ -89,7 +96,7 @@ impl Counters {
     /// is ignored.
     pub(crate) fn restore(&self, totals: &[u64]) {
         if totals.len() == COUNTERS {
-            for (cell, &value) in self.shared.0.iter().zip(totals) {
+            for (cell, &value) in self.shared.counts.iter().zip(totals) {
                 cell.fetch_add(value, Ordering::Relaxed);
             }
         }
@@ -98,12 +105,18 @@ impl Counters {
     fn sum(&self, index: usize) -> u64 {
         let owned = self.owned.iter().filter_map(OnceLock::get);
         owned
-            .map(|cells| cells.0[index].load(Ordering::Relaxed))
-            .fold(self.shared.0[index].load(Ordering::Relaxed), u64::wrapping_add)
+            .map(|cells| cells.counts[index].load(Ordering::Relaxed))
+            .fold(self.shared.counts[index].load(Ordering::Relaxed), u64::wrapping_add)
     }
 }
 
-impl Stripe<'_> {
+impl<'a> Stripe<'a> {
+    /// The hits of the last level in a row.
+    #[inline]
+    pub(crate) fn streak(&self) -> &'a HitStreak {
+        &self.cells.streak
+    }
+
     /// Adds to one counter of the database.
     #[inline]
     pub(crate) fn add(&self, counter: Counter, amount: u64) {
@@ -118,7 +131,7 @@ impl Stripe<'_> {
 
     #[inline]
     fn bump(&self, index: usize, amount: u64) {
-        let cell = &self.cells.0[index];
+        let cell = &self.cells.counts[index];
         if self.shared {
             cell.fetch_add(amount, Ordering::Relaxed);
         } else {

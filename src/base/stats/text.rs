@@ -15,13 +15,14 @@ impl fmt::Display for Stats {
              unresolved  no filter      FPR  expected  blocks read  avoided"
         )?;
         for (number, level) in self.levels.iter().enumerate() {
-            let asked = level.negatives + level.not_consulted + level.prefix_checks();
-            let asked = asked + level.scan_tables + level.scan_checks();
+            let asked = level.negatives + level.not_consulted + level.not_paying;
+            let asked = asked + level.prefix_checks() + level.scan_tables + level.scan_checks();
             if level.tables + level.data_blocks() + asked > 0 {
                 write_level(f, &format!("{number}"), level)?;
             }
         }
         write_level(f, "all", &self.total())?;
+        write_not_paying(f, &self.levels)?;
         write_prefixes(f, &self.levels)?;
         write_scans(f, self.scans, &self.levels)?;
         writeln!(
@@ -98,6 +99,14 @@ fn write_transactions(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result 
     }
     let (tables, held) = (stats.obsolete_tables_in_use, bytes(stats.obsolete_bytes_in_use));
     writeln!(f, ", replaced tables in use {tables} ({held})")
+}
+
+/// One line, if lookups did without filters that had not paid.
+fn write_not_paying(f: &mut fmt::Formatter<'_>, levels: &[LevelStats]) -> fmt::Result {
+    match levels.iter().map(|level| level.not_paying).sum::<u64>() {
+        0 => Ok(()),
+        lookups => writeln!(f, "filters not asked because it did not pay {lookups}"),
+    }
 }
 
 /// One line, if a lookup asked a filter for a prefix.

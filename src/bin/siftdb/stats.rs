@@ -67,6 +67,7 @@ counted once for a database, such as batches and its log, is 0 then.
     true_positives, false_positives   filters that said maybe: rightly, wrongly
     unresolved            filters that said maybe where newer versions hide whether rightly
     not_consulted         tables searched without asking a filter
+    not_paying            tables searched without their filter, since many lookups in a row had hit
     bytes_avoided         data block bytes not read since filters said no, an estimate
     index_seeks           data indexes searched
     data_blocks_cached, data_blocks_read, data_bytes_read
@@ -216,7 +217,7 @@ fn stats_json(stats: &Figures) -> Value {
 fn level_json(level: &LevelStats) -> Value {
     let counters = fields!(level;
         tables, bytes, entries, filter_bytes, expected_fpr, negatives, true_positives,
-        false_positives, unresolved, not_consulted, bytes_avoided, index_seeks,
+        false_positives, unresolved, not_consulted, not_paying, bytes_avoided, index_seeks,
         data_blocks_cached, data_blocks_read, data_bytes_read, filter_blocks_cached,
         filter_blocks_read, filter_bytes_read, index_blocks_read, index_bytes_read,
         prefix_negatives, prefix_positives, scan_negatives, scan_positives, scan_tables,

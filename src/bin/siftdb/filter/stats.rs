@@ -51,6 +51,7 @@ lookups of --probe.
     lookups         lookups that asked a filter
     negatives, true_positives, false_positives   that said no, maybe rightly, maybe wrongly
     unresolved, not_consulted   maybe where newer versions hide whether rightly; none asked
+    not_paying      not asked because many lookups in a row had found their keys there
     observed_fpr, observed_fpr_low, observed_fpr_high   the rate, its 95 % interval, or null
   findings          what needs attention: kind, what, and the figures it is about, such as
                     level, tables, table, offset, filter_bytes, cache_bytes, errors, found, low,
@@ -248,7 +249,7 @@ fn report_json(Reported { name, report, probed }: &Reported<'_>) -> Value {
         let wanted = report.wanted.get(*level).and_then(Option::as_ref);
         joined([
             fields!(counts;
-                negatives, true_positives, false_positives, unresolved, not_consulted),
+                negatives, true_positives, false_positives, unresolved, not_consulted, not_paying),
             json!({
                 "level": level,
                 "filters": list(groups, group_json),
