@@ -1,11 +1,16 @@
-//! The cost of filters for lookups that hit, which gain nothing from them: the same keys of one
-//! settled level are read with filters and without. docs/measurements.md has the figures, which
-//! bound what skipping such filters could save.
+//! What filters cost lookups that hit, which gain nothing from them, and what it costs to leave
+//! them out: the same keys of one settled level are read on two sides.
 //!
-//! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for those figures.
-//! Each side has its own database and cache. Short rounds alternate between the sides and are
-//! measured in processor time. The result is the median ratio of the pairs, so a disturbance of the
-//! machine disturbs both sides.
+//! - *Hits:* one side looks up an absent key before each round, so its filters are asked. On the
+//!   other side all lookups hit, so the filter of the last level is left out.
+//! - *Misses:* with filters, and by `use_filters(false)`.
+//! - *Misses after hits:* one side only misses; the other changes between hits and misses, and each
+//!   time guesses wrong once.
+//!
+//! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for the figures in
+//! docs/measurements.md. Each side has its own database and cache. Short rounds alternate between
+//! the sides and are measured in processor time. The result is the median ratio of the pairs, so a
+//! disturbance of the machine disturbs both sides.
 
 use siftdb::experiment::{Column, absent, bench_keys, mix, present, settled};
 use siftdb::{Db, Filter, Options, ReadOptions};
@@ -31,7 +36,18 @@ impl Draw {
     }
 }
 
-/// The same database twice: `[0]` is read with filters, `[1]` without.
+/// What the lookups of a row do, on the first side and on the second.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Row {
+    /// Filters asked; left out after many hits.
+    Hits,
+    /// With filters; without.
+    Misses,
+    /// After other misses; after hits.
+    MissesAfterHits,
+}
+
+/// The same database twice.
 struct Pair([Db; 2]);
 
 impl Pair {
@@ -51,8 +67,9 @@ impl Pair {
     }
 
     /// Alternates between the two sides and prints the medians.
-    fn compare(&self, name: &str, rounds: u64, make: impl Fn(u64) -> [u8; 16], hit: bool) {
-        const LOOKUPS: u64 = 10_000;
+    fn compare(&self, name: &str, rounds: u64, make: impl Fn(u64) -> [u8; 16], row: Row) {
+        // Fewer than the hits that make siftdb leave out a filter.
+        const LOOKUPS: u64 = 4_000;
         let origin = Instant::now();
         let (mut times, mut ratios, mut reads) = ([const { Vec::new() }; 2], Vec::new(), [0.0; 2]);
         for round in 0..rounds {
@@ -61,12 +78,13 @@ impl Pair {
             let mut nanos = [0.0; 2];
             for turn in 0..2 {
                 let side = ((round + turn) % 2) as usize;
-                let read = ReadOptions::new().use_filters(side == 0);
+                let read = ReadOptions::new().use_filters(side == 0 || row != Row::Misses);
+                self.prepare(side, row);
                 let before = self.0[side].stats();
                 let started = thread_nanos(origin);
                 for key in &keys {
                     let found = self.0[side].get_with(black_box(key), &read).expect("get");
-                    assert_eq!(found.is_some(), hit);
+                    assert_eq!(found.is_some(), row == Row::Hits);
                 }
                 nanos[side] = (thread_nanos(origin) - started) as f64 / LOOKUPS as f64;
                 let did = self.0[side].stats().since(&before).total();
@@ -80,9 +98,22 @@ impl Pair {
         let ratio = median(&mut ratios);
         let [read_with, read_without] = reads;
         println!(
-            "{name:42} {with:6.0} ns, unasked {without:6.0} ns, ratio {ratio:.3}; \
-             blocks read {read_with:.3}, unasked {read_without:.3}"
+            "{name:42} {with:6.0} ns, other side {without:6.0} ns, ratio {ratio:.3}; \
+             blocks read {read_with:.3}, other side {read_without:.3}"
         );
+    }
+
+    /// Brings one side to where the row's lookups begin.
+    fn prepare(&self, side: usize, row: Row) {
+        let db = &self.0[side];
+        match (row, side) {
+            (Row::Hits, 0) => assert!(db.get(absent(0)).expect("get").is_none()),
+            (Row::MissesAfterHits, 1) => {
+                let hits = (0..5_000).filter(|_| db.get(present(0)).expect("get").is_some());
+                assert_eq!(hits.count(), 5_000);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -108,7 +139,7 @@ fn median(values: &mut [f64]) -> f64 {
 
 fn main() {
     let test = std::env::args().any(|argument| argument == "--test");
-    let (keys, rounds) = if test { (5_000, 2) } else { (bench_keys(), 101) };
+    let (keys, rounds) = if test { (5_000, 2) } else { (bench_keys(), 251) };
     // Eight bytes a key hold filters and indexes, and a few percent of the data blocks.
     let small = options().block_cache_bytes(8 * keys);
     let rows = [
@@ -121,17 +152,17 @@ fn main() {
         let filter = &column.filter(Filter::bloom(10.0));
         let directory = tempfile::tempdir().expect("directory");
         let pair = Pair::new(directory.path(), &options, filter, keys);
-        for (side, db) in pair.0.iter().enumerate() {
-            let read = ReadOptions::new().use_filters(side == 0);
-            for n in 0..keys {
-                db.get_with(present(mix(n) % keys), &read).expect("get");
+        for db in &pair.0 {
+            for n in 0..keys.max(5_000) {
+                db.get(present(mix(n) % keys)).expect("get");
             }
         }
         for (kind, draw) in [("uniform", Draw::Uniform), ("skewed", Draw::Skewed)] {
             let key = |random: u64| present(draw.pick(random, keys));
-            pair.compare(&format!("{name}: hits, {kind}"), rounds, key, true);
+            pair.compare(&format!("{name}: hits, {kind}"), rounds, key, Row::Hits);
         }
         let key = |random: u64| absent(Draw::Uniform.pick(random, keys));
-        pair.compare(&format!("{name}: misses"), rounds, key, false);
+        pair.compare(&format!("{name}: misses"), rounds, key, Row::Misses);
+        pair.compare(&format!("{name}: misses after hits"), rounds, key, Row::MissesAfterHits);
     }
 }
