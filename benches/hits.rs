@@ -53,17 +53,19 @@ struct Pair([Db; 2]);
 impl Pair {
     #[expect(clippy::disallowed_methods, reason = "a closed database is copied file by file")]
     fn new(directory: &Path, options: &Options, filter: &Filter, keys: u64) -> Self {
-        let original = directory.join("with");
+        let original = directory.join("original");
         let large = self::options().filter(filter.clone());
         settled(&original, &large, keys).and_then(|db| db.close()).expect("build");
-        let copy = directory.join("without");
-        std::fs::create_dir(&copy).expect("directory");
-        for file in std::fs::read_dir(&original).expect("directory") {
-            let file = file.expect("file");
-            std::fs::copy(file.path(), copy.join(file.file_name())).expect("copy");
-        }
-        let open = |path: &Path| options.clone().filter(filter.clone()).open(path).expect("open");
-        Pair([open(&original), open(&copy)])
+        // Both are copies: a file that is written in small pieces is cached in small pages, too.
+        Pair(["first", "second"].map(|side| {
+            let copy = directory.join(side);
+            std::fs::create_dir(&copy).expect("directory");
+            for file in std::fs::read_dir(&original).expect("directory") {
+                let file = file.expect("file");
+                std::fs::copy(file.path(), copy.join(file.file_name())).expect("copy");
+            }
+            options.clone().filter(filter.clone()).open(copy).expect("open")
+        }))
     }
 
     /// Alternates between the two sides and prints the medians.

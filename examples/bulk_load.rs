@@ -50,6 +50,8 @@ fn main() -> Result<(), Error> {
     let (batches, batches_at) = open("batches")?;
     let written = in_batches(&batches, count)?;
     batches.close()?; // or its compactions would run beside the load
+    // Or the load would pay for what the system has not yet written of the batches.
+    std::process::Command::new("sync").status()?;
     let (loads, loads_at) = open("load")?;
     let begun = Instant::now();
     let report = loads.ingest((0..count).map(entry))?;
