@@ -114,6 +114,7 @@ mod fork;
 mod follower_processes;
 mod followers;
 mod foreign;
+#[cfg(feature = "cli")]
 mod foreign_tables_cli;
 mod golden;
 #[cfg(feature = "cli")]
