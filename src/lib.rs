@@ -286,8 +286,9 @@
 //! - **Place:** the deepest level where no table shares keys with the load, there or above, and
 //!   where it has room; else level 0. Filters and compression are those of the keyspace. A
 //!   [`CompactionFilter`] meets the entries when a compaction does.
-//! - **Cost:** the writer keeps one block, one index and the keys of one filter in memory. Others
-//!   read and write during the load. In the last step writers wait for a flush of this keyspace,
+//! - **Cost:** a second thread compresses, writes and syncs, where the machine has one. In memory
+//!   are at most a megabyte of blocks, and the indexes and filter keys of two tables. Others read
+//!   and write during the load. In the last step writers wait for a flush of this keyspace,
 //!   which holds what was written since a first flush a moment before, and for some syncs.
 //! - **Followers:** a [`Follower`] shows a load whole. [`Follower::changes`] ends before it with
 //!   [`Error::ChangesGone`], because no log has its entries. All of them have one sequence number,
