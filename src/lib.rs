@@ -287,7 +287,7 @@
 //!   where it has room; else level 0. Filters and compression are those of the keyspace. A
 //!   [`CompactionFilter`] meets the entries when a compaction does.
 //! - **Cost:** a second thread compresses, writes and syncs, where the machine has one. In memory
-//!   are at most a megabyte of blocks, and the indexes and filter keys of two tables. Others read
+//!   are about 1.5 MiB of blocks, and the indexes and filter keys of two tables. Others read
 //!   and write during the load. In the last step writers wait for a flush of this keyspace,
 //!   which holds what was written since a first flush a moment before, and for some syncs.
 //! - **Followers:** a [`Follower`] shows a load whole. [`Follower::changes`] ends before it with

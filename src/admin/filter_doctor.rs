@@ -276,10 +276,12 @@ impl FilterReport {
     fn does_not_pay(&self, level: usize, counts: &LevelStats) -> Option<FilterFinding> {
         let asked = self.level(level).filter(|table| table.is_asked);
         let filter_bytes: u64 = asked.map(|table| table.bytes).sum();
-        let lookups = counts.negatives + counts.true_positives + counts.false_positives;
-        let found = counts.true_positives as f64 / lookups.max(1) as f64;
+        // Those without the filter found their keys, but for one in thousands.
+        let hits = counts.true_positives + counts.not_paying;
+        let lookups = hits + counts.negatives + counts.false_positives;
+        let found = hits as f64 / lookups.max(1) as f64;
         let what = format!(
-            "{} of {lookups} lookups that asked found their key, so its filters ({}) save little; \
+            "{} of {lookups} lookups that came so far found their key, so its filters ({}) save little; \
              Options::filter_at_level({level}, Filter::none()) saves their memory",
             percent(found),
             bytes(filter_bytes)

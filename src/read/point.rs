@@ -106,7 +106,7 @@ pub(crate) fn get(
     }
     let steps = trace.map(|trace| &mut trace.tables);
     // A trace shows what every filter says.
-    if stripe.streak().is_long() && options.use_filters && steps.is_none() {
+    if stripe.expects_hit() && options.use_filters && steps.is_none() {
         return get_expecting_hit(shared, &view, &lookup_key, &hash, options, &stripe);
     }
     let read = options.for_tables();

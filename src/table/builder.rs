@@ -185,11 +185,19 @@ impl TableBuilder {
         self.properties.data_blocks
     }
 
-    /// Gives the file away, so that another thread writes the blocks. `None` if it is away, or if
-    /// the filter must know where each block is before its keys come.
-    pub(crate) fn detach(&mut self) -> Option<BlockFile> {
+    /// Whether another thread can write the blocks. A block-based filter must know where each block
+    /// is before its keys come.
+    pub(crate) fn can_detach(&self) -> bool {
         let filter = self.options.filter.as_ref();
-        if filter.is_some_and(|filter| matches!(filter.layout, FilterLayout::BlockBased { .. })) {
+        let is_block_based =
+            |filter: &TableFilter| matches!(filter.layout, FilterLayout::BlockBased { .. });
+        self.file.is_some() && !filter.is_some_and(is_block_based)
+    }
+
+    /// Gives the file away, so that another thread writes the blocks. `None` if it
+    /// is away, or if that [is not possible](TableBuilder::can_detach).
+    pub(crate) fn detach(&mut self) -> Option<BlockFile> {
+        if !self.can_detach() {
             return None;
         }
         let file = self.file.take()?;

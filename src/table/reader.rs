@@ -74,6 +74,8 @@ pub(crate) struct TableReadOptions {
     pub fill_cache: bool,
     /// The version has already asked the pinned filter, which said "maybe".
     pub filter_said_maybe: bool,
+    /// The key is probably here: leave the filter out, unless the block is not at hand.
+    pub expects_hit: bool,
 }
 
 /// An open table. Its descriptor is opened and closed as the pool sees fit.
@@ -173,6 +175,9 @@ impl Table {
         let mut verdict = match options {
             TableReadOptions { use_filters: false, .. } => FilterVerdict::NotConsulted,
             TableReadOptions { filter_said_maybe: true, .. } => FilterVerdict::Maybe,
+            TableReadOptions { expects_hit: true, .. } if self.filter.is_there() => {
+                FilterVerdict::NotPaying
+            }
             _ => self.filter.table_may_contain(&self.file, key, hash, io),
         };
         if verdict == FilterVerdict::No {
@@ -184,6 +189,13 @@ impl Table {
         io.index_seeks += 1;
         let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
 
+        if verdict == FilterVerdict::NotPaying && index.slot(entry).get().is_none() {
+            // The block may have to be read, and a "no" saves that.
+            verdict = self.filter.table_may_contain(&self.file, key, hash, io);
+            if verdict == FilterVerdict::No {
+                return Ok((not_found(floor), verdict));
+            }
+        }
         if options.use_filters && verdict == FilterVerdict::NotConsulted {
             let data_offset = index.handle_of(entry).data_offset();
             verdict = self.filter.block_may_contain(&self.file, data_offset, hash, io);

@@ -37,8 +37,12 @@ pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub(crate) const PATH: &str = "/db/000001.sst";
 pub(crate) const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
-pub(crate) const READ: TableReadOptions =
-    TableReadOptions { use_filters: true, fill_cache: true, filter_said_maybe: false };
+pub(crate) const READ: TableReadOptions = TableReadOptions {
+    use_filters: true,
+    fill_cache: true,
+    filter_said_maybe: false,
+    expects_hit: false,
+};
 
 pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
     TableOptions {

@@ -127,10 +127,10 @@ impl Version {
     }
 
     /// The newest version of a key at or below the lookup's sequence: level 0 newest first, then
-    /// at most one table a level. Inlined into its one caller: a call costs 5 % of a lookup that
+    /// at most one table a level. Inlined into its two callers: a call costs 5 % of a lookup that
     /// the filter ends.
     ///
-    /// With `EXPECTS_HIT` the filter of the last level is not asked (`base/stats/hit_streak.rs`).
+    /// With `EXPECTS_HIT` the filter of the last level is left out (`base/stats/hit_streak.rs`).
     ///
     /// # Errors
     /// Any error on the way of the key: it must not uncover an older version below.
@@ -154,27 +154,29 @@ impl Version {
             if fence.excludes(head, user_key) || lookup.is_denied(0, probe) {
                 continue;
             }
-            match lookup.search(0, probe, Turn::NotLast)? {
+            match lookup.search(0, probe, LastLevel::No)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
         }
         for (number, level) in (1..).zip(sorted) {
             let Some(probe) = level.probe_for(head, user_key) else { continue };
-            let turn = match (number + 1 == self.depth, EXPECTS_HIT) {
-                (true, true) => Turn::Guess,
-                (true, false) => Turn::Last,
-                (false, _) => Turn::NotLast,
+            let last = match (number + 1 == self.depth, EXPECTS_HIT) {
+                (true, true) => LastLevel::FilterLeftOut,
+                (true, false) => LastLevel::FilterAsked,
+                (false, _) => LastLevel::No,
             };
-            if turn != Turn::Guess && lookup.is_denied(number, probe) {
+            if last != LastLevel::FilterLeftOut && lookup.is_denied(number, probe) {
                 continue;
             }
-            match lookup.search(number, probe, turn)? {
+            match lookup.search(number, probe, last)? {
                 Lookup::Absent => {}
                 ended => return Ok(ended),
             }
         }
-        stripe.streak().end();
+        if read.use_filters {
+            stripe.streak().end();
+        }
         Ok(Lookup::Absent)
     }
 
@@ -214,15 +216,13 @@ fn pinned_filter(probe: &TableProbe) -> Option<&PreparedFilter> {
     probe.filter.as_ref().or_else(|| probe.handle.table.pinned_filter())
 }
 
-/// Where a lookup is when it searches a table.
+/// Whether a table is in the last level, and what its filter is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// Other tables may come.
-    NotLast,
-    /// In the last level, whose filter did not say "no".
-    Last,
-    /// In the last level, without asking its filter.
-    Guess,
+enum LastLevel {
+    /// It is above, or in level 0, of which a lookup searches every table.
+    No,
+    FilterAsked,
+    FilterLeftOut,
 }
 
 /// The state of one lookup in the tables.
@@ -253,23 +253,19 @@ impl PointLookup<'_, '_> {
 
     /// Asks the table itself, and counts what it says.
     #[inline(never)]
-    fn search(&mut self, level: usize, probe: &TableProbe, turn: Turn) -> Result<Lookup> {
-        let use_filters = self.read.use_filters && turn != Turn::Guess;
-        let filter_said_maybe = use_filters && probe.filter.is_some();
-        let options = TableReadOptions { use_filters, filter_said_maybe, ..self.read };
+    fn search(&mut self, level: usize, probe: &TableProbe, last: LastLevel) -> Result<Lookup> {
+        let expects_hit = last == LastLevel::FilterLeftOut;
+        let filter_said_maybe = self.read.use_filters && probe.filter.is_some() && !expects_hit;
+        let options = TableReadOptions { filter_said_maybe, expects_hit, ..self.read };
         let mut io = TableIo::default();
         let result = probe.handle.table.get(self.key, self.hash, options, &mut io);
         count_io(level, &io, self.stripe);
         let (lookup, verdict) = result?;
-        match turn {
-            Turn::Guess => self.stripe.add_level(level, LevelCounter::NotPaying, 1),
-            _ => count_verdict(level, probe, self.key, verdict, &lookup, self.stripe),
-        }
-        if turn != Turn::NotLast && self.read.use_filters {
-            let passed = turn == Turn::Guess || verdict == FilterVerdict::Maybe;
-            // Where blocks come from files, a "no" saves more than many questions cost.
-            let cached_hit = passed && io.data_read == 0 && lookup != Lookup::Absent;
-            self.stripe.streak().note(cached_hit);
+        count_verdict(level, probe, self.key, verdict, &lookup, self.stripe);
+        if last != LastLevel::No && self.read.use_filters {
+            let has_filter = verdict != FilterVerdict::NotConsulted;
+            let is_cached_hit = matches!(lookup, Lookup::Found { .. }) && io.data_read == 0;
+            self.stripe.streak().note(has_filter && is_cached_hit);
         }
         if let Some(trace) = &mut self.trace {
             let number = probe.handle.meta.number;
@@ -295,6 +291,7 @@ pub(crate) fn count_verdict(
             if probe.by_prefix { LevelCounter::PrefixNegatives } else { LevelCounter::Negatives }
         }
         (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
+        (FilterVerdict::NotPaying, _) => LevelCounter::NotPaying,
         // A search for one key cannot tell whether the table holds another key of the prefix.
         (FilterVerdict::Maybe, _) if probe.by_prefix => LevelCounter::PrefixPositives,
         // A range delete may have ended the search: then nothing says whether it hides an entry.

@@ -150,3 +150,46 @@ fn reads_without_filters_leave_the_streak() {
     assert_eq!((total.not_consulted, total.not_paying), (1, 0));
     assert_eq!(counted(&db, |db| hits(db, 1)).not_paying, 1);
 }
+
+#[test]
+fn blocks_that_are_not_at_hand_are_not_read_for_a_guess() {
+    let env = MemEnv::new();
+    // A cache for a part of the blocks.
+    let options = Options::new().auto_compaction(false).block_cache_bytes(256 << 10).snappy(false);
+    let db = options.env(as_env(&env)).open("/db").unwrap();
+    (0..20_000).for_each(|number| db.put(key(number), bytes(number as u64, 100)).unwrap());
+    db.compact_range(..).unwrap();
+    // Hits of a few blocks, again and again.
+    hits_of(&db, LONG + 1000);
+    assert!(counted(&db, |db| hits_of(db, 100)).not_paying > 0, "the streak is long");
+    let far = counted(&db, |db| assert_eq!(db.get(absent_key(15_000)).unwrap(), None));
+    assert_eq!((far.data_blocks(), far.not_paying, far.negatives), (0, 0, 1), "{far:?}");
+}
+
+/// Hits of the first 100 keys of values of 100 bytes.
+fn hits_of(db: &Db, count: u64) {
+    for number in (0..100).cycle().take(count as usize) {
+        assert!(db.get(key(number)).unwrap().is_some());
+    }
+}
+
+#[test]
+fn tombstones_of_the_last_level_end_the_streak() {
+    let env = MemEnv::new();
+    let db = Options::new().auto_compaction(false).env(as_env(&env)).open("/db").unwrap();
+    (0..KEYS).for_each(|number| db.put(key(number), bytes(number as u64, 40)).unwrap());
+    // The snapshot keeps value and tombstone.
+    let snapshot = db.snapshot();
+    db.delete(key(7)).unwrap();
+    db.compact_range(..).unwrap();
+    assert_eq!(db.get(key(7)).unwrap(), None);
+    let others = |db: &Db, count: u64| {
+        for number in (8..KEYS).cycle().take(count as usize) {
+            assert!(db.get(key(number)).unwrap().is_some());
+        }
+    };
+    others(&db, LONG + KEYS as u64);
+    assert_eq!(db.get(key(7)).unwrap(), None);
+    assert_eq!(counted(&db, |db| others(db, 1)).not_paying, 0);
+    assert!(snapshot.get(key(7)).unwrap().is_some());
+}

@@ -111,6 +111,14 @@ impl Counters {
 }
 
 impl<'a> Stripe<'a> {
+    /// True after many hits of the last level in a row. Never of threads that share a stripe: the
+    /// hits of one say nothing of the others' keys.
+    #[inline]
+    #[must_use]
+    pub(crate) fn expects_hit(&self) -> bool {
+        self.cells.streak.is_long() && !self.shared
+    }
+
     /// The hits of the last level in a row.
     #[inline]
     pub(crate) fn streak(&self) -> &'a HitStreak {

@@ -3,19 +3,20 @@
 //! A filter saves the search of a table that does not have the key. A lookup that finds its key in
 //! the last level has asked that level's filter for nothing: for one or two cache lines, or for a
 //! partition. After [`LONG`] such lookups in a row the next one searches without asking. The first
-//! lookup that does not find its key there ends the streak, and filters are asked again.
+//! lookup that no table answers ends the streak, and filters are asked again; so does one that
+//! finds no value in the last level, or reads a block for it.
 //!
-//! The guess can be wrong once for each streak. It then costs the search of one cached block, a
-//! few times a question. So wrong guesses take less than a thousandth of the time of all lookups,
-//! whatever the workload. Where blocks come from files, a "no" saves a read, and a streak ends.
+//! The guess can be wrong once for each streak. It then costs the search of one block that is at
+//! hand, a few times a question: for any other block the filter is asked before it is read. So
+//! wrong guesses take less than a thousandth of the time of all lookups.
 
 use crate::base::sync::plain::{AtomicU64, Ordering};
 
 /// So many hits make a streak long.
 pub(crate) const LONG: u64 = 4096;
 
-/// Of one thread, in one keyspace. Threads that share one may lose counts, which only delays the
-/// guess.
+/// Of one thread, in one keyspace. A thread that gets the stripe of one that ended goes on with its
+/// streak.
 #[derive(Debug)]
 pub(crate) struct HitStreak(AtomicU64);
 
@@ -39,7 +40,7 @@ impl HitStreak {
         self.0.store(hits, Ordering::Relaxed);
     }
 
-    /// Notes a lookup that found nothing.
+    /// Notes a lookup that no table answered.
     #[inline]
     pub(crate) fn end(&self) {
         self.0.store(0, Ordering::Relaxed);

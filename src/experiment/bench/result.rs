@@ -128,7 +128,7 @@ impl ByKind {
 /// What a workload measured with filters asked, or without.
 #[derive(Clone, Debug, Default)]
 pub struct Variant {
-    /// Whether filters were asked.
+    /// Whether lookups might ask filters. After many hits in a row they do not.
     pub filters: bool,
     /// Operations: calls, each of which was timed.
     pub operations: u64,

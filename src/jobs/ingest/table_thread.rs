@@ -1,8 +1,10 @@
 //! The thread that writes a table of a bulk load, while the load fills the next blocks.
 //!
 //! It compresses and writes the blocks. At the end it takes the builder too, writes filter and
-//! index and syncs the file, while the load begins the next table. Which bytes it writes does not
-//! depend on the schedule: the load asks for blocks back only by their sizes.
+//! index and syncs the file, while the load begins the next table. Where a table
+//! ends does not depend on the schedule: the load asks for blocks back only by their sizes. Its
+//! bytes do not either, but for Ribbon filters that the cache has no memory to build: these become
+//! Bloom filters, and the next table may have taken the memory.
 //!
 //! Legal calls: `start, write* end? join`. The first failure of the thread is the answer of the
 //! next call. Dropped, the thread has ended, so nothing writes to the file afterwards.
@@ -38,6 +40,9 @@ impl TableThread {
     /// Gives the file of `builder` to a thread. `None` if there is no thread to be had, or the
     /// filter does not allow it: the builder goes on as before.
     pub(super) fn start(builder: &mut TableBuilder, path: &Path) -> Option<Self> {
+        if !builder.can_detach() {
+            return None;
+        }
         let (work, works) = mpsc::channel();
         let (writes, written) = mpsc::channel();
         let path = path.to_path_buf();

@@ -194,6 +194,11 @@ impl OpenFilter {
         self.layout.source().is_some_and(FilterSource::is_known_damaged)
     }
 
+    /// False without a filter, or with one whose policy is not known.
+    pub(crate) fn is_there(&self) -> bool {
+        !matches!(self.layout, Layout::None)
+    }
+
     /// True if a whole key is a member. Otherwise an answer for a key is one for its prefix.
     pub(crate) fn holds_whole_keys(&self) -> bool {
         self.members.whole_keys

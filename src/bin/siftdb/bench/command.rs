@@ -47,7 +47,7 @@ same names, with `kind_operations` for the operations of the kind, and a column 
     wrong_answers   lookups that found an absent key or missed a present one; 0 in a sound run
     write_amplification, space_amplification   bytes written, bytes of files, for one of the user's
     disk_bytes, cache_bytes, pinned_bytes, memtable_bytes, resident_bytes   at the end
-    variants        filters (true: lookups asked them), operations, entries (keys of these),
+    variants        filters (true: lookups may ask them), operations, entries (keys of these),
                     seconds, operations_per_second, entries_per_second,
                     typical_nanos (median over the turns of the mean time of an operation),
                     lookups, data_blocks_per_operation (searched, from cache or file),

@@ -234,8 +234,12 @@ fn bill_of(counts: &LevelStats) -> String {
         }
         _ => "-".into(),
     };
+    let not_paying = match counts.not_paying {
+        0 => String::new(),
+        lookups => format!("; not asked after many hits: {lookups}"),
+    };
     format!(
-        "{:>10} {:>10} {:>10} {:>8}  {observed}",
+        "{:>10} {:>10} {:>10} {:>8}  {observed}{not_paying}",
         asked(counts),
         counts.negatives,
         counts.true_positives,
