@@ -286,6 +286,8 @@ fn on_a_terminal(arguments: &[&str], variables: &[(&str, &str)]) -> Option<Strin
     let line: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let script = Command::new("script")
         .args(["-qec", &line.join(" "), "/dev/null"])
+        // With it, a dumb terminal gets colors.
+        .env_remove("CI")
         .env_remove("NO_COLOR")
         .env_remove("CLICOLOR")
         .env_remove("CLICOLOR_FORCE")
