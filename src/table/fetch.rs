@@ -167,14 +167,26 @@ impl TableFile {
         fill: bool,
         io: &mut TableIo,
     ) -> Result<BlockRef> {
-        let slot = index.slot(entry);
-        match slot.get() {
-            Some(slotted) => {
-                io.count(kind, false, 0);
-                Ok(BlockRef::Slotted(slotted))
+        match Self::at_hand(index, entry, kind, io) {
+            Some(block) => Ok(block),
+            None => {
+                let (handle, slot) = (index.handle_of(entry), index.slot(entry));
+                self.fetch_through_cache(handle, Some(slot), kind, fill, io)
             }
-            None => self.fetch_through_cache(index.handle_of(entry), Some(slot), kind, fill, io),
         }
+    }
+
+    /// The same if it is in its slot of the index: no lock, no file.
+    #[inline]
+    pub(crate) fn at_hand(
+        index: &Index,
+        entry: IndexEntry,
+        kind: BlockKind,
+        io: &mut TableIo,
+    ) -> Option<BlockRef> {
+        let slotted = index.slot(entry).get()?;
+        io.count(kind, false, 0);
+        Some(BlockRef::Slotted(slotted))
     }
 
     /// The block at `handle`, which no index names: from the cache, else from the file; see

@@ -189,11 +189,15 @@ impl Table {
         io.index_seeks += 1;
         let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
 
-        if verdict == FilterVerdict::NotPaying && index.slot(entry).get().is_none() {
-            // The block may have to be read, and a "no" saves that.
-            verdict = self.filter.table_may_contain(&self.file, key, hash, io);
-            if verdict == FilterVerdict::No {
-                return Ok((not_found(floor), verdict));
+        let mut at_hand = None;
+        if verdict == FilterVerdict::NotPaying {
+            at_hand = TableFile::at_hand(index, entry, BlockKind::Data, io);
+            if at_hand.is_none() {
+                // The block may have to be read, and a "no" saves that.
+                verdict = self.filter.table_may_contain(&self.file, key, hash, io);
+                if verdict == FilterVerdict::No {
+                    return Ok((not_found(floor), verdict));
+                }
             }
         }
         if options.use_filters && verdict == FilterVerdict::NotConsulted {
@@ -204,7 +208,10 @@ impl Table {
             }
         }
 
-        let block = self.fetch_data(index, entry, options.fill_cache, io)?;
+        let block = match at_hand {
+            Some(block) => block,
+            None => self.fetch_data(index, entry, options.fill_cache, io)?,
+        };
         match block.search(key, hash, floor) {
             Some(lookup) => Ok((lookup, verdict)),
             None => Err(self.not_data(index.handle_of(entry))),
