@@ -200,6 +200,12 @@ impl Delete {
         let bytes = |key: OsString| self.spelling.bytes(key);
         let keys = self.keys.into_iter().map(bytes).collect::<Outcome<Vec<_>>>()?;
         let prefix = self.prefix.map(bytes).transpose()?;
+        // It may be a variable of a shell that is not set.
+        if prefix.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Failure::usage(
+                "--prefix is empty, which would delete all keys; name a prefix, or use --range",
+            ));
+        }
         let mut ends = self.range.into_iter().flatten().map(bytes);
         let (from, to) = (ends.next().transpose()?, ends.next().transpose()?);
         // Of a range, both ends are named, so an empty one is no mistake for "all keys".
