@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -430,6 +430,65 @@ fn interrupted_imports_leave_nothing() {
     assert!(child.wait().unwrap().signal().is_some());
     drop(input);
     assert_eq!(files(&inside, "").len(), 0);
+}
+
+/// The signal comes at any moment, also while the database is closed and gets its name.
+#[test]
+fn interrupted_imports_are_whole_or_absent() {
+    const ENTRIES: usize = 40_000;
+    let place = Place::new();
+    let (file, inside) = (place.path("file"), place.path("inside"));
+    let line = |i: usize| format!("key{i:06}\t{}\n", "v".repeat(90));
+    write(&file, (0..ENTRIES).map(line).collect::<String>().as_bytes());
+    let is_named = |db: &str| Path::new(db).exists();
+    let run = |db: &str, wait: Option<Duration>| {
+        let mut import = command(&["import", "tsv", &file, db]);
+        let started = Instant::now();
+        let mut child = import.stderr(Stdio::null()).spawn().unwrap();
+        if let Some(wait) = wait {
+            std::thread::sleep(wait);
+            // It may have ended already.
+            let mut kill = Command::new("kill");
+            let kill = kill.args(["-INT", &child.id().to_string()]).stderr(Stdio::null());
+            kill.status().unwrap();
+        }
+        (child.wait().unwrap(), started.elapsed())
+    };
+    std::fs::create_dir(&inside).unwrap();
+    let (first, whole) = run(&format!("{inside}/first"), None);
+    assert!(first.success());
+    let mut absent = 0;
+    for i in 0..100u32 {
+        let db = format!("{inside}/{i}");
+        // The last moments get most of the signals.
+        let (status, _) = run(&db, Some(whole * (60 + i % 50) / 100));
+        absent += u32::from(!is_named(&db));
+        assert!(is_named(&db) || status.signal().is_some(), "{i}: {status}");
+        if is_named(&db) {
+            let found = siftdb(&["count", &db]);
+            assert_eq!(found.stdout, format!("{ENTRIES}\n").as_bytes(), "{i}: {status}");
+        }
+    }
+    assert!(absent > 0, "no signal came early enough");
+    let is_left = |path: &PathBuf| path.to_str().unwrap().contains(".siftdb-import-");
+    assert!(!files(&inside, "").iter().any(is_left));
+}
+
+/// An empty directory is as good as none.
+#[test]
+fn failed_imports_leave_empty_directories_empty() {
+    let place = Place::new();
+    let (file, db) = (place.path("file"), place.path("db"));
+    std::fs::create_dir(&db).unwrap();
+    std::fs::set_permissions(&db, std::fs::Permissions::from_mode(0o700)).unwrap();
+    write(&file, b"a\t1\nno tab\n");
+    fails(2, &["import", "tsv", &file, &db]);
+    assert_eq!(files(&db, "").len(), 0);
+    write(&file, b"a\t1\n");
+    json(&["import", "tsv", &file, &db, "--json"]);
+    assert_eq!(scanned(&db).len(), 1);
+    let mode = std::fs::metadata(&db).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
 }
 
 #[test]

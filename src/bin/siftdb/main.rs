@@ -97,8 +97,8 @@ enum Command {
     Export(export::Export),
     /// Write entries from a file or from another store's files
     ///
-    /// The database is created if it is missing; then it appears whole in the end, or not at all.
-    /// A LevelDB database is not changed.
+    /// A database that is missing, or whose directory is empty, appears whole in the end, or not
+    /// at all. One in a mount point is written in place. A LevelDB database is not changed.
     Import(import::Import),
     /// Print the value of a key, or the entries of several keys
     Get(entry::Get),
