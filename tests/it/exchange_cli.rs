@@ -117,11 +117,14 @@ fn every_format_round_trips_every_byte() {
     assert_eq!(answer["entries"], entries.len());
     assert!(contents(&copy) == whole_expiring);
     // What carries keyspaces.
-    for format in ["mdb", "bdb"] {
-        export(&db, format, &file);
+    let (mut short, lmdb) = (entries.clone(), place.path("lmdb"));
+    short.retain(|key, _| (1..=511).contains(&key.len()));
+    fill_keyspaces(&lmdb, &short, false);
+    for (format, db) in [("mdb", &lmdb), ("bdb", &db)] {
+        export(db, format, &file);
         let copy = place.path(format);
         json(&["import", format, &file, &copy, "--json"]);
-        assert!(contents(&copy) == whole, "{format}");
+        assert!(contents(&copy) == contents(db), "{format}");
     }
     // What carries one.
     for format in ["tsv", "ldb"] {
@@ -205,6 +208,60 @@ fn formats_refuse_what_they_cannot_carry() {
         assert!(refused.contains("--format jsonl"), "{refused}");
         assert!(fails(2, &["export", &path, "--format", format, "--json"]).contains("--json"));
     }
+}
+
+/// `mdb_load` refuses such keys.
+#[test]
+fn dumps_for_lmdb_refuse_keys_it_cannot_hold() {
+    let place = Place::new();
+    for (n, bytes, is_refused) in [(0, 0, true), (1, 1, false), (2, 511, false), (3, 512, true)] {
+        let path = place.path(&n.to_string());
+        fill(&path, &Entries::from([(vec![b'k'; bytes], vec![])]));
+        ok(&["export", &path, "--format", "bdb"]);
+        match is_refused {
+            false => drop(ok(&["export", &path, "--format", "mdb"])),
+            true => {
+                let refused = fails(2, &["export", &path, "--format", "mdb"]);
+                let says = [&format!("a key of {bytes} bytes"), "1 to 511", "--format jsonl"];
+                assert!(says.iter().all(|says| refused.contains(*says)), "{refused}");
+            }
+        }
+    }
+}
+
+/// A tool that fails prints nothing into its pipe.
+#[test]
+fn empty_files_are_refused() {
+    let place = Place::new();
+    let (file, copy, none) = (place.path("file"), place.path("copy"), place.path("none"));
+    write(&file, b"");
+    for format in ["mdb", "bdb", "jsonl", "ldb"] {
+        let refused = fails(2, &["import", format, &file, &copy]);
+        assert!(refused.contains("line 1: "), "{format}: {refused}");
+        assert!(!Path::new(&copy).exists(), "{format}");
+    }
+    // An export of nothing is not empty.
+    fill(&none, &Entries::new());
+    for format in ["mdb", "bdb", "jsonl"] {
+        export(&none, format, &file);
+        let answer = json(&["import", format, &file, &place.path(format), "--json"]);
+        assert_eq!(answer["entries"], 0);
+    }
+}
+
+/// Entries of a scan do not say when they expire, so their new keyspace says it.
+#[test]
+fn scanned_entries_expire_as_their_keyspace_says() {
+    let place = Place::new();
+    let (file, db) = (place.path("file"), place.path("db"));
+    let settings = KeyspaceOptions::new().expire_after(Duration::from_secs(1 << 30));
+    let opened = Db::open(&db).unwrap();
+    opened.keyspace_with("sessions", &settings).unwrap();
+    opened.save_settings().unwrap();
+    opened.close().unwrap();
+    write(&file, b"{\"format\":1,\"key\":\"a\",\"value\":\"1\"}\n");
+    json(&["import", "jsonl", &file, &db, "--keyspace", "sessions", "--json"]);
+    assert!(contents(&db)["sessions"][0].2.is_some());
 }
 
 /// What `db_dump -p` prints, with fields that say nothing here.

@@ -30,6 +30,10 @@ impl Reader for JsonlReader {
     fn next(&mut self, input: &mut Input) -> Outcome<Option<Record>> {
         let Some(line) = input.line()? else {
             return match self.is_open {
+                // Every export has lines. A tool that failed prints none.
+                false if self.entries == 0 && !self.ended => {
+                    Err(Failure::usage("the file is empty; `export` prints a line at least"))
+                }
                 false => Ok(None),
                 true => Err(Failure::usage("the file ends before its line `entries`: it was cut")),
             };
@@ -59,6 +63,8 @@ impl Reader for JsonlReader {
         }
         let (key, value) = (bytes_of(&fields, "key")?, bytes_of(&fields, "value")?);
         let expiry = match fields.get("expires_at") {
+            // `scan` does not say when an entry expires; `export` does.
+            None if !self.is_open => Expiry::OfKeyspace,
             None | Some(Value::Null) => Expiry::Never,
             Some(millis) => {
                 let millis = millis.as_u64().map(Duration::from_millis);

@@ -17,9 +17,10 @@ use crate::exchange::input::Input;
 use crate::exchange::record::{Entry, Expiry, KeyspaceBegin, Reader, Record, Writer};
 use crate::exchange::tsv::refuse_expiry;
 use crate::failure::{Failure, Outcome};
-use crate::text::{hexed, unhexed};
+use crate::text::{escaped, hexed, unhexed};
 use siftdb::KeyspaceOptions;
 use std::io::Write;
+use std::ops::RangeInclusive;
 
 /// Reads a dump.
 #[derive(Default)]
@@ -29,6 +30,8 @@ pub struct MdbReader {
     is_text: bool,
     /// The header has fields that only LMDB writes.
     is_of_lmdb: bool,
+    /// A header was read. A file without one comes from a tool that failed.
+    has_parts: bool,
     /// A part before was of a named database.
     was_named: bool,
 }
@@ -41,7 +44,10 @@ impl Reader for MdbReader {
                 Header::Keyspace(name) => name,
                 Header::Unnamed if self.was_named => "default".into(),
                 Header::Unnamed => return self.next(input),
-                Header::EndOfFile => return Ok(None),
+                Header::EndOfFile if self.has_parts => return Ok(None),
+                Header::EndOfFile => {
+                    return Err(Failure::usage("the file is empty: no header of a dump"));
+                }
             };
             self.was_named = true;
             return Ok(Some(Record::Keyspace { name, settings }));
@@ -101,7 +107,7 @@ impl MdbReader {
             }
         }
         self.is_text = format.ok_or_else(|| Failure::usage("the header has no format"))?;
-        self.in_data = true;
+        (self.in_data, self.has_parts) = (true, true);
         Ok(header)
     }
 
@@ -159,6 +165,9 @@ pub enum MdbWriter {
     Berkeley,
 }
 
+/// The lengths of keys that `mdb_load` takes.
+const LMDB_KEY_BYTES: RangeInclusive<usize> = 1..=511;
+
 /// Bytes of the page of a B-tree for each entry, besides key and value.
 const ENTRY_BYTES: u64 = 16;
 
@@ -180,6 +189,15 @@ impl Writer for MdbWriter {
 
     fn entry(&mut self, out: &mut dyn Write, entry: &Entry<'_>) -> Outcome {
         refuse_expiry(if self.is_for_lmdb() { "mdb" } else { "bdb" }, entry)?;
+        let bytes = entry.key.len();
+        if self.is_for_lmdb() && !LMDB_KEY_BYTES.contains(&bytes) {
+            let first = escaped(&entry.key[..bytes.min(40)]);
+            let (least, most) = LMDB_KEY_BYTES.into_inner();
+            return Err(Failure::usage(format!(
+                "a key of {bytes} bytes, which begins with {first:?}; LMDB takes keys of {least} \
+                 to {most} bytes; use --format jsonl"
+            )));
+        }
         Ok(writeln!(out, " {}\n {}", hexed(entry.key), hexed(entry.value))?)
     }
 
