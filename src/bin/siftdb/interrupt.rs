@@ -15,8 +15,9 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Calls `clean_up` before the process ends by SIGINT, SIGTERM or SIGHUP.
 pub fn on_interrupt(clean_up: impl FnOnce() + Send + 'static) -> Outcome {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|source| Failure::io(Path::new("signals"), source))?;
+    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    let mut signals =
+        Signals::new(signals).map_err(|source| Failure::io(Path::new("signals"), source))?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             INTERRUPTED.store(true, Ordering::SeqCst);
@@ -25,6 +26,15 @@ pub fn on_interrupt(clean_up: impl FnOnce() + Send + 'static) -> Outcome {
         }
     });
     Ok(())
+}
+
+/// Whether the process was started with `signal` ignored, as `nohup` does. Only Linux tells.
+fn is_ignored(signal: i32) -> bool {
+    // A line `SigIgn:` TAB, then hex digits: bit 0 is signal 1.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 /// Blocks for ever after a signal, because the process is about to end.
