@@ -36,8 +36,9 @@ From other stores:
   RocksDB    ldb --db=DIR dump --hex > FILE && siftdb import ldb FILE TO
              for each column family: ldb --column_family=NAME ..., and --keyspace NAME;
              not by a pipe alone: ldb ends a dump as if it were whole, also if it failed
-  LMDB       mdb_dump DIR | siftdb import mdb - TO, with -a if its databases have names; not
-             with -p, which loses backslashes in older versions
+  LMDB       mdb_dump DIR | siftdb import mdb - TO
+             with -a it prints only the databases with names, no entries of the main one;
+             not with -p, which loses backslashes in older versions
   Berkeley   db_dump FILE | siftdb import bdb - TO
 
 ";

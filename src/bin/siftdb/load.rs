@@ -53,7 +53,10 @@ pub struct Load {
     /// Read no escapes in keys and values
     #[arg(long)]
     raw: bool,
-    /// The byte between columns, or an escape such as \x1f; there are no quotes [default: \t]
+    /// The byte between columns, or an escape such as \x1f [default: \t]
+    ///
+    /// There are no quotes. Escapes in columns are read, unless --raw is given. A CR at the end of
+    /// a line belongs to the value.
     #[arg(long, value_name = "BYTE")]
     separator: Option<OsString>,
     /// The column of the key, counted from 1
