@@ -6,6 +6,7 @@ use crate::json::{bytes_field, error_json, fields, joined, path_field};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
 use serde_json::{Value, json};
+use siftdb::Error;
 use siftdb::env::DiskEnv;
 use siftdb::foreign::{ForeignTable, PropertyValue, TableCounts, TableItem, TablePart};
 use std::fmt::Display;
@@ -194,10 +195,21 @@ fn print_item(item: &TableItem<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
+/// The result of a check, if it says whether the file is sound: damage does; a format that is not
+/// read or a failure of the disk do not.
+pub fn judged<T>(checked: Result<T, Error>) -> Outcome<Result<T, Error>> {
+    match checked {
+        Err(error @ (Error::UnsupportedFormat { .. } | Error::Io { .. })) => Err(error.into()),
+        checked => Ok(checked),
+    }
+}
+
 /// Checks a table.
 pub fn verify(path: &Path, output: Output) -> Outcome<Shown> {
-    let checked = ForeignTable::open(&(Arc::new(DiskEnv::new()) as _), path)
-        .and_then(|table| table.verify().map(|counts| (table, counts)));
+    let checked = judged(
+        ForeignTable::open(&(Arc::new(DiskEnv::new()) as _), path)
+            .and_then(|table| table.verify().map(|counts| (table, counts))),
+    )?;
     let table = joined([
         path_field("path", path),
         json!({

@@ -207,7 +207,7 @@ impl Verify {
             if foreign_table::is_at(path) {
                 return foreign_table::verify(path, output);
             }
-            let result = inspect::verify_table(&env, path);
+            let result = foreign_table::judged(inspect::verify_table(&env, path))?;
             let checked = Checked { path: path.clone(), keyspace: None, result };
             return print(&[checked], None, output);
         }
