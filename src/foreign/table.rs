@@ -142,8 +142,10 @@ pub(crate) struct DataBlocks {
     is_empty: bool,
     /// The block of the index that names the data block.
     named_in: BlockHandle,
-    /// The separator before, to check the order.
-    last_separator: Vec<u8>,
+    /// The key of the top level before, to check the order; `None` in the first partition.
+    last_top_key: Option<Vec<u8>>,
+    /// The separator of the block before; `None` at the first block.
+    last_separator: Option<Vec<u8>>,
     is_first: bool,
 }
 
@@ -157,17 +159,15 @@ impl DataBlocks {
             true => table.style.without_first_keys(),
             false => table.style,
         };
-        let (top, last_separator) = (table.index_entries(table.index, style)?, Vec::new());
-        let named_in = table.index;
-        let walk = DataBlocks {
-            top,
+        Ok(DataBlocks {
+            top: table.index_entries(table.index, style)?,
             partition: None,
             is_empty: false,
-            named_in,
-            last_separator,
+            named_in: table.index,
+            last_top_key: None,
+            last_separator: None,
             is_first: true,
-        };
-        Ok(walk)
+        })
     }
 
     /// Goes to the next block; false behind the last.
@@ -175,20 +175,38 @@ impl DataBlocks {
     /// # Errors
     /// `Io`, `Corruption`, `UnsupportedFormat`. The walk is over then.
     pub(crate) fn next(&mut self, table: &Table) -> Result<bool> {
+        if !self.is_first {
+            let mut kept = self.last_separator.take().unwrap_or_default();
+            kept.clear();
+            kept.extend_from_slice(self.separator());
+            self.last_separator = Some(kept);
+        }
         if !self.advance(table)? {
             return Ok(false);
         }
-        let last = std::mem::take(&mut self.last_separator);
-        let separator = self.separator();
-        let is_sound = table.style.has_user_keys || split_internal_key(separator).is_some();
-        if !is_sound || !self.is_first && table.style.compare(&last, separator).is_ge() {
+        self.is_first = false;
+        if !ascends(table.style, self.last_separator.as_deref(), self.separator()) {
             return Err(table.damage(self.named_in, "keys of the index out of order"));
         }
-        let mut kept = last;
-        kept.clear();
-        kept.extend_from_slice(separator);
-        (self.last_separator, self.is_first) = (kept, false);
+        if self.partition.is_some() {
+            self.check_partition(table)?;
+        }
         Ok(true)
+    }
+
+    /// The keys of a partition are above the key of the top level for the partition before, and not
+    /// above their own: lookups choose a partition by these.
+    fn check_partition(&self, table: &Table) -> Result<()> {
+        let (style, separator) = (table.style, self.separator());
+        if style.compare(separator, self.top.key()).is_gt() {
+            let what = "a key above what the top level says of its partition of the index";
+            return Err(table.damage(self.named_in, what));
+        }
+        if !ascends(style, self.last_top_key.as_deref(), separator) {
+            let what = "a key that the top level says is in a partition of the index before";
+            return Err(table.damage(self.named_in, what));
+        }
+        Ok(())
     }
 
     fn advance(&mut self, table: &Table) -> Result<bool> {
@@ -203,9 +221,16 @@ impl DataBlocks {
             if self.partition.is_some() && self.is_empty {
                 return Err(table.damage(self.named_in, "an empty partition of the index"));
             }
+            if self.partition.is_some() {
+                self.last_top_key = Some(self.top.key().to_vec());
+            }
             let next = self.top.next().map_err(|what| table.damage(table.index, what))?;
             if !next || !table.style.is_partitioned {
                 return Ok(next);
+            }
+            if !ascends(table.style, self.last_top_key.as_deref(), self.top.key()) {
+                let what = "keys of the top level of the index out of order";
+                return Err(table.damage(table.index, what));
             }
             self.is_empty = true;
             self.named_in = self.top.handle();
@@ -227,6 +252,14 @@ impl DataBlocks {
         style.user_key(self.separator())
     }
 
+    /// Whether the index says that an entry of this internal key is in a block before this one.
+    fn is_before(&self, style: IndexStyle, key: &[u8]) -> bool {
+        self.last_separator.as_deref().is_some_and(|last| match style.has_user_keys {
+            true => user_key(key) <= last,
+            false => compare_internal(key, last).is_le(),
+        })
+    }
+
     /// Where the block is.
     pub(crate) fn handle(&self) -> BlockHandle {
         self.here().handle()
@@ -241,6 +274,12 @@ impl DataBlocks {
     pub(crate) fn reaches(&self, style: IndexStyle, key: &[u8]) -> bool {
         key <= self.separator_key(style)
     }
+}
+
+/// Whether a key of an index is well formed, and above the one before it.
+fn ascends(style: IndexStyle, last: Option<&[u8]>, key: &[u8]) -> bool {
+    let is_sound = style.has_user_keys || split_internal_key(key).is_some();
+    is_sound && last.is_none_or(|last| style.compare(last, key).is_lt())
 }
 
 /// A walk over the entries of a table.
@@ -279,7 +318,8 @@ impl TableEntries {
     /// Goes to the next entry of the block; false behind its last.
     ///
     /// # Errors
-    /// `Corruption`, also for a key that is not above the one before it or not below the separator.
+    /// `Corruption`, also for a key that is not above the one before it, or that the index says is
+    /// in another block.
     pub(crate) fn next(&mut self, table: &Table) -> Result<bool> {
         let handle = self.blocks.handle();
         let Some(block) = &mut self.block else { return Ok(false) };
@@ -300,6 +340,10 @@ impl TableEntries {
         };
         if beyond {
             return Err(table.damage(handle, "a key above what the index says of its block"));
+        }
+        if self.blocks.is_before(table.style, key) {
+            let what = "a key that the index says is in a block before";
+            return Err(table.damage(handle, what));
         }
         self.last_key.clear();
         self.last_key.extend_from_slice(key);

@@ -5,16 +5,17 @@
 //! its filter said no (0), maybe (1), or was not asked (-). `SIFTDB_ROCKSDB_TABLES` may name a
 //! directory of more such tables.
 
-use crate::base::coding::{put_u32, put_u64};
+use crate::base::coding::{get_u32, put_u32, put_u64};
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
 use crate::env::api::{Env, WritableFile, read_file};
 use crate::env::disk::DiskEnv;
 use crate::env::mem::MemEnv;
 use crate::filter::vectors::{array, number, unhex};
-use crate::foreign::block_file::ChecksumKind;
+use crate::foreign::block_file::{ChecksumKind, checksum_context};
 use crate::foreign::figures::FilterFigures;
 use crate::foreign::filter::TableFilter;
+use crate::foreign::leveldb::testing::{self, TableStyle};
 use crate::foreign::rocksdb::properties::PropertyValue;
 use crate::foreign::rocksdb::table::open;
 use crate::foreign::single::{ForeignTable, TableItem};
@@ -22,6 +23,7 @@ use crate::foreign::table::Table;
 use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 fn golden() -> PathBuf {
@@ -345,28 +347,44 @@ proptest! {
     }
 }
 
-/// A table with other bytes at `at` in a block that its checksum covers.
+/// A recorded table with another byte at `at`, in a block whose checksum is made to fit.
 fn forged(name: &str, at: usize, byte: u8) -> Changed {
-    let mut changed = Changed::new(golden_bytes(name));
+    let kind = match name {
+        name if name.contains("crc32c") => ChecksumKind::Crc32c,
+        name if name.contains("xxh3") => ChecksumKind::Xxh3,
+        _ => ChecksumKind::None,
+    };
+    resealed(golden_bytes(name), at, byte, kind)
+}
+
+fn resealed(bytes: Vec<u8>, at: usize, byte: u8, kind: ChecksumKind) -> Changed {
+    let table = Changed::new(bytes.clone()).open().unwrap();
+    let mut changed = Changed::new(bytes);
     changed.set(at, byte);
-    let table = Changed::new(golden_bytes(name)).open().unwrap();
-    let mut sound = Vec::new();
-    table
-        .each_part(&mut |part| {
-            let block = part.offset as usize..(part.offset + part.bytes) as usize;
-            if block.contains(&at) && part.kind != "footer" {
-                sound.push(block);
-            }
-            Ok(())
-        })
-        .unwrap();
-    let block = sound.pop().unwrap();
-    let kind = if name.contains("crc32c") { ChecksumKind::Crc32c } else { ChecksumKind::None };
-    let sum = kind.of(&changed.bytes[block.start..block.end - 4]);
+    let block = parts(&table, "").into_iter().rfind(|block| block.contains(&at)).unwrap();
+    // The footer has the version, and from 6 on what checksums depend on.
+    let footer = &changed.bytes[changed.bytes.len() - 53..];
+    let base = if footer[41] >= 6 { get_u32(footer, 9).unwrap() } else { 0 };
+    let context = checksum_context(base, block.start as u64);
+    let sum = kind.of(&changed.bytes[block.start..block.end - 4]).wrapping_add(context);
     for (i, byte) in sum.to_le_bytes().into_iter().enumerate() {
         changed.set(block.end - 4 + i, byte);
     }
     changed
+}
+
+/// Where the parts of this kind are; without a kind all but the footer.
+fn parts(table: &ForeignTable, kind: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    table
+        .each_part(&mut |part| {
+            if part.kind == kind || kind.is_empty() && part.kind != "footer" {
+                found.push(part.offset as usize..(part.offset + part.bytes) as usize);
+            }
+            Ok(())
+        })
+        .unwrap();
+    found
 }
 
 fn refusal(changed: &Changed) -> String {
@@ -377,7 +395,11 @@ fn refusal(changed: &Changed) -> String {
 }
 
 fn position(name: &str, bytes: &[u8]) -> usize {
-    golden_bytes(name).windows(bytes.len()).position(|window| window == bytes).unwrap()
+    position_in(&golden_bytes(name), bytes)
+}
+
+fn position_in(all: &[u8], bytes: &[u8]) -> usize {
+    all.windows(bytes.len()).position(|window| window == bytes).unwrap()
 }
 
 #[test]
@@ -457,6 +479,36 @@ fn contradictions_between_blocks_are_found() {
     let at = position(name, b"user000000") + 9;
     let wrong = found(forged(name, at, b'9')).to_string();
     assert!(wrong.contains("keys out of order"), "{wrong}");
+}
+
+fn wrong(changed: &Changed) -> String {
+    changed.open().and_then(|table| table.verify()).unwrap_err().to_string()
+}
+
+#[test]
+fn keys_below_their_block_are_found() {
+    // Blocks a..d and e..h; LevelDB looks for e and f in the first if its separator is f.
+    let entry = |letter: u8| ([&[letter][..], &(7u64 << 8 | 1).to_le_bytes()].concat(), vec![b'v']);
+    let entries: Vec<_> = (b'a'..=b'h').map(entry).collect();
+    let bytes =
+        testing::table(&entries, TableStyle { block_bytes: 60, snappy: false, bits_per_key: 0 });
+    let sound = Changed::new(bytes.clone()).open().unwrap();
+    assert_eq!(sound.verify().unwrap().data_blocks, 2);
+    let at = bytes.windows(9).rposition(|window| window == entry(b'd').0).unwrap();
+    let refused = wrong(&resealed(bytes, at, b'f', ChecksumKind::Crc32c));
+    assert!(refused.contains("a key that the index says is in a block before"), "{refused}");
+    // Separators without sequences: the first is raised to just below the second, user000016.
+    let name = "v5_none_partitioned";
+    let refused = wrong(&forged(name, position(name, b"user000010") + 9, b'5'));
+    assert!(refused.contains("a key that the index says is in a block before"), "{refused}");
+}
+
+#[test]
+fn wrong_keys_of_top_level_indexes_are_found() {
+    // A separator of the only partition, user000085, is above the top level's key.
+    let name = "v5_none_partitioned";
+    let refused = wrong(&forged(name, position(name, b"user000089") + 8, b'7'));
+    assert!(refused.contains("a key above what the top level says"), "{refused}");
 }
 
 /// A database that ingests a table may write a sequence into its properties.
