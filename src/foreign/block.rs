@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A key shares its first bytes with the key before it. Restart points, where nothing is shared,
-//! are for searches; a walk over the entries needs none. RocksDB keeps flags in the upper bits of
-//! `restarts`, one of them for the hash index.
+//! are for searches: the first entry is one. A walk over the entries needs none, but it checks that
+//! they are as searches expect. RocksDB keeps flags in the upper bits of `restarts`, one of them
+//! for the hash index.
 
 use crate::base::coding::{Decoder, get_u16, get_u32};
 use std::ops::Range;
@@ -19,11 +20,17 @@ const HASH_INDEX: u32 = 1 << 31;
 /// The keys are spread evenly: a hint for searches.
 const UNIFORM: u32 = 1 << 29;
 
+const WRONG_RESTARTS: &str = "its restart points are malformed";
+
 /// A walk over the entries of a block that was checked against its checksum.
 #[derive(Debug)]
 pub(crate) struct BlockEntries {
     contents: Vec<u8>,
+    /// The restart points begin here.
     entries_end: usize,
+    restarts: usize,
+    /// Restart points that the walk has passed.
+    restarts_passed: usize,
     next: usize,
     key: Vec<u8>,
     value: Range<usize>,
@@ -32,8 +39,16 @@ pub(crate) struct BlockEntries {
 impl BlockEntries {
     /// Before the first entry. The error says what is wrong.
     pub(crate) fn new(contents: Vec<u8>) -> Result<Self, String> {
-        let entries_end = entries_end(&contents).ok_or("its restart points are malformed")?;
-        Ok(BlockEntries { contents, entries_end, next: 0, key: Vec::new(), value: 0..0 })
+        let (entries_end, restarts) = restarts(&contents).ok_or(WRONG_RESTARTS)?;
+        Ok(BlockEntries {
+            contents,
+            entries_end,
+            restarts,
+            restarts_passed: 0,
+            next: 0,
+            key: Vec::new(),
+            value: 0..0,
+        })
     }
 
     /// Goes to the next entry; false behind the last. The error says what is wrong.
@@ -51,7 +66,9 @@ impl BlockEntries {
     fn step(&mut self, has_length: bool) -> Result<Option<usize>, String> {
         let entries = self.contents.get(self.next..self.entries_end).unwrap_or_default();
         if entries.is_empty() {
-            return Ok(None);
+            // A block without entries has a restart point at 0, or none.
+            let is_sound = self.entries_end == 0 || self.restarts_passed == self.restarts;
+            return if is_sound { Ok(None) } else { Err(WRONG_RESTARTS.into()) };
         }
         let malformed = || format!("a malformed entry at byte {} of the block", self.next);
         let mut decoder = Decoder::new(entries);
@@ -64,11 +81,27 @@ impl BlockEntries {
         if shared > self.key.len() {
             return Err(malformed());
         }
+        if self.is_at_restart() {
+            if shared != 0 {
+                return Err(WRONG_RESTARTS.into());
+            }
+            self.restarts_passed += 1;
+        } else if self.next == 0 {
+            return Err(WRONG_RESTARTS.into());
+        }
         self.key.truncate(shared);
         self.key.extend_from_slice(own);
         self.next += decoder.position();
         self.value = self.next - value..self.next;
         Ok(Some(shared))
+    }
+
+    /// Whether the entry at `next` is the next restart point. Restart points that are not at an
+    /// entry, or not in order, are never passed.
+    fn is_at_restart(&self) -> bool {
+        let at = self.entries_end + 4 * self.restarts_passed;
+        let restart = get_u32(&self.contents, at).map(|restart| restart as usize);
+        self.restarts_passed < self.restarts && restart == Some(self.next)
     }
 
     /// The bytes of the block from the end of the entry on.
@@ -98,7 +131,8 @@ impl BlockEntries {
     }
 }
 
-fn entries_end(contents: &[u8]) -> Option<usize> {
+/// Where the restart points begin, and how many there are.
+fn restarts(contents: &[u8]) -> Option<(usize, usize)> {
     let mut restarts_end = contents.len().checked_sub(4)?;
     let flags = get_u32(contents, restarts_end)?;
     if flags & HASH_INDEX != 0 {
@@ -106,5 +140,5 @@ fn entries_end(contents: &[u8]) -> Option<usize> {
         restarts_end = buckets_end.checked_sub(get_u16(contents, buckets_end)?.into())?;
     }
     let restarts = (flags & !(HASH_INDEX | UNIFORM)) as usize;
-    restarts_end.checked_sub(restarts.checked_mul(4)?)
+    Some((restarts_end.checked_sub(restarts.checked_mul(4)?)?, restarts))
 }

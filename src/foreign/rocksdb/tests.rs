@@ -511,6 +511,24 @@ fn wrong_keys_of_top_level_indexes_are_found() {
     assert!(refused.contains("a key above what the top level says"), "{refused}");
 }
 
+#[test]
+fn wrong_restart_points_are_found() {
+    let name = "v2_crc32c";
+    let bytes = golden_bytes(name);
+    let table = Changed::new(bytes.clone()).open().unwrap();
+    for kind in ["data", "index", "metaindex"] {
+        let count = parts(&table, kind)[0].end - 5 - 4;
+        let restarts = usize::from(bytes[count]);
+        assert!(restarts > 0 && bytes[count + 1] == 0, "{kind}");
+        let last = count - 4;
+        for (at, byte) in [(last, bytes[last] + 1), (last + 2, 1), (count, 0)] {
+            let changed = forged(name, at, byte);
+            let refused = wrong(&changed);
+            assert!(refused.contains("restart points"), "{kind} {at} {byte}: {refused}");
+        }
+    }
+}
+
 /// A database that ingests a table may write a sequence into its properties.
 #[test]
 fn sequences_of_ingested_tables_may_change() {
