@@ -132,7 +132,7 @@ impl TableFilter {
                 }
             }
             (FilterLayoutKind::Full, Store::RocksDb) if is_known => {
-                Body::Full(PreparedFilter::new(FilterReader::RocksDb, table.file.read(handle)?))
+                Body::Full(rocksdb_filter(table.file.read(handle)?))
             }
             (FilterLayoutKind::Partitioned, Store::RocksDb) if is_known => {
                 let index = table.index_entries(handle, table.style.without_first_keys())?;
@@ -197,8 +197,7 @@ impl TableFilter {
                 break;
             }
             let handle = partitions.index.handle();
-            let bytes = table.file.read(handle)?;
-            let filter = PreparedFilter::new(FilterReader::RocksDb, bytes);
+            let filter = rocksdb_filter(table.file.read(handle)?);
             let before = partitions.loaded.replace((handle, filter));
             self.tally.partitions += 1;
             self.tally.bytes += handle.size;
@@ -234,6 +233,15 @@ impl TableFilter {
         }
         self.tally
     }
+}
+
+/// A filter of a table of RocksDB, from the contents of its block.
+pub(crate) fn rocksdb_filter(mut contents: Vec<u8>) -> PreparedFilter {
+    // RocksDB's `GetBuiltinFilterBitsReader`: without bytes before a trailer there are no keys.
+    if contents.len() <= fast_local::ROCKSDB_TRAILER_BYTES {
+        contents.clear();
+    }
+    PreparedFilter::new(FilterReader::RocksDb, contents)
 }
 
 impl FilterTally {

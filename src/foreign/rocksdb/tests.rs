@@ -11,10 +11,11 @@ use crate::base::sync::Arc;
 use crate::env::api::{Env, WritableFile, read_file};
 use crate::env::disk::DiskEnv;
 use crate::env::mem::MemEnv;
+use crate::filter::hash::KeyHash;
 use crate::filter::vectors::{array, number, unhex};
 use crate::foreign::block_file::{ChecksumKind, checksum_context};
 use crate::foreign::figures::FilterFigures;
-use crate::foreign::filter::TableFilter;
+use crate::foreign::filter::{TableFilter, rocksdb_filter};
 use crate::foreign::leveldb::testing::{self, TableStyle};
 use crate::foreign::rocksdb::properties::PropertyValue;
 use crate::foreign::rocksdb::table::open;
@@ -525,6 +526,18 @@ fn wrong_restart_points_are_found() {
             let changed = forged(name, at, byte);
             let refused = wrong(&changed);
             assert!(refused.contains("restart points"), "{kind} {at} {byte}: {refused}");
+        }
+    }
+}
+
+/// RocksDB takes a filter that is no longer than a trailer for one of no keys.
+#[test]
+fn short_filters_deny_every_key() {
+    for bytes in 0..10 {
+        for fill in [0, 1, 6, 0xff] {
+            let filter = rocksdb_filter(vec![fill; bytes]);
+            let maybe = filter.may_contain(&KeyHash::new(b"key"));
+            assert!(!maybe || bytes > 5, "{bytes} bytes of {fill}");
         }
     }
 }
