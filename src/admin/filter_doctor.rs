@@ -281,7 +281,8 @@ impl FilterReport {
         let lookups = hits + counts.negatives + counts.false_positives;
         let found = hits as f64 / lookups.max(1) as f64;
         let what = format!(
-            "{} of {lookups} lookups that came so far found their key, so its filters ({}) save little; \
+            "{} of {lookups} lookups that came so far found their key, so its filters ({}) save \
+             little; \
              Options::filter_at_level({level}, Filter::none()) saves their memory",
             percent(found),
             bytes(filter_bytes)
