@@ -130,7 +130,7 @@ impl Version {
     /// at most one table a level. Inlined into its two callers: a call costs 5 % of a lookup that
     /// the filter ends.
     ///
-    /// With `EXPECTS_HIT` the filter of the last level is left out (`base/stats/hit_streak.rs`).
+    /// With `EXPECTS_HIT` the filter of the last level is left out (`base/stats/counters.rs`).
     ///
     /// # Errors
     /// Any error on the way of the key: it must not uncover an older version below.

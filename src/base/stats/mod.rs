@@ -10,12 +10,11 @@
 //! - *not consulted*: the table was searched without asking a filter, because it has none, its
 //!   filter could not be read, or the read switched filters off.
 //! - *not paying*: the last level was searched without asking its filter, because many lookups in
-//!   a row had found their keys there (`hit_streak`).
+//!   a row had found their keys there (`counters`).
 //! - observed FPR = false positives / (false positives + negatives): of the lookups of keys the
 //!   table does not have, the share that the filter let through.
 
 pub(crate) mod text;
 pub(crate) mod counters;
-pub(crate) mod hit_streak;
 pub(crate) mod report;
 pub(crate) mod interval;

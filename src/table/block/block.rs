@@ -12,12 +12,12 @@
 
 use crate::base::cache_line::{LINE_BYTES, prefetch};
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, LookupKey, SequenceNumber, common_prefix, split_internal_key,
-    unpack_trailer,
+    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, SequenceNumber, ValueKind, common_prefix,
+    split_internal_key, unpack_trailer,
 };
 use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
-use crate::table::block::key_order::{AnyKeys, CheckedKey, InternalKeys, KeyOrder};
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
 
@@ -442,10 +442,9 @@ impl<'b> Block<&'b [u8]> {
 
     fn check_with(
         &self,
-        mut keys: impl KeyOrder<'b>,
+        mut keys: impl KeyCheck<'b>,
         mut begins: impl FnMut(usize),
     ) -> Result<usize, String> {
-        let bytes: &'b [u8] = self.bytes;
         let (mut at, mut entries, mut restart) = (0, 0, 0);
         let (mut interval, mut since_restart) = (RESTART_INTERVAL_MAX, 0);
         let mut next_restart = self.restart(0);
@@ -471,13 +470,7 @@ impl<'b> Block<&'b [u8]> {
                 return Err(wrong("entry without a restart point"));
             }
             since_restart += 1;
-            let key = CheckedKey {
-                shared: entry.shared,
-                own: bytes.get(entry.key_start..entry.key_end).unwrap_or_default(),
-                trailer: self.trailer(&entry),
-                value_bytes: entry.end - entry.value_start,
-            };
-            if !keys.advance(restarts, key).map_err(wrong)? && at > 0 {
+            if !keys.advance(restarts, self, &entry).map_err(wrong)? && at > 0 {
                 return Err(wrong("key out of order"));
             }
             begins(at);
@@ -544,12 +537,118 @@ fn long_header(header: &[u8]) -> Option<(u64, u64, u64, usize)> {
     Some((shared, non_shared, value_len, a + b + c))
 }
 
+/// The last key of a check, to compare the next one with.
+trait KeyCheck<'b> {
+    /// Takes the next entry's key. Returns whether it is above the one before.
+    fn advance(
+        &mut self,
+        restarts: bool,
+        block: &Block<&'b [u8]>,
+        entry: &Entry,
+    ) -> Result<bool, &'static str>;
+}
+
+/// Keys in bytewise order, each built from the one before.
+#[derive(Default)]
+struct AnyKeys(Vec<u8>);
+
+impl<'b> KeyCheck<'b> for AnyKeys {
+    fn advance(
+        &mut self,
+        _: bool,
+        block: &Block<&'b [u8]>,
+        entry: &Entry,
+    ) -> Result<bool, &'static str> {
+        let key = &mut self.0;
+        let Some(rest) = key.get(entry.shared..) else {
+            return Err("entry that shares more than the key before");
+        };
+        let own = block.own_key(entry);
+        let ordered = rest < own;
+        key.truncate(entry.shared);
+        key.extend_from_slice(own);
+        Ok(ordered)
+    }
+}
+
+/// Internal keys, which are not built: what an entry shares are bytes of its restart entry's key.
+/// So the last key is two slices of the block, `head[..shared]` and `own`, and its trailer.
+#[derive(Default)]
+struct InternalKeys<'b> {
+    /// The user key of the restart entry.
+    head: &'b [u8],
+    shared: usize,
+    own: &'b [u8],
+    trailer: u64,
+}
+
+impl<'b> KeyCheck<'b> for InternalKeys<'b> {
+    #[inline]
+    fn advance(
+        &mut self,
+        restarts: bool,
+        block: &Block<&'b [u8]>,
+        entry: &Entry,
+    ) -> Result<bool, &'static str> {
+        let bytes: &'b [u8] = block.bytes;
+        let (shared, own) =
+            (entry.shared, bytes.get(entry.key_start..entry.key_end).unwrap_or_default());
+        let Some(trailer) = block.trailer(entry) else {
+            return Err("entry with a sequence beyond all");
+        };
+        match unpack_trailer(trailer) {
+            None => return Err("entry of an unknown kind"),
+            Some((_, ValueKind::ExpiringPut)) if entry.end - entry.value_start < EXPIRY_BYTES => {
+                return Err("expiring entry without its time");
+            }
+            Some(_) => {}
+        }
+        // `head[..shared]` is common to both keys. What the last key has after that is `rest`, then
+        // its `own`; the new key has its own bytes there. An entry that shares more than the last
+        // one did would share bytes of `own`, which its restart entry does not have.
+        let Some(rest) = self.head.get(shared..self.shared) else {
+            return Err("entry that shares more than the one before it");
+        };
+        if shared + own.len() > KEY_BYTES_MAX {
+            return Err("key longer than any key may be");
+        }
+        // Most neighbours differ in the first byte that either has of its own.
+        let order = match (own.first(), rest.first()) {
+            (Some(a), Some(b)) if a != b => a.cmp(b),
+            (_, None) => compare(own, self.own).then(self.trailer.cmp(&trailer)),
+            _ => compare_to_both(own, rest, self.own).then(self.trailer.cmp(&trailer)),
+        };
+        (self.shared, self.own, self.trailer) = (shared, own, trailer);
+        if restarts {
+            (self.head, self.shared, self.own) = (own, own.len(), &[]);
+        }
+        Ok(order == Ordering::Greater)
+    }
+}
+
+/// The order of `bytes` and the concatenation of `first` and `second`.
+fn compare_to_both(bytes: &[u8], first: &[u8], second: &[u8]) -> Ordering {
+    match bytes.split_at_checked(first.len()) {
+        Some((head, tail)) => compare(head, first).then_with(|| compare(tail, second)),
+        None => compare(bytes, first),
+    }
+}
+
+/// The order of two short slices. Inlined: a call costs more than most comparisons.
+#[inline]
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    let common = common_prefix(a, b);
+    match (a.get(common), b.get(common)) {
+        (Some(x), Some(y)) => x.cmp(y),
+        _ => a.len().cmp(&b.len()),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::base::expiry::EXPIRY_BYTES;
     use crate::base::key::{
-        SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key, put_key_with_trailer,
+        SEQUENCE_MAX, compare_internal, put_internal_key, put_key_with_trailer,
     };
     use crate::table::block::builder::BlockBuilder;
     use proptest::collection::{btree_set, vec};
