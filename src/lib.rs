@@ -154,6 +154,9 @@
 //! A batch survives as a whole or not at all. [`Db::close`] reports what dropping the last handle
 //! cannot: the errors of the last sync.
 //!
+//! [`Db::sync_ticket`] is a sync that no thread has to wait for: the [`SyncTicket`] is a future,
+//! and a server or a replicated log answers when it resolves.
+//!
 //! # Transactions
 //!
 //! [`Keyspace::transact`] runs a function in a [`Transaction`], and again after a conflict. The
@@ -460,5 +463,6 @@ pub use read::explain::{
     FilterAnswer, FilterSource,
 };
 pub use read::iter::{Iter, Keys};
+pub use state::sync_ticket::SyncTicket;
 pub use table::filter::layout::FilterLayout;
 pub use table::filter::layout::FilterPinning;

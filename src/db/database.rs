@@ -19,6 +19,7 @@ use crate::db::handle::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::db::open;
 use crate::db::resume::resume;
+use crate::jobs::sync_thread;
 use crate::jobs::workers;
 use crate::log::recovery::RecoveryReport;
 use crate::options::access::WriteOptions;
@@ -26,6 +27,7 @@ use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::session;
 use crate::state::shared::Shared;
+use crate::state::sync_ticket::SyncTicket;
 use crate::state::write_queue::Switch;
 use crate::write::commit;
 use std::fmt;
@@ -273,6 +275,36 @@ impl Db {
         commit::sync(self.shared())
     }
 
+    /// As [`Db::sync`], without waiting: the ticket resolves when every write acknowledged so far
+    /// survives a power loss. For servers and replicated logs: no thread blocks for a sync, and one
+    /// sync serves every ticket that was taken while the last one ran.
+    ///
+    /// A write without [`WriteOptions::sync`] is visible when its call returns, and the ticket says
+    /// when it is durable. The first ticket starts a thread, which syncs the log while others
+    /// write.
+    ///
+    /// ```
+    /// # async fn serve(db: &siftdb::Db) -> siftdb::Result<()> {
+    /// db.put("ada", "1815")?;
+    /// db.sync_ticket().await?; // on any executor
+    /// # Ok(())
+    /// # }
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = siftdb::Db::open(directory.path().join("people.sift"))?;
+    /// db.put("bob", "1912")?;
+    /// let ticket = db.sync_ticket();
+    /// // ... other work, while the disk writes ...
+    /// ticket.wait()?; // without an executor
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// The ticket has every failure, also that of a database which is closed or read-only.
+    pub fn sync_ticket(&self) -> SyncTicket {
+        sync_thread::sync_ticket(self.shared())
+    }
+
     /// Writes the memtables as tables and waits until they are durable.
     ///
     /// # Errors
@@ -458,10 +490,10 @@ impl Db {
         Options::new().destroy(path)
     }
 
-    /// Ends background work, makes every acknowledged write durable, and reports failures. Later
-    /// calls return `Closed`. Iterators, snapshots and lookups that have begun stay valid, and the
-    /// directory is unlocked when the last of them is gone. Clones of this `Db` do not keep it
-    /// locked.
+    /// Ends background work, makes every acknowledged write durable, resolves every
+    /// [`SyncTicket`], and reports failures. Later calls return `Closed`. Iterators, snapshots and
+    /// lookups that have begun stay valid, and the directory is unlocked when the last of them is
+    /// gone. Clones of this `Db` do not keep it locked.
     ///
     /// Dropping the last handle does the same but cannot report an error. To know that all writes
     /// are durable, call this or [`Db::sync`].

@@ -29,7 +29,11 @@ impl Handle {
     pub(crate) fn close(&self) -> Result<()> {
         self.shared.process.check()?;
         // Held to the end, so that a second `close` returns only when the first is done.
-        let mut workers = self.workers.lock();
+        let mut workers = match self.shared.sync_tickets.is_own_thread() {
+            false => self.workers.lock(),
+            // A callback of a ticket. If another thread closes, it waits for this one.
+            true => self.workers.try_lock().ok_or(Error::Closed)?,
+        };
         if self.shared.closed.load(Ordering::SeqCst) {
             return Err(Error::Closed);
         }

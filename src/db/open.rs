@@ -355,6 +355,7 @@ pub(super) fn assemble(
         published: Published::new(state.facts.last_sequence),
         snapshots: Default::default(),
         queue: Default::default(),
+        sync_tickets: Default::default(),
         recent: Default::default(),
         turns: Default::default(),
         log: Mutex::new(log_state(state)),

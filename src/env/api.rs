@@ -97,6 +97,15 @@ pub trait WritableFile: Send + Debug {
 
     /// Makes contents and metadata durable.
     fn sync_all(&mut self) -> io::Result<()>;
+
+    /// A second handle of the file, so that one thread can sync it while another one writes. A sync
+    /// through either handle makes durable what was written through both before it began.
+    ///
+    /// By default `Unsupported`: then writers wait while the engine syncs for tickets
+    /// (`Db::sync_ticket`).
+    fn try_clone(&self) -> io::Result<Box<dyn WritableFile>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// A held lock; dropping it unlocks the file and leaves the file in place. In a process that was

@@ -136,7 +136,8 @@ impl Env for DiskEnv {
     }
 
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        Ok(Box::new(DiskFile(OpenOptions::new().write(true).create_new(true).open(path)?)))
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Box::new(DiskWriter(Arc::new(file))))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
@@ -213,7 +214,11 @@ impl RandomFile for DiskFile {
     }
 }
 
-impl WritableFile for DiskFile {
+/// Its clones share one descriptor: a clone never fails for want of one.
+#[derive(Clone, Debug)]
+struct DiskWriter(Arc<File>);
+
+impl WritableFile for DiskWriter {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.0.write_all_at(data, offset)
     }
@@ -235,6 +240,10 @@ impl WritableFile for DiskFile {
 
     fn sync_all(&mut self) -> io::Result<()> {
         self.0.sync_all()
+    }
+
+    fn try_clone(&self) -> io::Result<Box<dyn WritableFile>> {
+        Ok(Box::new(self.clone()))
     }
 }
 

@@ -163,7 +163,8 @@ impl Env for MemEnv {
 
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let id = self.shared.run(Op::Create { path: normal(path) })?;
-        Ok(Box::new(MemWritable { shared: Arc::clone(&self.shared), id }))
+        let shared = Arc::clone(&self.shared);
+        Ok(Box::new(MemWritable(Arc::new(OpenMemFile { shared, id }))))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
@@ -265,18 +266,29 @@ impl RandomFile for MemRandom {
     }
 }
 
+/// A file that is open for writing until its last handle is dropped.
 #[derive(Debug)]
-struct MemWritable {
+struct OpenMemFile {
     shared: Arc<Shared>,
     id: MemFileId,
 }
+
+impl Drop for OpenMemFile {
+    fn drop(&mut self) {
+        self.shared.state.lock().disk.close(self.id);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct MemWritable(Arc<OpenMemFile>);
 
 impl WritableFile for MemWritable {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         if data.is_empty() {
             return Ok(());
         }
-        self.shared.run(Op::Write { id: self.id, offset, data: Arc::from(data) }).map(drop)
+        let OpenMemFile { shared, id } = &*self.0;
+        shared.run(Op::Write { id: *id, offset, data: Arc::from(data) }).map(drop)
     }
 
     fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
@@ -284,17 +296,15 @@ impl WritableFile for MemWritable {
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
-        self.shared.run(Op::Sync { id: self.id }).map(drop)
+        self.0.shared.run(Op::Sync { id: self.0.id }).map(drop)
     }
 
     fn sync_all(&mut self) -> io::Result<()> {
         self.sync_data()
     }
-}
 
-impl Drop for MemWritable {
-    fn drop(&mut self) {
-        self.shared.state.lock().disk.close(self.id);
+    fn try_clone(&self) -> io::Result<Box<dyn WritableFile>> {
+        Ok(Box::new(self.clone()))
     }
 }
 

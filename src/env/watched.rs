@@ -1,6 +1,7 @@
 //! [`WatchedEnv`]: an Env that shows every call on another Env, and on its files, to a [`Watcher`].
 //!
-//! `CountingEnv` and `FaultEnv` are watchers. Dropping a file or a lock is not a call.
+//! `CountingEnv` and `FaultEnv` are watchers. Dropping a file or a lock is not a call, and neither
+//! is making a second handle of a file; the calls of that handle are.
 
 use crate::base::sync::Arc;
 use crate::env::api::{
@@ -142,5 +143,10 @@ impl<W: Watcher> WritableFile for WatchedFile<Box<dyn WritableFile>, W> {
 
     fn sync_all(&mut self) -> io::Result<()> {
         self.watcher.call(Call::new("sync_all", &self.path, 0), |_| self.inner.sync_all())
+    }
+
+    fn try_clone(&self) -> io::Result<Box<dyn WritableFile>> {
+        let (inner, path) = (self.inner.try_clone()?, self.path.clone());
+        Ok(Box::new(WatchedFile { inner, path, watcher: self.watcher.clone() }))
     }
 }

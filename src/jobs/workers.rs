@@ -5,7 +5,8 @@
 //! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to
 //! their worker; a compaction belongs to the thread that holds the [`CompactionToken`], the worker
 //! or a caller of `compact_range`. A worker owns the shared state, never a handle: the drop of the
-//! last `Db` stops and joins the workers.
+//! last `Db` stops and joins the workers. `sync_thread.rs` has the third thread, which only tickets
+//! start.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
@@ -18,6 +19,7 @@ use crate::jobs::expired_tables::{ExpiryWatch, WAIT_MAX, Watched, remove_expired
 use crate::jobs::flush::flush_pending;
 use crate::jobs::hidden_tables::remove_hidden_tables;
 use crate::jobs::obsolete::{free_memtables, remove_files};
+use crate::jobs::sync_thread;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::{Jobs, Shared};
@@ -68,7 +70,7 @@ pub(crate) fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result
         shared.work.ring();
         shared.done.notify_all();
     }
-    let mut outcome = Ok(());
+    let mut outcome = sync_thread::stop(shared);
     for worker in workers.drain(..) {
         if worker.join().is_err() {
             let cause = std::io::Error::other("a background thread panicked");

@@ -14,7 +14,7 @@
 //! A sync covers every earlier write: older logs with unsynced writes are synced first, so a crash
 //! leaves no gap between logs (I13).
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
@@ -374,6 +374,41 @@ pub(crate) fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
     // I13: this log was synced after every older one.
     debug_assert!(log.unsynced.is_empty() && log.synced_through <= log.last_sequence);
     log.synced_through = log.last_sequence;
+    Ok(())
+}
+
+/// As `sync_logs`, for the syncing thread: writers go on during the sync.
+///
+/// # Errors
+/// The failure of a sync, which becomes the background error; `ReadOnly` after an earlier failure.
+pub(crate) fn sync_beside_writers(shared: &Shared) -> Result<()> {
+    let mut log = shared.log.lock();
+    // A close waits for this sync, so a closed database is no reason to refuse it.
+    if let Some(cause) = shared.background_error.get() {
+        return Err(Error::ReadOnly { cause: Arc::new(cause) });
+    }
+    // I13: read before the syncs begin. What is appended from here on, they may cover or not.
+    let through = log.last_sequence;
+    if log.synced_through == through {
+        return Ok(());
+    }
+    let LogState { current, unsynced, .. } = &mut *log;
+    let ended: Vec<u64> = unsynced.iter().map(WalWriter::number).collect();
+    let logs = unsynced.iter_mut().chain(current);
+    let Some(logs) = logs.map(WalWriter::syncer).collect::<Option<Vec<_>>>() else {
+        return sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error));
+    };
+    drop(log);
+    // Oldest first, as ever.
+    for log in logs {
+        log.sync_data().map_err(|error| shared.set_background_error(error))?;
+        shared.counters.add(Counter::WalSyncs, 1);
+    }
+    let mut log = shared.log.lock();
+    // Another sync, or a `resume`, may have come further.
+    log.synced_through = log.synced_through.max(through);
+    // Not the log that was current: if it has ended since, it may have later writes.
+    log.unsynced.retain(|wal| !ended.contains(&wal.number()));
     Ok(())
 }
 

@@ -3,8 +3,10 @@
 //! | lock | guards | held during I/O |
 //! |---|---|---|
 //! | `queue` (its own) | which writer leads | no |
+//! | `sync_tickets` (its own), and one for each round | tickets that wait | no |
 //! | `flushes` | nothing: one flush at a time | yes |
 //! | `log` | the logs being written; taken by the leader | yes |
+//! | turns of `RecordSyncer` | nothing: one sync of a log at a time | yes |
 //! | `versions` | manifest and current versions | yes |
 //! | `jobs` | what background work is wanted or running | no |
 //! | `keyspaces` | the list of keyspaces | no |
@@ -43,6 +45,7 @@ use crate::state::read_view::ReadView;
 use crate::state::recent_writes::RecentWrites;
 use crate::state::snapshots::{SnapshotList, SnapshotMoment};
 use crate::state::stats_file::{SavedStats, save};
+use crate::state::sync_ticket::SyncTickets;
 use crate::state::turns::Turns;
 use crate::state::write_queue::WriteQueue;
 use crate::table::index::BlockCache;
@@ -153,6 +156,8 @@ pub(crate) struct Shared {
     pub snapshots: SnapshotList,
     /// Waiting writers.
     pub queue: WriteQueue,
+    /// Tickets that wait for a sync, and the thread that syncs.
+    pub sync_tickets: SyncTickets,
     /// What was written last, while transactions are alive.
     pub recent: RecentWrites,
     /// Whose turn it is among transactions that run again.

@@ -51,6 +51,7 @@ fn all_refused(db: &Db) {
     is_forked("put", db.put("k", "v"));
     is_forked("delete", db.delete("k"));
     is_forked("sync", db.sync());
+    is_forked("sync_ticket", db.sync_ticket().wait());
     is_forked("flush", db.flush());
     is_forked("compact_range", db.compact_range(..));
     is_forked("rebuild_filters", db.rebuild_filters(FilterRebuild::All));
@@ -260,9 +261,15 @@ fn forked_children_of_busy_parents_never_hang() {
                 while written.load(Ordering::Relaxed) < fork as u64 * 50 {
                     std::thread::yield_now();
                 }
+                let mut ticket = held.as_ref().map(Db::sync_ticket);
                 in_child(|| {
                     let db = held.take().unwrap();
                     all_refused(&db);
+                    // The parent has the thread that would resolve it.
+                    match ticket.take().unwrap().wait() {
+                        Ok(()) | Err(Error::Forked { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
                     for n in 0..900 {
                         match db.get_with(key(n), &ReadOptions::new().fill_cache(n % 2 == 0)) {
                             Ok(_) | Err(Error::Forked { .. }) => {}
@@ -271,6 +278,7 @@ fn forked_children_of_busy_parents_never_hang() {
                     }
                     drop((db.stats(), db.filter_report(), db.recovery_report()));
                 });
+                ticket.unwrap().wait().unwrap();
             }
         });
         drop(clones);

@@ -91,6 +91,7 @@ fn the_writer_process_to_kill() {
                 3 => keyspace.compact_range(own_key(1, 0)..own_key(2, 60)).unwrap(),
                 4 => drop(keyspace.rebuild_filters(FilterRebuild::All).unwrap()),
                 5 => drop(scan(&db).unwrap()),
+                6 => db.sync_ticket().wait().unwrap(),
                 _ => db.sync().unwrap(),
             }
         }
@@ -137,6 +138,9 @@ fn write_on(
             assert!(matches!(refused.commit(), Err(Error::Conflict { .. })));
         }
         notes.acknowledged(number, now());
+        if number % 5 == 0 {
+            drop(db.sync_ticket());
+        }
     }
 }
 

@@ -42,6 +42,7 @@
 //! | `monkey` | a filter budget against even bits, after a load and at rest |
 //! | `concurrency` | many threads, background jobs, locks |
 //! | `lifetime` | how long a directory is locked, by which process, and the error about it |
+//! | `tickets` | tickets of a sync resolve after it, never before, and always |
 //! | `fork` | what a forked child may do with its parent's handles |
 //! | `resume` | a disk that fills up at any call, and writes after there is space again |
 //! | `kills` | a process is killed again and again; every acknowledged write is there |
@@ -159,6 +160,7 @@ mod rescue;
 mod resources;
 mod resume;
 mod support;
+mod tickets;
 mod transaction_faults;
 mod transactions;
 mod verify;

@@ -157,6 +157,8 @@ fn closed_databases_leave_no_thread_or_descriptor() {
             assert_eq!(db.get("a").unwrap().unwrap(), "1");
         }
         assert_eq!(count_of("task"), threads + 2 * many.len(), "two workers each");
+        many.iter().for_each(|db| db.sync_ticket().wait().unwrap());
+        assert_eq!(count_of("task"), threads + 3 * many.len(), "and one that syncs for tickets");
         many.iter().step_by(2).for_each(|db| db.close().unwrap());
         drop(many);
         check("40 at once, half of them closed before they were dropped");

@@ -13,9 +13,11 @@
 //! payload must not end in a zero byte, so that a record that was cut off inside the zeros of a
 //! preallocated log is recognized.
 //!
-//! [`writer`] appends. [`reader`] reads back, and says whether a crash can have caused a bad place;
-//! `wal` and `tree::manifest` decide what that means for the data.
+//! [`writer`] appends, and [`syncer`] syncs at the same time. [`reader`] reads back, and says
+//! whether a crash can have caused a bad place; `wal` and `tree::manifest` decide what that means
+//! for the data.
 
 pub(crate) mod reader;
 pub(crate) mod writer;
+pub(crate) mod syncer;
 pub(crate) mod format;

@@ -5,18 +5,19 @@
 //! by one call. A record above 1 MiB takes several calls, so that the buffer stays small.
 //!
 //! After a failed write or sync the contents of the file are unknown, so every later call returns
-//! the same error. Preallocation is optional and best effort: if it fails, records simply extend
-//! the file.
+//! the same error, also those of its [`RecordSyncer`]. Preallocation is optional and best effort:
+//! if it fails, records simply extend the file.
 
 use crate::base::checksum::masked;
 use crate::base::error::{Error, Result};
+use crate::base::sync::Arc;
 use crate::env::api::{Env, WritableFile};
 use crate::log::record::format::{
     FRAGMENT_HEADER_BYTES, PAGE_BYTES, RecordFile, TYPE_FIRST, TYPE_FULL, TYPE_LAST, TYPE_MIDDLE,
     low_half,
 };
-use std::io;
-use std::path::{Path, PathBuf};
+use crate::log::record::syncer::{FileFailure, RecordSyncer};
+use std::path::Path;
 
 /// The buffer is written out when it holds this much.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -25,7 +26,6 @@ const BUFFER_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct RecordWriter {
     file: Box<dyn WritableFile>,
-    path: PathBuf,
     number: u32,
     /// Bytes written; the contents of `buffer` follow.
     end: u64,
@@ -34,7 +34,9 @@ pub(crate) struct RecordWriter {
     allocated: u64,
     /// Bytes to preallocate at a time; 0 for none.
     allocation_step: u64,
-    failure: Option<Error>,
+    failure: Arc<FileFailure>,
+    /// Once another thread has asked for it.
+    syncer: Option<Arc<RecordSyncer>>,
 }
 
 impl RecordWriter {
@@ -48,13 +50,13 @@ impl RecordWriter {
         let file = env.create_new(path).map_err(|e| Error::io("create_new", path, e))?;
         Ok(RecordWriter {
             file,
-            path: path.to_path_buf(),
             number: low_half(number),
             end: 0,
             buffer: kind.header(number),
             allocated: 0,
             allocation_step: 0,
-            failure: None,
+            failure: Arc::new(FileFailure::of(path)),
+            syncer: None,
         })
     }
 
@@ -64,7 +66,7 @@ impl RecordWriter {
         &mut self,
         mut parts: impl Iterator<Item = &'p [u8]> + Clone,
     ) -> Result<u64> {
-        self.check()?;
+        self.failure.check()?;
         let before = self.end;
         let mut left: usize = parts.clone().map(<[u8]>::len).sum();
         let mut part: &[u8] = &[];
@@ -119,16 +121,25 @@ impl RecordWriter {
 
     /// Makes all appended records durable.
     pub(crate) fn sync_data(&mut self) -> Result<()> {
-        self.check()?;
-        let result = self.file.sync_data();
-        self.keep_failure("sync_data", result)
+        let _turn = self.syncer.as_ref().map(|syncer| syncer.turn());
+        self.failure.check()?;
+        self.failure.keep("sync_data", self.file.sync_data())
     }
 
     /// Makes all appended records and the file's metadata durable.
     pub(crate) fn sync_all(&mut self) -> Result<()> {
-        self.check()?;
-        let result = self.file.sync_all();
-        self.keep_failure("sync_all", result)
+        let _turn = self.syncer.as_ref().map(|syncer| syncer.turn());
+        self.failure.check()?;
+        self.failure.keep("sync_all", self.file.sync_all())
+    }
+
+    /// What another thread syncs this file with; `None` if the Env has no second handle of a file.
+    pub(crate) fn syncer(&mut self) -> Option<Arc<RecordSyncer>> {
+        if self.syncer.is_none() {
+            let file = self.file.try_clone().ok()?;
+            self.syncer = Some(Arc::new(RecordSyncer::new(file, &self.failure)));
+        }
+        self.syncer.clone()
     }
 
     /// From now on preallocates zero-filled space after the last record, `step` bytes at a time.
@@ -160,26 +171,10 @@ impl RecordWriter {
                 Err(_) => self.allocation_step = 0,
             }
         }
-        let result = self.file.write_at(self.end, &self.buffer);
-        self.keep_failure("write_at", result)?;
+        self.failure.keep("write_at", self.file.write_at(self.end, &self.buffer))?;
         self.end = end;
         self.buffer.clear();
         Ok(())
-    }
-
-    fn check(&self) -> Result<()> {
-        match &self.failure {
-            Some(failure) => Err(failure.clone()),
-            None => Ok(()),
-        }
-    }
-
-    fn keep_failure(&mut self, op: &'static str, result: io::Result<()>) -> Result<()> {
-        result.map_err(|source| {
-            let error = Error::io(op, &self.path, source);
-            self.failure = Some(error.clone());
-            error
-        })
     }
 }
 

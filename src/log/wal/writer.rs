@@ -13,9 +13,11 @@ use crate::base::coding::put_varint;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
+use crate::base::sync::Arc;
 use crate::base::write_batch::put_batch_header;
 use crate::env::api::Env;
 use crate::log::record::format::RecordFile;
+use crate::log::record::syncer::RecordSyncer;
 use crate::log::record::writer::RecordWriter;
 use crate::log::wal::format::{KIND_BATCH, WalStart, put_start};
 use std::iter;
@@ -82,6 +84,13 @@ impl WalWriter {
         Ok(())
     }
 
+    /// What another thread syncs this log with, while this one appends; `None` if the Env has no
+    /// second handle of a file.
+    pub(crate) fn syncer(&mut self) -> Option<Arc<RecordSyncer>> {
+        self.records.allocate_ahead(self.allocation_step_bytes);
+        self.records.syncer()
+    }
+
     /// Bytes written. The file may be longer by its preallocated space.
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
@@ -104,7 +113,6 @@ impl WalWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::sync::Arc;
     use crate::env::mem::MemEnv;
     use crate::env::testing::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
     use crate::log::record::reader::RecordReader;

@@ -13,6 +13,7 @@
 //! | `reads` | view, sequence, memtable filter; batches; snapshots during jobs; loads; removed files |
 //! | `transactions` | no lost update, no write skew; beside batches, jobs and a close |
 //! | `blocks` | one load for many, slots and the cache, use and eviction |
+//! | `tickets` | no ticket resolves before its sync, and each does; a close beside them |
 //! | `whole` | an open database with its workers: stalls, flushes, loads, closing, drops |
 //! | `run` | schedulers, seeds, settings |
 
@@ -20,5 +21,6 @@ pub mod queue;
 pub mod reads;
 pub mod transactions;
 pub mod blocks;
+pub mod tickets;
 pub mod whole;
 pub mod run;

@@ -1,6 +1,6 @@
 //! Every check of `siftdb::interleavings` as a test.
 
-use siftdb::interleavings::{blocks, queue, reads, transactions, whole};
+use siftdb::interleavings::{blocks, queue, reads, transactions, tickets, whole};
 
 macro_rules! tests {
     ($($module:ident: $($check:ident)*;)*) => {
@@ -37,6 +37,9 @@ tests! {
         slot_hits_protect_a_block_from_eviction
         concurrent_misses_share_one_load
         a_rejected_block_is_kept_when_asked_again;
+    tickets:
+        tickets_resolve_after_their_sync
+        a_close_beside_tickets_resolves_each;
     whole:
         waiting_writers_and_flush_callers_are_woken
         a_concurrent_close_keeps_acknowledged_writes

@@ -150,4 +150,9 @@ impl WritableFile for GateWritable {
         self.gate.pass(Stops::Syncs, &self.path);
         self.inner.sync_all()
     }
+
+    fn try_clone(&self) -> io::Result<Box<dyn WritableFile>> {
+        let (inner, path) = (self.inner.try_clone()?, self.path.clone());
+        Ok(Box::new(GateWritable { inner, path, gate: self.gate.clone() }))
+    }
 }

@@ -198,6 +198,7 @@ impl Recorder<'_> {
                     assert!(result.is_ok() || dropped && life.is_some(), "{result:?}");
                 }
                 98 => drop(self.db.rebuild_filters(FilterRebuild::All).unwrap()),
+                _ if self.rng.chance(50) => self.db.sync_ticket().wait().unwrap(),
                 _ => self.db.sync().unwrap(),
             }
         }

@@ -1,0 +1,51 @@
+//! The syncing thread: it makes the writes before [`SyncTicket`]s durable and resolves the tickets.
+//!
+//! A database has one, from its first ticket to its close. It syncs the logs without their lock, so
+//! writers go on during a sync, and their tickets wait for the next one together. The end of the
+//! database waits for it, unless that is the drop of the last handle in a callback: that runs on
+//! this thread.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::Arc;
+use crate::base::sync::thread::{self, Builder};
+use crate::filter::policy::guarded;
+use crate::state::session::sync_beside_writers;
+use crate::state::shared::Shared;
+use crate::state::sync_ticket::SyncTicket;
+
+/// A ticket for every write acknowledged so far.
+pub(crate) fn sync_ticket(shared: &Arc<Shared>) -> SyncTicket {
+    if let Err(error) = shared.process.check().and_then(|()| shared.check_writable()) {
+        return SyncTicket::resolved(Err(error));
+    }
+    shared.sync_tickets.take(|| {
+        let owned = Arc::clone(shared);
+        let thread = Builder::new().name("siftdb-sync".into()).spawn(move || resolve_all(&owned));
+        thread.map_err(|error| Error::io("spawn", &shared.directory, error))
+    })
+}
+
+fn resolve_all(shared: &Shared) {
+    while let Some(round) = shared.sync_tickets.next_round() {
+        let synced = guarded(|| sync_beside_writers(shared));
+        round.resolve(synced.unwrap_or_else(|panic| {
+            let cause = std::io::Error::other(format!("a sync panicked: {panic}"));
+            Err(shared.set_background_error(Error::io("sync", &shared.directory, cause)))
+        }));
+    }
+}
+
+/// Ends the thread; every ticket has resolved when it returns.
+///
+/// # Errors
+/// The thread panicked.
+pub(crate) fn stop(shared: &Shared) -> Result<()> {
+    match shared.sync_tickets.end() {
+        Some(thread) if thread.thread().id() == thread::current().id() => Ok(()),
+        Some(thread) => thread.join().map_err(|_| {
+            let cause = std::io::Error::other("a background thread panicked");
+            Error::io("join", &shared.directory, cause)
+        }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,290 @@
+//! [`SyncTicket`]: resolves when the writes before it are synced. And [`SyncTickets`], the line of
+//! tickets that wait for the syncing thread (`jobs/sync_thread.rs`).
+//!
+//! Tickets form rounds. A round is open until the syncing thread takes it: tickets that are taken
+//! while a sync runs wait for the next one together, and all of them get its result. A write that
+//! was acknowledged before its ticket was taken is in the log before the round is taken, so the
+//! sync of the round covers it.
+//!
+//! Legal order: [`SyncTickets::take`] any number of times; [`SyncTickets::next_round`] and
+//! [`Round::resolve`], alternately, by the syncing thread; [`SyncTickets::end`]. After that no
+//! ticket joins a round, and the thread takes the last one.
+//!
+//! Wakers and callbacks are a user's code, and so are their clones and drops. None of it runs while
+//! a lock is held. A ticket holds its round alone: it keeps no database open.
+
+use crate::base::error::{Error, Result};
+use crate::base::process::Process;
+use crate::base::sync::thread::{self, JoinHandle, ThreadId};
+use crate::base::sync::{Arc, Condvar, Mutex, OnceLock};
+use crate::filter::policy::guarded;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// Resolves when every write that was acknowledged before it was taken survives a power loss: see
+/// [`Db::sync_ticket`](crate::Db::sync_ticket).
+///
+/// It is a future for any executor, and needs none: [`wait`](Self::wait) blocks a thread, and
+/// [`on_done`](Self::on_done) calls a function. It resolves once the sync has ended, never before:
+/// with `Ok`, or with the failure of the sync, which also makes the database read-only. Polled
+/// again after that, it gives the same result. Dropping a ticket does not take the sync back.
+///
+/// [`Db::close`](crate::Db::close) and the drop of the last handle resolve every ticket. A ticket
+/// neither keeps the database open nor its directory locked.
+#[must_use = "a ticket says when the writes before it are synced, and whether that failed"]
+pub struct SyncTicket {
+    round: Arc<Round>,
+    /// The place of its waker in the round, once it was polled.
+    place: Option<usize>,
+}
+
+impl SyncTicket {
+    /// A ticket that has resolved.
+    pub(crate) fn resolved(outcome: Result<()>) -> Self {
+        let round = Round::open();
+        round.resolve(outcome);
+        SyncTicket { round, place: None }
+    }
+
+    /// Blocks this thread until the ticket resolves. Not for a callback of another ticket, which
+    /// runs on the thread that would resolve this one.
+    ///
+    /// # Errors
+    /// The failure of the sync; `ReadOnly`, `OpenedReadOnly`, `Closed` or `Forked`, as for
+    /// [`Db::sync`](crate::Db::sync); `Io` if the system refuses the syncing thread.
+    pub fn wait(self) -> Result<()> {
+        if let Some(outcome) = self.round.outcome() {
+            return outcome;
+        }
+        let mut waiters = self.round.waiters.lock();
+        loop {
+            if let Some(outcome) = self.round.outcome.get() {
+                return outcome.clone();
+            }
+            self.round.resolved.wait(&mut waiters);
+        }
+    }
+
+    /// Calls `callback` once, with what [`wait`](Self::wait) would return: on the syncing thread of
+    /// the database, or on this one before the call returns, if the ticket has resolved.
+    ///
+    /// All other tickets wait for the callback, so it should hand the result on and return. It may
+    /// write and take tickets, but must not wait for one. A panic in it is caught.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = siftdb::Db::open(directory.path().join("log.sift"))?;
+    /// let (sender, flushed) = std::sync::mpsc::channel();
+    /// db.put("entry 1", "set x")?;
+    /// db.sync_ticket().on_done(move |synced| sender.send(synced).unwrap());
+    /// flushed.recv().unwrap()?;
+    /// db.close()
+    /// # }
+    /// ```
+    pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        if let Some(outcome) = self.round.outcome() {
+            return callback(outcome);
+        }
+        let callback = Waiter::Callback(Box::new(callback));
+        if let Err((callback, outcome)) = self.round.add(callback) {
+            callback.call(&outcome);
+        }
+    }
+}
+
+impl Future for SyncTicket {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if let Some(outcome) = self.round.outcome() {
+            return Poll::Ready(outcome);
+        }
+        let waker = Waiter::Waker(context.waker().clone());
+        let added = match self.place {
+            Some(place) => self.round.replace(place, waker),
+            None => self.round.add(waker).map(|place| self.place = Some(place)),
+        };
+        match added {
+            Ok(()) => Poll::Pending,
+            Err((_, outcome)) => Poll::Ready(outcome),
+        }
+    }
+}
+
+impl Drop for SyncTicket {
+    fn drop(&mut self) {
+        // What no longer waits is not woken: a waker may keep a whole task alive.
+        if let (Some(place), None) = (self.place, self.round.outcome()) {
+            let waiter = self.round.waiters.lock().get_mut(place).and_then(Option::take);
+            drop(waiter);
+        }
+    }
+}
+
+impl fmt::Debug for SyncTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = self.round.outcome.get();
+        f.debug_struct("SyncTicket").field("outcome", &outcome).finish_non_exhaustive()
+    }
+}
+
+/// What is told that a ticket has resolved.
+enum Waiter {
+    Waker(Waker),
+    Callback(Box<dyn FnOnce(Result<()>) + Send>),
+}
+
+impl Waiter {
+    fn call(self, outcome: &Result<()>) {
+        match self {
+            Waiter::Waker(waker) => waker.wake(),
+            Waiter::Callback(callback) => callback(outcome.clone()),
+        }
+    }
+}
+
+/// Tickets that wait for the same sync.
+pub(crate) struct Round {
+    process: Process,
+    /// Set with `waiters` locked, once.
+    outcome: OnceLock<Result<()>>,
+    /// Those of dropped tickets are empty.
+    waiters: Mutex<Vec<Option<Waiter>>>,
+    resolved: Condvar,
+}
+
+impl Round {
+    fn open() -> Arc<Self> {
+        Arc::new(Round {
+            process: Process::current(),
+            outcome: OnceLock::new(),
+            waiters: Mutex::default(),
+            resolved: Condvar::new(),
+        })
+    }
+
+    /// What the tickets resolve with, once that is known. A forked child has no syncing thread, and
+    /// the lock may be locked in it for ever: what had not resolved by then fails.
+    fn outcome(&self) -> Option<Result<()>> {
+        match self.outcome.get() {
+            Some(outcome) => Some(outcome.clone()),
+            None => self.process.check().err().map(Err),
+        }
+    }
+
+    /// Adds a waiter; returns its place.
+    ///
+    /// # Errors
+    /// The round has resolved in the meantime; the waiter comes back.
+    fn add(&self, waiter: Waiter) -> std::result::Result<usize, (Waiter, Result<()>)> {
+        let mut waiters = self.waiters.lock();
+        if let Some(outcome) = self.outcome.get() {
+            return Err((waiter, outcome.clone()));
+        }
+        waiters.push(Some(waiter));
+        Ok(waiters.len() - 1)
+    }
+
+    /// Replaces the waiter at `place`.
+    ///
+    /// # Errors
+    /// The round has resolved in the meantime; the waiter comes back.
+    fn replace(
+        &self,
+        place: usize,
+        waiter: Waiter,
+    ) -> std::result::Result<(), (Waiter, Result<()>)> {
+        let mut waiters = self.waiters.lock();
+        if let Some(outcome) = self.outcome.get() {
+            return Err((waiter, outcome.clone()));
+        }
+        let before = waiters.get_mut(place).and_then(|at| at.replace(waiter));
+        drop(waiters);
+        drop(before);
+        Ok(())
+    }
+
+    /// Resolves all tickets of the round. A panic of a waiter is caught: it concerns no other.
+    pub(crate) fn resolve(&self, outcome: Result<()>) {
+        let mut locked = self.waiters.lock();
+        let outcome = self.outcome.get_or_init(|| outcome);
+        let waiters = std::mem::take(&mut *locked);
+        drop(locked);
+        self.resolved.notify_all();
+        for waiter in waiters.into_iter().flatten() {
+            // The panic was printed when it happened, like that of any thread.
+            let _ = guarded(|| waiter.call(outcome));
+        }
+    }
+}
+
+/// The tickets of a database, and its syncing thread.
+#[derive(Default)]
+pub(crate) struct SyncTickets {
+    line: Mutex<Line>,
+    /// Signalled when a round opens, and at the end.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Line {
+    /// The round that the next sync resolves.
+    open: Option<Arc<Round>>,
+    /// Once a ticket was taken, until the end.
+    thread: Option<JoinHandle<()>>,
+    thread_id: Option<ThreadId>,
+    ended: bool,
+}
+
+impl SyncTickets {
+    /// A ticket of the open round. The first one starts the thread.
+    pub(crate) fn take(&self, start: impl FnOnce() -> Result<JoinHandle<()>>) -> SyncTicket {
+        let mut line = self.line.lock();
+        if line.ended {
+            return SyncTicket::resolved(Err(Error::Closed));
+        }
+        if line.thread.is_none() {
+            match start() {
+                Ok(thread) => {
+                    line.thread_id = Some(thread.thread().id());
+                    line.thread = Some(thread);
+                }
+                Err(error) => return SyncTicket::resolved(Err(error)),
+            }
+        }
+        let round = Arc::clone(line.open.get_or_insert_with(Round::open));
+        drop(line);
+        self.changed.notify_one();
+        SyncTicket { round, place: None }
+    }
+
+    /// Waits for the next round; `None` at the end, when each has been taken.
+    pub(crate) fn next_round(&self) -> Option<Arc<Round>> {
+        let mut line = self.line.lock();
+        loop {
+            if let Some(round) = line.open.take() {
+                return Some(round);
+            }
+            if line.ended {
+                return None;
+            }
+            self.changed.wait(&mut line);
+        }
+    }
+
+    /// Lets no further ticket wait. The thread resolves those that do and ends.
+    pub(crate) fn end(&self) -> Option<JoinHandle<()>> {
+        let mut line = self.line.lock();
+        line.ended = true;
+        self.changed.notify_one();
+        line.thread.take()
+    }
+
+    /// True on the syncing thread, which runs callbacks and wakers.
+    pub(crate) fn is_own_thread(&self) -> bool {
+        self.line.lock().thread_id == Some(thread::current().id())
+    }
+}
