@@ -6,26 +6,19 @@
 //! order. So a reader meets only sound entries. If it met an unsound one in spite of that, a lookup
 //! would end with "absent" and nothing would panic.
 //!
-//! [`Block::get_by_order`] is the lookup in an uncached block: it searches the restart points, then
-//! one restart interval. `block/directory.rs` is what lookups in cached blocks search by;
-//! `block/cursor.rs` iterates in order.
+//! `block/directory.rs` is what lookups in cached blocks search by, `block/restart_search.rs` what
+//! lookups in uncached blocks do; `block/cursor.rs` iterates in order.
 
 use crate::base::cache_line::{LINE_BYTES, prefetch};
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, LookupKey, SequenceNumber, ValueKind, common_prefix,
-    split_internal_key, unpack_trailer,
+    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, SequenceNumber, ValueKind, common_prefix,
+    unpack_trailer,
 };
 use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
-
-/// Most keys have at most this many bytes of their own.
-const SHORT_KEY_BYTES: usize = 16;
-
-/// What decoding such an entry writes to its key: own bytes and a trailer.
-pub(crate) const SHORT_ENTRY_BYTES: usize = SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
 
 /// What the keys of a block are, which decides what is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +33,7 @@ pub(crate) enum BlockKeys {
 /// cache line with what else a lookup touches of a cached block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block<B = Box<[u8]>> {
-    /// The block, and behind it what the directory has there.
+    /// The block, and after it what the directory has there.
     pub(super) bytes: B,
     /// The smallest trailer; where keys have none, 0.
     trailer_base: u64,
@@ -75,10 +68,10 @@ const WITH_SEQUENCE: &str = "an entry of an ingested table that has a sequence o
 
 /// How the trailers of a data block are written: as differences to the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Trailers {
+pub(super) struct Trailers {
     base: u64,
     /// Bytes of each, 1 to 8.
-    width: u8,
+    pub(super) width: u8,
 }
 
 /// Positions of one entry.
@@ -119,7 +112,7 @@ impl Trailers {
 
     /// The trailer that is written at `at`; `None` if it would exceed 64 bits.
     #[inline]
-    fn get(&self, block: &[u8], at: usize) -> Option<u64> {
+    pub(super) fn get(&self, block: &[u8], at: usize) -> Option<u64> {
         // Reads eight bytes and masks the rest off: more than eight follow the last entry.
         let above = get_u64(block, at)? & (u64::MAX >> (64 - 8 * u32::from(self.width)));
         self.base.checked_add(above)
@@ -140,73 +133,10 @@ impl Block {
         self.bytes.len()
     }
 
-    /// The bytes in memory: those of the block, and others behind them.
+    /// The bytes in memory: those of the block, and others after them.
     #[inline]
     pub(crate) fn memory(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// Decodes the entry at `at` and writes its key to `keys` from `start` on, where the key of the
-    /// entry before is. Returns where the key ends, too. `keys` grows as needed; what it holds
-    /// after that end is unspecified. `None` as for `entry_at`.
-    #[inline(always)]
-    pub(crate) fn put_entry(
-        &self,
-        keys: &mut Vec<u8>,
-        start: usize,
-        at: usize,
-    ) -> Option<(Entry, usize)> {
-        let key = keys.get_mut(start..).unwrap_or_default();
-        match self.put_short_entry(key, at) {
-            Some((entry, key_len)) => Some((entry, start + key_len)),
-            None => self.put_any_entry(keys, start, at),
-        }
-    }
-
-    /// The same for an entry like most: of short lengths, and not at the end of the block.
-    #[inline(always)]
-    fn put_short_entry(&self, key: &mut [u8], at: usize) -> Option<(Entry, usize)> {
-        // All reads and writes have a constant size, so each is a move or two and no call to
-        // `memcpy`. More is written than the key has; the next key overwrites it.
-        const HEADER_BYTES: usize = 3;
-        const READ_BYTES: usize = HEADER_BYTES + SHORT_ENTRY_BYTES;
-        let trailers = self.trailers()?;
-        let read = self.bytes.get(at..)?.first_chunk::<READ_BYTES>()?;
-        let [shared, own_len, value_len] = [read[0], read[1], read[2]].map(usize::from);
-        if (shared | value_len) >= 0x80 || own_len > SHORT_KEY_BYTES {
-            return None;
-        }
-        let written = key.get_mut(shared..)?.first_chunk_mut::<SHORT_ENTRY_BYTES>()?;
-        let key_start = at + HEADER_BYTES;
-        let key_end = key_start + own_len;
-        let value_start = key_end + usize::from(trailers.width);
-        let end = value_start + value_len;
-        if end > self.entries_end() {
-            return None;
-        }
-        let trailer = trailers.get(read, HEADER_BYTES + own_len)?;
-        written[..SHORT_KEY_BYTES].copy_from_slice(&read[HEADER_BYTES..][..SHORT_KEY_BYTES]);
-        written[own_len..own_len + INTERNAL_KEY_TRAILER_BYTES]
-            .copy_from_slice(&trailer.to_le_bytes());
-        let entry = Entry { shared, key_start, key_end, value_start, end };
-        Some((entry, shared + own_len + INTERNAL_KEY_TRAILER_BYTES))
-    }
-
-    #[inline(never)]
-    fn put_any_entry(&self, keys: &mut Vec<u8>, start: usize, at: usize) -> Option<(Entry, usize)> {
-        let entry = self.entry_at(at)?;
-        let own = self.own_key(&entry);
-        let own_start = start + entry.shared;
-        let own_end = own_start + own.len();
-        let needed = own_end + SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
-        if keys.len() < needed {
-            keys.resize(2 * needed, 0);
-        }
-        keys.get_mut(own_start..own_end)?.copy_from_slice(own);
-        let Some(trailer) = self.trailer(&entry) else { return Some((entry, own_end)) };
-        let key_end = own_end + INTERNAL_KEY_TRAILER_BYTES;
-        keys.get_mut(own_end..key_end)?.copy_from_slice(&trailer.to_le_bytes());
-        Some((entry, key_end))
     }
 }
 
@@ -230,7 +160,7 @@ impl<B> Block<B> {
 
     /// How trailers are written; `None` where keys have none.
     #[inline]
-    fn trailers(&self) -> Option<Trailers> {
+    pub(super) fn trailers(&self) -> Option<Trailers> {
         let trailers = Trailers { base: self.trailer_base, width: self.trailer_width };
         (self.keys == BlockKeys::Internal).then_some(trailers)
     }
@@ -327,22 +257,6 @@ impl<B: Deref<Target = [u8]>> Block<B> {
         prefetch(&self.bytes, at);
     }
 
-    /// How many restart entries are below the internal key `bound`.
-    pub(crate) fn restarts_below(&self, bound: &[u8]) -> usize {
-        let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
-        let (mut low, mut high) = (0, self.restarts());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let entry = self.restart(middle).and_then(|at| self.entry_at(at));
-            let below = entry.is_some_and(|entry| {
-                let order = self.own_key(&entry).cmp(bound);
-                order.then_with(|| Some(bound_trailer).cmp(&self.trailer(&entry))) == Ordering::Less
-            });
-            if below { low = middle + 1 } else { high = middle }
-        }
-        low
-    }
-
     /// Where restart interval `interval` begins; `None` beyond the last.
     #[inline]
     pub(crate) fn restart(&self, interval: usize) -> Option<usize> {
@@ -386,42 +300,6 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 }
 
 impl<'b> Block<&'b [u8]> {
-    /// The newest version of the key that its sequence can see, without a directory: from the last
-    /// restart point that is not above the key.
-    #[inline(never)]
-    pub(crate) fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
-        let wanted = key.user_key();
-        let mut at = self.restart(self.restarts_below(key.internal_key()).saturating_sub(1))?;
-        // No key is built. `matched` is the length of the prefix that the entry before has in
-        // common with the wanted user key. An entry that shares more than that with the entry
-        // before is below the wanted key for the same reason. Any other is compared from `shared`
-        // on. This is right because `shared` stays inside user keys, which was checked at load.
-        let mut matched = 0;
-        while let Some(entry) = self.entry_at(at) {
-            at = entry.end;
-            if entry.shared > matched {
-                continue;
-            }
-            let own = self.own_key(&entry);
-            let rest = wanted.get(entry.shared..)?;
-            let common = common_prefix(own, rest);
-            match (own.get(common), rest.get(common)) {
-                (None, None) => {
-                    let trailer = self.trailer(&entry)?;
-                    if trailer <= key.trailer() {
-                        let value_len = entry.end - entry.value_start;
-                        return Some(Found { trailer, value_start: entry.value_start, value_len });
-                    }
-                }
-                (None, Some(_)) => {}
-                (Some(theirs), Some(ours)) if theirs < ours => {}
-                _ => return None,
-            }
-            matched = entry.shared + common;
-        }
-        None
-    }
-
     /// Checks every entry and tells `begins` where each one begins. There have to be as many as
     /// `fingerprints`, if there are any of those. Returns the number of entries. The error says
     /// what is wrong.
@@ -485,7 +363,7 @@ impl<'b> Block<&'b [u8]> {
     }
 }
 
-/// Bytes of a directory behind a block: one more than its slots have, because a slot is read as
+/// Bytes of a directory after a block: one more than its slots have, because a slot is read as
 /// four.
 #[inline]
 pub(super) fn far_bytes(slots: usize) -> usize {

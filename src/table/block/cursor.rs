@@ -6,9 +6,17 @@
 //! Blocks were checked at load, so there is no error path: at an unsound entry the iteration ends.
 
 use crate::base::iterator::api::Direction;
-use crate::base::key::{common_prefix, compare_internal, split_internal_key};
-use crate::table::block::block::{Block, SHORT_ENTRY_BYTES};
+use crate::base::key::{
+    INTERNAL_KEY_TRAILER_BYTES, common_prefix, compare_internal, split_internal_key,
+};
+use crate::table::block::block::{Block, Entry};
 use std::cmp::Ordering;
+
+/// Most keys have at most this many bytes of their own.
+const SHORT_KEY_BYTES: usize = 16;
+
+/// What decoding such an entry writes to its key: own bytes and a trailer.
+pub(crate) const SHORT_ENTRY_BYTES: usize = SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
 
 /// A decoded entry: where its key is in the cursor, and its value in the block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -226,6 +234,71 @@ fn first_at_or_above(block: &Block, start: usize, bound: &[u8]) -> (usize, usize
         at = entry.end;
     }
     (block.entries_end(), 0)
+}
+
+impl Block {
+    /// Decodes the entry at `at` and writes its key to `keys` from `start` on, where the key of the
+    /// entry before is. Returns where the key ends, too. `keys` grows as needed; what it holds
+    /// after that end is unspecified. `None` as for `entry_at`.
+    #[inline(always)]
+    pub(crate) fn put_entry(
+        &self,
+        keys: &mut Vec<u8>,
+        start: usize,
+        at: usize,
+    ) -> Option<(Entry, usize)> {
+        let key = keys.get_mut(start..).unwrap_or_default();
+        match self.put_short_entry(key, at) {
+            Some((entry, key_len)) => Some((entry, start + key_len)),
+            None => self.put_any_entry(keys, start, at),
+        }
+    }
+
+    /// The same for an entry like most: of short lengths, and not at the end of the block.
+    #[inline(always)]
+    fn put_short_entry(&self, key: &mut [u8], at: usize) -> Option<(Entry, usize)> {
+        // All reads and writes have a constant size, so each is a move or two and no call to
+        // `memcpy`. More is written than the key has; the next key overwrites it.
+        const HEADER_BYTES: usize = 3;
+        const READ_BYTES: usize = HEADER_BYTES + SHORT_ENTRY_BYTES;
+        let trailers = self.trailers()?;
+        let read = self.bytes.get(at..)?.first_chunk::<READ_BYTES>()?;
+        let [shared, own_len, value_len] = [read[0], read[1], read[2]].map(usize::from);
+        if (shared | value_len) >= 0x80 || own_len > SHORT_KEY_BYTES {
+            return None;
+        }
+        let written = key.get_mut(shared..)?.first_chunk_mut::<SHORT_ENTRY_BYTES>()?;
+        let key_start = at + HEADER_BYTES;
+        let key_end = key_start + own_len;
+        let value_start = key_end + usize::from(trailers.width);
+        let end = value_start + value_len;
+        if end > self.entries_end() {
+            return None;
+        }
+        let trailer = trailers.get(read, HEADER_BYTES + own_len)?;
+        written[..SHORT_KEY_BYTES].copy_from_slice(&read[HEADER_BYTES..][..SHORT_KEY_BYTES]);
+        written[own_len..own_len + INTERNAL_KEY_TRAILER_BYTES]
+            .copy_from_slice(&trailer.to_le_bytes());
+        let entry = Entry { shared, key_start, key_end, value_start, end };
+        Some((entry, shared + own_len + INTERNAL_KEY_TRAILER_BYTES))
+    }
+
+    #[inline(never)]
+    fn put_any_entry(&self, keys: &mut Vec<u8>, start: usize, at: usize) -> Option<(Entry, usize)> {
+        let entry = self.entry_at(at)?;
+        let own = self.own_key(&entry);
+        let own_start = start + entry.shared;
+        let own_end = own_start + own.len();
+        let needed = own_end + SHORT_KEY_BYTES + INTERNAL_KEY_TRAILER_BYTES;
+        if keys.len() < needed {
+            keys.resize(2 * needed, 0);
+        }
+        keys.get_mut(own_start..own_end)?.copy_from_slice(own);
+        let Some(trailer) = self.trailer(&entry) else { return Some((entry, own_end)) };
+        let key_end = own_end + INTERNAL_KEY_TRAILER_BYTES;
+        keys.get_mut(own_end..key_end)?.copy_from_slice(&trailer.to_le_bytes());
+        Some((entry, key_end))
+    }
 }
 
 #[cfg(test)]

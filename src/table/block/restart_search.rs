@@ -1,0 +1,65 @@
+//! Searching a block by its restart points: lookups in uncached blocks, and the start of iteration.
+//!
+//! A binary search over the restart entries finds one restart interval. A lookup then reads that
+//! interval from its start. Cached blocks have a directory instead, see `block/directory.rs`.
+
+use crate::base::key::{LookupKey, common_prefix, split_internal_key};
+use crate::table::block::block::{Block, Found};
+use std::cmp::Ordering;
+use std::ops::Deref;
+
+impl<B: Deref<Target = [u8]>> Block<B> {
+    /// How many restart entries are below the internal key `bound`.
+    pub(crate) fn restarts_below(&self, bound: &[u8]) -> usize {
+        let (bound, bound_trailer) = split_internal_key(bound).unwrap_or((bound, 0));
+        let (mut low, mut high) = (0, self.restarts());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.restart(middle).and_then(|at| self.entry_at(at));
+            let below = entry.is_some_and(|entry| {
+                let order = self.own_key(&entry).cmp(bound);
+                order.then_with(|| Some(bound_trailer).cmp(&self.trailer(&entry))) == Ordering::Less
+            });
+            if below { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+}
+
+impl Block<&[u8]> {
+    /// The newest version of the key that its sequence can see, without a directory: from the last
+    /// restart point that is not above the key.
+    #[inline(never)]
+    pub(crate) fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
+        let wanted = key.user_key();
+        let mut at = self.restart(self.restarts_below(key.internal_key()).saturating_sub(1))?;
+        // No key is built. `matched` is the length of the prefix that the entry before has in
+        // common with the wanted user key. An entry that shares more than that with the entry
+        // before is below the wanted key for the same reason. Any other is compared from `shared`
+        // on. This is right because `shared` stays inside user keys, which was checked at load.
+        let mut matched = 0;
+        while let Some(entry) = self.entry_at(at) {
+            at = entry.end;
+            if entry.shared > matched {
+                continue;
+            }
+            let own = self.own_key(&entry);
+            let rest = wanted.get(entry.shared..)?;
+            let common = common_prefix(own, rest);
+            match (own.get(common), rest.get(common)) {
+                (None, None) => {
+                    let trailer = self.trailer(&entry)?;
+                    if trailer <= key.trailer() {
+                        let value_len = entry.end - entry.value_start;
+                        return Some(Found { trailer, value_start: entry.value_start, value_len });
+                    }
+                }
+                (None, Some(_)) => {}
+                (Some(theirs), Some(ours)) if theirs < ours => {}
+                _ => return None,
+            }
+            matched = entry.shared + common;
+        }
+        None
+    }
+}
