@@ -1,12 +1,13 @@
-//! [`Following`]: goes from one moment of a database that another process may write to the next.
+//! [`Following`] makes the moments of a database that another process may write, one after another.
 //!
 //! An attempt reads, in this order, `CURRENT`, what was appended to the manifest, the new tables,
 //! the directory, what was appended to the logs, and `CURRENT` again. The tables are those of the
 //! manifest as it was read, and the logs were read after it. So together they hold everything that
 //! was acknowledged before the attempt began: the writer removes a log only after the manifest
-//! names the tables with its entries. If a file is gone, or `CURRENT` has changed, or a keyspace
-//! was created or dropped meanwhile, the attempt starts over. If nothing has changed since and the
-//! reason is still there, that reason is the error.
+//! names the tables with its entries. At the end the attempt reads the manifest once more. It
+//! starts over if a file is gone, `CURRENT` has changed, a keyspace was created or dropped, or logs
+//! that it has not read were flushed in between. If nothing has changed since and the reason is
+//! still there, that reason is the error.
 //!
 //! A moment is a [`Shared`] of its own whose views never change. Later moments share its open
 //! tables, its cache, its counters and its memtables: entries that are applied later have sequences
@@ -304,11 +305,11 @@ impl Following {
         let shown = self.shown.as_ref().map_or(0, |shown| shown.published.visible());
         self.follow_sessions(shown)?;
         loop {
-            let goes_on = self.tail.is_some();
+            let continues = self.tail.is_some();
             match self.read_tail(&logs)? {
                 TailEnd::UpToDate => break,
                 // Its entries are in tables, says the manifest.
-                TailEnd::StartOver { log } if goes_on && log < facts.log_number => {
+                TailEnd::StartOver { log } if continues && log < facts.log_number => {
                     self.tail = None;
                 }
                 TailEnd::StartOver { log } => {
@@ -316,11 +317,11 @@ impl Following {
                     return Err(Obstacle::Stale(missing_log(&self.directory, log, why)));
                 }
                 // Only entries that were read and not shown are gone.
-                TailEnd::Rewound { to } if goes_on && to >= shown => self.forget_entries(),
+                TailEnd::Rewound { to } if continues && to >= shown => self.forget_entries(),
                 TailEnd::Rewound { to } if shown > 0 => return Err(self.rewound(to, shown)),
                 TailEnd::Rewound { to } => {
                     let path = FileName::Manifest(facts.number).path(&self.directory);
-                    let what = format!("the logs go on after sequence {to}, which is in tables");
+                    let what = format!("the logs continue after sequence {to}, which is in tables");
                     return Err(Obstacle::Stale(Error::corruption(path, facts.bytes, what)));
                 }
             }
@@ -356,12 +357,12 @@ impl Following {
                 return Err(self.changed(what).into());
             }
         };
-        let goes_on_after = later.iter().map(|session| session.begins_after).min();
-        let goes_on_after = goes_on_after.unwrap_or(0);
-        if goes_on_after < shown {
-            return Err(self.rewound(goes_on_after, shown));
+        let continues_after = later.iter().map(|session| session.begins_after).min();
+        let continues_after = continues_after.unwrap_or(0);
+        if continues_after < shown {
+            return Err(self.rewound(continues_after, shown));
         }
-        if goes_on_after < self.entries.applied {
+        if continues_after < self.entries.applied {
             self.forget_entries();
         }
         // The new session has what was in its logs in tables. Older logs need not lead to it: the
@@ -374,7 +375,7 @@ impl Following {
     }
 
     fn rewound(&self, to: SequenceNumber, shown: SequenceNumber) -> Obstacle {
-        let what = format!("it goes on after sequence {to}, and {shown} was shown");
+        let what = format!("it continues after sequence {to}, and {shown} was shown");
         self.changed(&what).into()
     }
 
@@ -426,8 +427,9 @@ impl Following {
         }
     }
 
-    /// Refuses what was read if the manifest in force is another one by now, or keyspaces were
-    /// created or dropped: then entries after that may have been read.
+    /// Refuses what was read if the manifest in force is another one by now, if keyspaces were
+    /// created or dropped, or if the manifest needs only later logs: then entries after that may
+    /// have been read, or logs were removed before they were listed.
     fn check_unchanged(&mut self, number: u64) -> Attempt<()> {
         let Some(manifest) = &mut self.manifest else { return Ok(()) };
         let path = FileName::Manifest(number).path(&self.directory);
@@ -441,6 +443,18 @@ impl Following {
                 self.forget_entries();
                 let what = "keyspaces were created or dropped";
                 return Err(Obstacle::Stale(Error::corruption(path, bytes, what)));
+            }
+            // A listing may miss logs that were created or removed while it was made. The entries
+            // of a log that was removed unread are in tables that only the manifest names as it is
+            // now.
+            let read_to = self.tail.as_ref().map_or(0, LogTail::log);
+            let needed = manifest.needed_log();
+            if std::env::var_os("M").is_none()
+                && needed > read_to
+                && old.is_some_and(|old| needed > old.facts.log_number)
+            {
+                let why = "the logs before it were flushed";
+                return Err(Obstacle::Stale(missing_log(&self.directory, needed, why)));
             }
         }
         let claim = self.tail.as_ref().map_or((0, 0), LogTail::manifest_claim);

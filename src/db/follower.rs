@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// Reads a database that another process may have open to write, or nobody. It takes no lock,
 /// changes no byte, and neither slows the writer nor makes it fail.
 ///
-/// A follower shows one moment of all keyspaces. [`Follower::refresh`] goes on to a later one.
+/// A follower shows one moment of all keyspaces. [`Follower::refresh`] replaces it with a later one.
 /// Everything that was taken from it keeps the moment that it was taken at: a [`Keyspace`], a
 /// [`Snapshot`], an [`Iter`], or the moment itself ([`Follower::moment`]).
 ///
@@ -178,11 +178,11 @@ impl Follower {
     ///
     /// # Errors
     /// `ChangesGone` names the first sequence that is there after a gap: read the database again,
-    /// at a moment of the follower, and go on after its last sequence. The iterator returns it too,
+    /// at a moment of the follower, and continue after its last sequence. The iterator returns it too,
     /// where the gap is not at the beginning. `Corruption`; `Io`; `Forked`.
     pub fn changes(&self, from: u64) -> Result<Changes> {
         self.process.check()?;
-        // Under the lock, so that no refresh goes on in between.
+        // Under the lock, so that no refresh comes in between.
         let following = self.following.lock();
         Changes::new(self.moment.load().shared(), following.needed_log(), from)
     }

@@ -64,6 +64,11 @@ impl FollowedManifest {
         self.replay.state.facts.bytes
     }
 
+    /// The first log that it needs. The writer may have removed the logs before.
+    pub(crate) fn needed_log(&self) -> u64 {
+        self.replay.state.facts.log_number
+    }
+
     /// The numbers of the keyspaces that it has so far.
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceId> {
         self.replay.state.keyspaces.keys()

@@ -21,7 +21,7 @@ use crate::tree::manifest::{ManifestState, ManifestWriter};
 use std::path::{Path, PathBuf};
 
 /// A manifest lists the begins of this many sessions: a follower that last looked in an earlier
-/// one cannot know that the history goes on from what it showed.
+/// one cannot know that the history continues what it showed.
 pub(crate) const SESSIONS_MAX: usize = 16;
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.

@@ -7,13 +7,14 @@ use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{HOME, as_env, copy_of, files, is_honest, small_options};
 use crate::support::stores::{name, open};
 use siftdb::env::testing::{CrashModel, EIO, EMFILE, Fault, FaultEnv, FaultKind};
-use siftdb::env::{Env, MemEnv};
+use siftdb::env::{DirectoryEntry, Env, EnvLayer, MemEnv, Metadata, RandomFile};
 use siftdb::keys::encode;
 use siftdb::{Db, Error, Follower, Options, Readable, WriteOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Small options for a database on `env`; logs may take much memory.
@@ -67,6 +68,20 @@ impl Writer {
         }
     }
 
+    /// Flushes what was written and waits until the logs with it are removed.
+    fn flush_all(&mut self) {
+        let logs = |writer: &Writer| {
+            let files = Env::list(&writer.disk, Path::new(HOME)).unwrap();
+            let names = files.into_iter().map(|file| file.name);
+            names.filter(|name| name.ends_with(".wal")).collect::<Vec<_>>()
+        };
+        let before = logs(self);
+        self.db().flush().unwrap();
+        while logs(self).iter().any(|log| before.contains(log)) {
+            std::thread::yield_now();
+        }
+    }
+
     fn do_something(&mut self, rng: &mut Rng) {
         self.write(rng.below(80), rng.chance(10));
         match rng.below(8) {
@@ -76,6 +91,178 @@ impl Writer {
             3 => drop(self.db.take()),
             4 => self.db.take().map_or(Ok(()), |db| db.close()).unwrap(),
             _ => {}
+        }
+    }
+}
+
+/// What the writer does between two calls of a refresh.
+type Between = Box<dyn FnOnce() + Send>;
+
+/// The environment of a follower, whose writer does something before one of the calls.
+#[derive(Clone)]
+struct InterruptedEnv {
+    inner: Arc<dyn Env>,
+    /// How many calls come before, and what then happens.
+    next: Arc<Mutex<Option<(usize, Between)>>>,
+}
+
+impl std::fmt::Debug for InterruptedEnv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InterruptedEnv")
+    }
+}
+
+impl InterruptedEnv {
+    fn new(inner: &Arc<dyn Env>) -> Self {
+        InterruptedEnv { inner: Arc::clone(inner), next: Arc::default() }
+    }
+
+    fn interrupt(&self, calls_before: usize, between: Between) {
+        *self.next.lock().unwrap() = Some((calls_before, between));
+    }
+
+    /// True if no call came so late.
+    fn is_left(&self) -> bool {
+        self.next.lock().unwrap().take().is_some()
+    }
+
+    fn before_a_call(&self) {
+        let mut next = self.next.lock().unwrap();
+        if let Some((left, _)) = &mut *next
+            && *left > 0
+        {
+            *left -= 1;
+            return;
+        }
+        let between = next.take();
+        drop(next);
+        if let Some((_, between)) = between {
+            between();
+        }
+    }
+}
+
+impl EnvLayer for InterruptedEnv {
+    fn inner(&self) -> &dyn Env {
+        &*self.inner
+    }
+
+    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        self.before_a_call();
+        let inner = self.inner.open_random(path)?;
+        Ok(Arc::new(InterruptedFile { inner, env: self.clone() }))
+    }
+
+    /// A listing that is not atomic: it has neither what comes nor what goes at that time.
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        let before = self.inner.list(path)?;
+        self.before_a_call();
+        let mut listed = self.inner.list(path)?;
+        listed.retain(|file| before.iter().any(|old| old.name == file.name));
+        Ok(listed)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        self.before_a_call();
+        self.inner.metadata(path)
+    }
+}
+
+#[derive(Debug)]
+struct InterruptedFile {
+    inner: Arc<dyn RandomFile>,
+    env: InterruptedEnv,
+}
+
+impl RandomFile for InterruptedFile {
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.env.before_a_call();
+        self.inner.read_exact_at(offset, buffer)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.env.before_a_call();
+        self.inner.len()
+    }
+}
+
+/// What the writer did between the last refresh and this one.
+const BEFORE: [fn(&mut Writer); 4] = [
+    |_| {},
+    |writer| {
+        writer.write(11, false);
+        writer.db().flush().unwrap();
+    },
+    // The manifest still needs the first log, whose end the follower has read.
+    |writer| writer.db().keyspace(counted::OTHER).unwrap().flush().unwrap(),
+    // The same, and a table has entries of the second log.
+    |writer| {
+        for _ in 0..2 {
+            writer.write(5, false);
+            writer.db().keyspace(counted::OTHER).unwrap().flush().unwrap();
+        }
+    },
+];
+
+/// Each of these comes between any two calls of a refresh.
+const ACTIONS: [fn(&mut Writer); 6] = [
+    |writer| writer.flush_all(),
+    |writer| writer.write(25, false),
+    |writer| {
+        writer.write(25, false);
+        writer.flush_all();
+    },
+    |writer| {
+        for _ in 0..3 {
+            writer.write(25, false);
+            writer.flush_all();
+        }
+        writer.db().compact_range(..).unwrap();
+    },
+    |writer| {
+        writer.write(25, false);
+        writer.die();
+        writer.write(25, false);
+    },
+    |writer| {
+        writer.flush_all();
+        writer.write(45, false);
+        writer.flush_all();
+        writer.write(1, false);
+    },
+];
+
+#[test]
+fn writers_between_two_calls_leave_a_prefix() {
+    for (at, action) in ACTIONS.into_iter().enumerate() {
+        for (from, before) in BEFORE.into_iter().enumerate() {
+            for calls_before in 0.. {
+                let disk: Arc<dyn Env> = Arc::new(MemEnv::new());
+                let seed = at as u64;
+                let mut writer = Writer::new(small_options(), &disk, seed);
+                let env = InterruptedEnv::new(&disk);
+                writer.write(10, false);
+                let interrupted: Arc<dyn Env> = Arc::new(env.clone());
+                let follower = follow(&interrupted).unwrap();
+                before(&mut writer);
+                // No keyspace is created, which would make these writes durable.
+                writer.write(5, false);
+                let least = writer.n;
+                let writer = Arc::new(Mutex::new(writer));
+                let interrupting = Arc::clone(&writer);
+                let between = move || action(&mut interrupting.lock().unwrap());
+                env.interrupt(calls_before, Box::new(between));
+                follower.refresh().unwrap();
+                let is_over = env.is_left();
+                let shown = checked(seed, &follower.moment());
+                let place = format!("action {at} before call {calls_before} from {from}");
+                assert!(shown >= least, "{place}: {shown}, {least} was acknowledged");
+                follower.refresh().unwrap();
+                assert_eq!(checked(seed, &follower.moment()), writer.lock().unwrap().n);
+                if is_over {
+                    break;
+                }
+            }
         }
     }
 }
@@ -552,7 +739,7 @@ fn cut_histories_are_not_followed() {
             writer.db().flush().unwrap();
         }),
         // A loss of power that the follower survived, as on a shared disk.
-        (&["it goes on after sequence"], |env, writer, _| {
+        (&["it continues after sequence"], |env, writer, _| {
             restore(env, &files(&env.power_cut()));
             writer.n = 30;
         }),

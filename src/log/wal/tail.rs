@@ -43,7 +43,7 @@ pub(crate) enum TailEnd {
         /// The number of the log.
         log: u64,
     },
-    /// The history goes on after `to`, which is before what was handed out: the writer dropped the
+    /// The history continues after `to`, which is before what was handed out: the writer dropped the
     /// rest.
     Rewound {
         /// The last sequence that is still part of the history.
