@@ -20,9 +20,7 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use std::sync::mpsc;
 pub(crate) use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-#[cfg(not(feature = "interleavings"))]
-use std::time::Instant;
+use std::time::{Duration, Instant};
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use std::{thread, thread_local};
 
@@ -36,6 +34,22 @@ pub(crate) fn yield_until(done: impl Fn() -> bool) {
         }
         thread::yield_now();
     }
+}
+
+/// Waits for a signal until `deadline`; false if none came. Under a scheduler, which has no time,
+/// none ever comes.
+#[cfg(not(feature = "interleavings"))]
+pub(crate) fn signalled_until<T>(
+    condvar: &Condvar,
+    guard: &mut MutexGuard<'_, T>,
+    deadline: Instant,
+) -> bool {
+    !condvar.wait_until(guard, deadline).timed_out()
+}
+
+#[cfg(feature = "interleavings")]
+pub(crate) fn signalled_until<T>(_: &Condvar, _: &mut MutexGuard<'_, T>, _: Instant) -> bool {
+    false
 }
 
 /// Wakes workers that wait for work. No ring is missed: a worker reads the count of rings, looks

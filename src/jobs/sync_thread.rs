@@ -12,6 +12,10 @@ use crate::filter::policy::guarded;
 use crate::state::session::sync_beside_writers;
 use crate::state::shared::Shared;
 use crate::state::sync_ticket::SyncTicket;
+use std::time::{Duration, Instant};
+
+/// The thread waits at most this part of the time of a sync for tickets that come back.
+const SYNC_PER_PATIENCE: u32 = 4;
 
 /// A ticket for every write acknowledged so far.
 pub(crate) fn sync_ticket(shared: &Arc<Shared>) -> SyncTicket {
@@ -26,12 +30,16 @@ pub(crate) fn sync_ticket(shared: &Arc<Shared>) -> SyncTicket {
 }
 
 fn resolve_all(shared: &Shared) {
-    while let Some(round) = shared.sync_tickets.next_round() {
+    let mut patience = Duration::ZERO;
+    while let Some(round) = shared.sync_tickets.next_round(patience) {
+        let started = Instant::now();
         let synced = guarded(|| sync_beside_writers(shared));
-        round.resolve(synced.unwrap_or_else(|panic| {
+        patience = started.elapsed() / SYNC_PER_PATIENCE;
+        let outcome = synced.unwrap_or_else(|panic| {
             let cause = std::io::Error::other(format!("a sync panicked: {panic}"));
             Err(shared.set_background_error(Error::io("sync", &shared.directory, cause)))
-        }));
+        });
+        shared.sync_tickets.resolve(&round, outcome);
     }
 }
 

@@ -6,9 +6,15 @@
 //! was acknowledged before its ticket was taken is in the log before the round is taken, so the
 //! sync of the round covers it.
 //!
+//! A client whose ticket has resolved often writes again at once. If the next sync began with the
+//! first of these writes, the others would wait for two syncs. So the thread waits a moment before
+//! it takes a round: for as many tickets as it has just resolved, besides those that wait already.
+//! It waits only while tickets come, for a part of the time of a sync. A client that is alone never
+//! waits, since its ticket is the only one that is expected.
+//!
 //! Legal order: [`SyncTickets::take`] any number of times; [`SyncTickets::next_round`] and
-//! [`Round::resolve`], alternately, by the syncing thread; [`SyncTickets::end`]. After that no
-//! ticket joins a round, and the thread takes the last one.
+//! [`SyncTickets::resolve`], alternately, by the syncing thread; [`SyncTickets::end`]. After that
+//! no ticket joins a round, and the thread takes the last one.
 //!
 //! Wakers and callbacks are a user's code, and so are their clones and drops. None of it runs while
 //! a lock is held. A ticket holds its round alone: it keeps no database open.
@@ -16,12 +22,13 @@
 use crate::base::error::{Error, Result};
 use crate::base::process::Process;
 use crate::base::sync::thread::{self, JoinHandle, ThreadId};
-use crate::base::sync::{Arc, Condvar, Mutex, OnceLock};
+use crate::base::sync::{Arc, Condvar, Mutex, OnceLock, signalled_until};
 use crate::filter::policy::guarded;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 /// Resolves when every write that was acknowledged before it was taken survives a power loss: see
 /// [`Db::sync_ticket`](crate::Db::sync_ticket).
@@ -208,7 +215,7 @@ impl Round {
     }
 
     /// Resolves all tickets of the round. A panic of a waiter is caught: it concerns no other.
-    pub(crate) fn resolve(&self, outcome: Result<()>) {
+    fn resolve(&self, outcome: Result<()>) {
         let mut locked = self.waiters.lock();
         let outcome = self.outcome.get_or_init(|| outcome);
         let waiters = std::mem::take(&mut *locked);
@@ -233,6 +240,14 @@ pub(crate) struct SyncTickets {
 struct Line {
     /// The round that the next sync resolves.
     open: Option<Arc<Round>>,
+    /// Tickets of that round.
+    waiting: usize,
+    /// Tickets of the round that the thread has taken.
+    taken: usize,
+    /// So many may wait soon: those of the last round, and those that waited when it resolved.
+    expected: usize,
+    /// The thread waits for so many tickets.
+    wanted: usize,
     /// Once a ticket was taken, until the end.
     thread: Option<JoinHandle<()>>,
     thread_id: Option<ThreadId>,
@@ -256,23 +271,46 @@ impl SyncTickets {
             }
         }
         let round = Arc::clone(line.open.get_or_insert_with(Round::open));
+        line.waiting += 1;
+        let is_awaited = line.waiting == line.wanted;
         drop(line);
-        self.changed.notify_one();
+        if is_awaited {
+            self.changed.notify_one();
+        }
         SyncTicket { round, place: None }
     }
 
-    /// Waits for the next round; `None` at the end, when each has been taken.
-    pub(crate) fn next_round(&self) -> Option<Arc<Round>> {
+    /// Waits for the next round; `None` at the end, when each has been taken. Waits up to
+    /// `patience` for tickets of those clients whose tickets have just resolved.
+    pub(crate) fn next_round(&self, patience: Duration) -> Option<Arc<Round>> {
+        let deadline = Instant::now() + patience;
         let mut line = self.line.lock();
-        loop {
-            if let Some(round) = line.open.take() {
-                return Some(round);
-            }
-            if line.ended {
-                return None;
-            }
+        line.wanted = 1;
+        while line.waiting == 0 && !line.ended {
             self.changed.wait(&mut line);
         }
+        line.wanted = line.expected;
+        while line.waiting < line.expected && !line.ended {
+            let (before, now) = (line.waiting, Instant::now());
+            let pause = deadline.min(now + patience / 4);
+            if now >= deadline
+                || !signalled_until(&self.changed, &mut line, pause) && line.waiting == before
+            {
+                break;
+            }
+        }
+        line.wanted = 0;
+        line.taken = std::mem::take(&mut line.waiting);
+        line.open.take()
+    }
+
+    /// Resolves the tickets of the round that was taken last.
+    pub(crate) fn resolve(&self, round: &Round, outcome: Result<()>) {
+        let mut line = self.line.lock();
+        // Before the first of them comes back.
+        line.expected = line.taken + line.waiting;
+        drop(line);
+        round.resolve(outcome);
     }
 
     /// Lets no further ticket wait. The thread resolves those that do and ends.
