@@ -138,6 +138,33 @@ fn a_log_switch_before_the_sync_is_covered() {
     assert_eq!(scan(&open(&disk, &small_options()).unwrap()).unwrap().len(), before + beside);
 }
 
+/// The sync is done, but has not returned, when the log gets further writes and ends.
+#[test]
+fn writes_beside_a_sync_need_the_next() {
+    let (disk, [gate, tables]) = (MemEnv::new(), [Gate::default(), Gate::default()]);
+    let env = Arc::new(GateEnv::new(as_env(&disk), &gate));
+    let options = small_options().immutable_memtables_max(4);
+    let db = open_on(Arc::new(GateEnv::new(env, &tables)), &options);
+    let _open = OpensOnDrop([&gate, &tables]);
+    gate.shut(Stops::SyncedOf(".wal"));
+    tables.shut(Stops::SyncsOf(".sst"));
+    db.put("before", "v").unwrap();
+    let ticket = db.sync_ticket();
+    gate.wait_for_a_call();
+    let mut written = 1;
+    while db.stats().log_switches == 0 {
+        db.put(format!("beside {written:03}"), [7; 1000]).unwrap();
+        written += 1;
+    }
+    let later = db.sync_ticket();
+    gate.open();
+    ticket.wait().unwrap();
+    later.wait().unwrap();
+    assert_eq!(durable(&disk).len(), written);
+    tables.open();
+    db.close().unwrap();
+}
+
 /// What resolved, by the calls that the disk had seen by then.
 type Resolved = Arc<Mutex<Vec<(Vec<u8>, usize)>>>;
 

@@ -16,7 +16,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Of each log: bytes written and bytes synced.
+/// Of each log: bytes written and bytes synced. The start record alone counts as nothing: no write
+/// is in it.
 type Logs = Arc<Mutex<BTreeMap<PathBuf, (u64, u64)>>>;
 
 #[derive(Debug)]
@@ -58,8 +59,11 @@ impl WritableFile for SyncedFile {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.inner.write_at(offset, data)?;
         let mut logs = self.logs.lock().unwrap();
-        let (written, _) = logs.entry(self.path.clone()).or_default();
-        *written = (*written).max(offset + data.len() as u64);
+        if let Some((written, _)) = logs.get_mut(&self.path) {
+            *written = (*written).max(offset + data.len() as u64);
+        } else {
+            logs.insert(self.path.clone(), (0, 0));
+        }
         Ok(())
     }
 

@@ -15,12 +15,15 @@ pub enum Stops {
     Syncs,
     /// Syncs of files with this in their names.
     SyncsOf(&'static str),
+    /// The same syncs, when they are done and before they return.
+    SyncedOf(&'static str),
 }
 
 impl Stops {
     fn includes(self, call: Stops, path: &Path) -> bool {
         match self {
             Stops::SyncsOf(part) => call == Stops::Syncs && name(path).contains(part),
+            Stops::SyncedOf(part) => call == Stops::SyncedOf("") && name(path).contains(part),
             _ => self == call,
         }
     }
@@ -143,7 +146,9 @@ impl WritableFile for GateWritable {
 
     fn sync_data(&mut self) -> io::Result<()> {
         self.gate.pass(Stops::Syncs, &self.path);
-        self.inner.sync_data()
+        let synced = self.inner.sync_data();
+        self.gate.pass(Stops::SyncedOf(""), &self.path);
+        synced
     }
 
     fn sync_all(&mut self) -> io::Result<()> {
