@@ -553,6 +553,23 @@ impl std::error::Error for Error {
     }
 }
 
+/// For code whose errors are those of input and output, such as a trait of another library. The
+/// error stays inside: [`io::Error::get_ref`] has it.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Io { source, .. } => source.kind(),
+            Error::Corruption { .. } | Error::MemoryCorruption { .. } => io::ErrorKind::InvalidData,
+            Error::Missing { .. } => io::ErrorKind::NotFound,
+            Error::InvalidArgument { .. } | Error::InvalidOptions { .. } => {
+                io::ErrorKind::InvalidInput
+            }
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -595,6 +612,17 @@ mod tests {
         let inner = Outer(io::Error::other("inner"));
         let wrapped = Error::io("read", "file", io::Error::other(inner));
         assert_eq!(chain(&wrapped), ["cannot read file: outer", "inner"]);
+    }
+
+    #[test]
+    fn io_errors_keep_text_kind_and_cause() {
+        let error = io::Error::from(full());
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(error.to_string(), full().to_string());
+        let inside = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
+        assert!(inside.is_some_and(Error::is_out_of_space));
+        let damage = Error::corruption("/db/000007.sst", 7, "a wrong byte");
+        assert_eq!(io::Error::from(damage).kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
