@@ -1,0 +1,31 @@
+//! Writes that are durable before anybody hears of them.
+//!
+//! The one place that waits for a sync. No thread waits: siftdb gives a ticket, which is resolved
+//! by a sync that began after the write. Several writes share a sync.
+
+use siftdb::{Db, WriteBatch};
+use std::io;
+
+/// Writes a batch, which is visible when this returns. `done` is called once, when it is durable
+/// or will never be, and must be short.
+///
+/// # Errors
+/// The failure of the write: then `done` is not called.
+pub fn write_then(
+    db: &Db,
+    batch: WriteBatch,
+    done: impl FnOnce(io::Result<()>) + Send + 'static,
+) -> io::Result<()> {
+    db.write(batch)?;
+    db.sync_ticket().on_done(|synced| done(synced.map_err(io::Error::from)));
+    Ok(())
+}
+
+/// Writes a batch and waits until it is durable.
+///
+/// # Errors
+/// The failure of the write or of the sync.
+pub async fn write(db: &Db, batch: WriteBatch) -> io::Result<()> {
+    db.write(batch)?;
+    Ok(db.sync_ticket().await?)
+}

@@ -1,0 +1,182 @@
+//! Snapshots of one node: built, installed, in use, cut off.
+
+use crate::crashes::{count_to, run};
+use openraft::RaftSnapshotBuilder;
+use openraft::storage::{RaftLogStorage, RaftStateMachine};
+use openraft::testing::log_id;
+use siftdb::Options;
+use siftdb_raft_kv::log_store::LogStore;
+use siftdb_raft_kv::snapshot_directory::SnapshotDirectory;
+use siftdb_raft_kv::state_machine::StateMachine;
+use siftdb_raft_kv::storage::Storage;
+use siftdb_raft_kv::transfer::{Header, Incoming};
+use siftdb_raft_kv::types::{Command, Entry, Snapshot};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+struct Node {
+    directory: TempDir,
+    storage: Arc<Storage>,
+    machine: StateMachine,
+}
+
+impl Node {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (storage, machine) = open(directory.path());
+        Node { directory, storage, machine }
+    }
+
+    async fn apply(&mut self, upto: u64) {
+        let from = self.storage.applied().unwrap().last.map_or(1, |last| last.index + 1);
+        self.machine.apply((from..=upto).map(count_to)).await.unwrap();
+    }
+
+    async fn build(&mut self) -> Snapshot {
+        self.machine.get_snapshot_builder().await.build_snapshot().await.unwrap()
+    }
+
+    fn count(&self) -> Option<String> {
+        self.storage.read("count").unwrap()
+    }
+
+    /// The names below `snapshots`.
+    fn directories(&self) -> usize {
+        fs::read_dir(self.directory.path().join("snapshots")).unwrap().count()
+    }
+}
+
+fn open(directory: &Path) -> (Arc<Storage>, StateMachine) {
+    let storage = Arc::new(Storage::open(directory, Options::new()).unwrap());
+    (Arc::clone(&storage), StateMachine::open(storage).unwrap())
+}
+
+/// A received snapshot: its files are copies.
+async fn received(by: &mut Node, snapshot: &Snapshot) -> Box<SnapshotDirectory> {
+    let directory = by.machine.begin_receiving_snapshot().await.unwrap();
+    for file in fs::read_dir(snapshot.snapshot.path()).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), directory.path().join(file.file_name())).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn an_installed_snapshot_replaces_all_data() {
+    run(async {
+        let (mut leader, mut follower) = (Node::new(), Node::new());
+        leader.apply(100).await;
+        let snapshot = leader.build().await;
+        leader.apply(120).await;
+
+        let extra = Command::Put { key: "extra".into(), value: "old".into() };
+        let payload = openraft::EntryPayload::Normal(extra);
+        let entry = Entry { log_id: log_id(1, 1, 1), payload };
+        follower.machine.apply([entry]).await.unwrap();
+        follower.build().await;
+        let files = received(&mut follower, &snapshot).await;
+        follower.machine.install_snapshot(&snapshot.meta, files).await.unwrap();
+
+        assert_eq!(follower.count().as_deref(), Some("100"));
+        assert_eq!(follower.storage.read("extra").unwrap(), None);
+        // What came in is gone, and so is the snapshot from before.
+        assert_eq!(follower.directories(), 1);
+        follower.apply(110).await;
+
+        let Node { directory, storage, machine } = follower;
+        drop((storage, machine));
+        let (storage, mut machine) = open(directory.path());
+        assert_eq!(storage.read("count").unwrap().as_deref(), Some("110"));
+        let current = machine.get_current_snapshot().await.unwrap().unwrap();
+        assert_eq!(current.meta, snapshot.meta);
+        assert_eq!(storage.db.keyspaces().len(), 5, "{:?}", storage.db.keyspaces());
+    });
+}
+
+#[test]
+fn a_purge_waits_for_the_install() {
+    run(async {
+        let (mut leader, mut follower) = (Node::new(), Node::new());
+        leader.apply(100).await;
+        let snapshot = leader.build().await;
+        let files = received(&mut follower, &snapshot).await;
+
+        let mut log = LogStore::new(Arc::clone(&follower.storage));
+        let mut purge = Box::pin(log.purge(log_id(1, 1, 100)));
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut purge).await;
+        assert!(early.is_err(), "the log begins after entries that are not applied");
+        follower.machine.install_snapshot(&snapshot.meta, files).await.unwrap();
+        purge.await.unwrap();
+        assert_eq!(follower.count().as_deref(), Some("100"));
+    });
+}
+
+#[test]
+fn a_snapshot_in_use_keeps_its_files() {
+    run(async {
+        let mut node = Node::new();
+        node.apply(10).await;
+        let first = node.build().await;
+        let in_use = first.snapshot.path().to_path_buf();
+        node.apply(20).await;
+        node.build().await;
+        assert!(in_use.join("CURRENT").exists());
+        drop(first);
+        assert!(!in_use.exists());
+        assert_eq!(node.directories(), 1);
+    });
+}
+
+#[test]
+fn leftovers_of_a_crash_are_removed() {
+    run(async {
+        let mut node = Node::new();
+        node.apply(10).await;
+        let kept = node.build().await.meta;
+        let Node { directory, storage, machine } = node;
+        // An install and a transfer that did not end.
+        storage.db.keyspace("data.1").unwrap().put("count", "half").unwrap();
+        fs::create_dir(directory.path().join("snapshots/9")).unwrap();
+        fs::write(directory.path().join("snapshots/9/000001.sst"), "half").unwrap();
+        drop((storage, machine));
+
+        let (storage, mut machine) = open(directory.path());
+        assert_eq!(storage.db.keyspaces(), ["default", "log", "raft", "applied", "data.0"]);
+        assert_eq!(fs::read_dir(directory.path().join("snapshots")).unwrap().count(), 1);
+        assert_eq!(machine.get_current_snapshot().await.unwrap().unwrap().meta, kept);
+    });
+}
+
+#[test]
+fn cut_and_hostile_transfers_are_refused() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let into = directory.path().join("received");
+        fs::create_dir(&into).unwrap();
+        let request = |name: &str, contents: &[u8]| {
+            let (vote, meta) = (Default::default(), Default::default());
+            let header = Header { vote, meta, files: vec![(name.into(), 8)] };
+            let json = serde_json::to_vec(&header).unwrap();
+            let bytes = u32::try_from(json.len()).unwrap().to_be_bytes();
+            Incoming::new([&bytes[..], &json, contents].concat().into())
+        };
+        for (name, contents, said) in [
+            ("a.sst", &b"12345678"[..], ""),
+            ("b.sst", b"1234", "cut off"),
+            ("../c.sst", b"12345678", "no name"),
+            ("a.sst", b"12345678", "exists"),
+        ] {
+            let mut incoming = request(name, contents);
+            let header = incoming.header().await.unwrap();
+            let written = incoming.write_files(&header, &into).await;
+            let error = written.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(said) && error.is_empty() == said.is_empty(), "{error}");
+        }
+        assert!(!directory.path().join("c.sst").exists());
+        let mut huge = Incoming::new(u32::MAX.to_be_bytes().to_vec().into());
+        assert!(huge.header().await.unwrap_err().to_string().contains("header"));
+    });
+}
