@@ -2,14 +2,13 @@
 //! `table/filter/block_based.rs` has its layout, which tables of siftdb have, too.
 
 use crate::filter::bloom::leveldb::{NAME, may_match};
-use crate::table::filter::block_based::{Window, window_of};
+use crate::table::filter::block_based::{Window, each_window, window_bytes, window_of};
 
 /// The filter block of a table, with its policy.
 #[derive(Debug)]
 pub(crate) struct BlockBasedFilter {
     policy: String,
     contents: Vec<u8>,
-    window_bytes: u64,
     /// Bits in filters, and probes of a key; 0 of both with another policy, or without keys.
     bits: u64,
     probes: u32,
@@ -18,30 +17,22 @@ pub(crate) struct BlockBasedFilter {
 impl BlockBasedFilter {
     /// Checks the contents of the block. The error says what is wrong.
     pub(crate) fn new(policy: String, contents: Vec<u8>) -> Result<Self, String> {
-        let base_lg = contents.last().copied().unwrap_or_default();
-        // A shift beyond 63 is damage, which the window of offset 0 shows.
-        let window_bytes = 1u64.checked_shl(base_lg.into()).unwrap_or(u64::MAX);
         let (mut bits, mut probes) = (0, 0);
-        let mut offset = Some(0u64);
-        while let Some(start) = offset {
-            match window_of(&contents, start) {
-                Window::Filter(filter) => {
-                    if let Some((&last, body)) = filter.split_last().filter(|_| policy == NAME) {
-                        bits += 8 * body.len() as u64;
-                        probes = u32::from(last);
-                    }
-                    offset = start.checked_add(window_bytes);
-                }
-                Window::Outside => break,
-                Window::Damaged => return Err("a malformed filter block".into()),
+        let is_sound = each_window(&contents, |filter| {
+            if let Some((&last, body)) = filter.split_last().filter(|_| policy == NAME) {
+                bits += 8 * body.len() as u64;
+                probes = u32::from(last);
             }
+        });
+        match is_sound {
+            true => Ok(BlockBasedFilter { policy, contents, bits, probes }),
+            false => Err("a malformed filter block".into()),
         }
-        Ok(BlockBasedFilter { policy, contents, window_bytes, bits, probes })
     }
 
-    /// Bytes of a window of data offsets.
+    /// Bytes of data that share a filter.
     pub(crate) fn window_bytes(&self) -> u64 {
-        self.window_bytes
+        window_bytes(&self.contents)
     }
 
     /// Bits in filters, the rest of the block left out, and the probes of a key; `None` if another

@@ -6,90 +6,22 @@
 //! ```
 //!
 //! The checksum is over contents and compression. From its format version 6 on, RocksDB adds a
-//! number that depends on the file and on the offset of the block, so that a sound block of another
-//! file or place does not pass.
+//! number that depends on the file and on the offset of the block. So a sound block of another file
+//! or offset fails its check.
 
 use crate::base::coding::{get_u32, get_u64};
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
 use crate::env::api::{Env, RandomFile};
-use crate::foreign::checksum::masked_crc32c;
-use crate::foreign::xxhash::{xxh3_64, xxh32, xxh64};
+use crate::foreign::checksum::{ChecksumKind, checksum_context};
+use crate::foreign::store::Store;
 use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Snappy makes nothing smaller than a 22nd.
+/// The largest factor by which a block may grow when it is decompressed. Snappy's copies are 64
+/// bytes long at most and take 3 bytes, so no sound block grows by more than 22.
 const SNAPPY_FACTOR: usize = 24;
-
-/// What the last byte is multiplied by in checksums of XXH3, which RocksDB takes without it.
-const LAST_BYTE_FACTOR: u32 = 0x6b90_83d9;
-
-/// The checksum after each block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum ChecksumKind {
-    None = 0,
-    Crc32c = 1,
-    XxHash32 = 2,
-    XxHash64 = 3,
-    Xxh3 = 4,
-}
-
-impl ChecksumKind {
-    /// The kind of a stored byte.
-    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        use ChecksumKind::{Crc32c, None, XxHash32, XxHash64, Xxh3};
-        [None, Crc32c, XxHash32, XxHash64, Xxh3].into_iter().find(|kind| *kind as u8 == byte)
-    }
-
-    /// What it is called.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            ChecksumKind::None => "none",
-            ChecksumKind::Crc32c => "CRC-32C",
-            ChecksumKind::XxHash32 => "xxHash",
-            ChecksumKind::XxHash64 => "xxHash64",
-            ChecksumKind::Xxh3 => "XXH3",
-        }
-    }
-
-    /// The checksum of `bytes`. RocksDB keeps the lower half of longer ones.
-    pub(crate) fn of(self, bytes: &[u8]) -> u32 {
-        match self {
-            ChecksumKind::None => 0,
-            ChecksumKind::Crc32c => masked_crc32c(&[bytes]),
-            ChecksumKind::XxHash32 => xxh32(bytes),
-            ChecksumKind::XxHash64 => xxh64(bytes) as u32,
-            ChecksumKind::Xxh3 => bytes.split_last().map_or(0, |(&last, front)| {
-                xxh3_64(front) as u32 ^ u32::from(last).wrapping_mul(LAST_BYTE_FACTOR)
-            }),
-        }
-    }
-}
-
-/// What format version 6 adds to the checksum of what is at `offset`. A `base` of 0 adds nothing.
-pub(crate) fn checksum_context(base: u32, offset: u64) -> u32 {
-    match base {
-        0 => 0,
-        base => base ^ (offset as u32).wrapping_add((offset >> 32) as u32),
-    }
-}
-
-/// The name of a compression, if it has one.
-pub(crate) fn compression_name(kind: u8) -> &'static str {
-    match kind {
-        0 => "none",
-        1 => "Snappy",
-        2 => "zlib",
-        3 => "bzip2",
-        4 => "LZ4",
-        5 => "LZ4HC",
-        6 => "XPRESS",
-        7 => "zstd",
-        _ => "unknown",
-    }
-}
 
 /// The file of a table.
 #[derive(Debug)]
@@ -97,15 +29,16 @@ pub(crate) struct BlockFile {
     path: PathBuf,
     file: Arc<dyn RandomFile>,
     bytes: u64,
+    pub store: Store,
     /// Where the footer begins.
     pub blocks_end: u64,
     pub checksum: ChecksumKind,
-    /// The number of the file that checksums depend on; 0 if they do not.
+    /// A number of the file that is part of its checksums; 0 if none is.
     pub checksum_base: u32,
 }
 
 impl BlockFile {
-    /// Opens the file. The footer sets the fields.
+    /// Opens the file. The public fields are those of LevelDB; the caller sets them from the footer.
     ///
     /// # Errors
     /// `Io`.
@@ -113,8 +46,8 @@ impl BlockFile {
         let file = env.open_random(path).map_err(|error| Error::io("open", path, error))?;
         let bytes = file.len().map_err(|error| Error::io("metadata", path, error))?;
         let path = path.to_path_buf();
-        let checksum = ChecksumKind::Crc32c;
-        Ok(BlockFile { path, file, bytes, blocks_end: bytes, checksum, checksum_base: 0 })
+        let (store, checksum) = (Store::LevelDb, ChecksumKind::Crc32c);
+        Ok(BlockFile { path, file, bytes, store, blocks_end: bytes, checksum, checksum_base: 0 })
     }
 
     /// The last eight bytes, by which tables are recognized; `None` if it is shorter.
@@ -152,20 +85,24 @@ impl BlockFile {
         Error::UnsupportedFormat { path: self.path.clone(), what: what.into() }
     }
 
-    /// A block as it is stored: its contents and its compression.
+    /// Reads a block and checks it against its checksum.
     ///
     /// # Errors
     /// `Corruption` if it does not lie within the file or fails its checksum; `Io`.
-    pub(crate) fn read_stored(&self, handle: BlockHandle) -> Result<(Vec<u8>, u8)> {
-        let (mut stored, checksum) = self.read_unchecked(handle)?;
-        if checksum != self.checksum_at(handle.offset, &stored) {
-            return Err(self.damage(handle.offset, "a block fails its checksum"));
-        }
-        let compression = stored.pop().unwrap_or_default();
-        Ok((stored, compression))
+    pub(crate) fn check(&self, handle: BlockHandle) -> Result<()> {
+        self.read_stored(handle).map(drop)
     }
 
-    /// Contents and compression of a block, and its checksum.
+    /// The contents of a block as they are stored, and its compression as the last byte.
+    fn read_stored(&self, handle: BlockHandle) -> Result<Vec<u8>> {
+        let (stored, checksum) = self.read_unchecked(handle)?;
+        match checksum == self.checksum_at(handle.offset, &stored) {
+            true => Ok(stored),
+            false => Err(self.damage(handle.offset, "a block fails its checksum")),
+        }
+    }
+
+    /// The same without the check, and the checksum.
     fn read_unchecked(&self, handle: BlockHandle) -> Result<(Vec<u8>, u32)> {
         if !handle.lies_within(self.blocks_end) {
             let what = "a block that does not lie within the file";
@@ -182,43 +119,51 @@ impl BlockFile {
         self.checksum.of(bytes).wrapping_add(checksum_context(self.checksum_base, offset))
     }
 
-    /// The contents of a block that is not compressed. If it fails its checksum, it is checked as
-    /// if the bytes that `zeroed` names were zeros: these may have been changed in place.
+    /// The contents of the properties block, checked and decompressed. RocksDB changes a range of it
+    /// in place and keeps the checksum that the block had when the range was zero. `changeable`
+    /// finds that range.
     ///
     /// # Errors
     /// As for [`BlockFile::read`].
-    pub(crate) fn read_but_for(
+    pub(crate) fn read_changed_in_place(
         &self,
         handle: BlockHandle,
-        zeroed: &dyn Fn(&[u8]) -> Option<Range<usize>>,
+        changeable: &dyn Fn(&[u8]) -> Option<Range<usize>>,
     ) -> Result<Vec<u8>> {
-        let (mut stored, checksum) = self.read_unchecked(handle)?;
+        let (stored, checksum) = self.read_unchecked(handle)?;
         if checksum == self.checksum_at(handle.offset, &stored) {
-            return self.read(handle);
+            return self.contents(handle, stored);
         }
-        let compression = stored.pop().unwrap_or_default();
         let mut as_written = stored.clone();
-        if let Some(bytes) = zeroed(&stored).and_then(|range| as_written.get_mut(range)) {
-            bytes.fill(0);
+        let contents = as_written.split_last_mut().filter(|(compression, _)| **compression == 0);
+        if let Some((_, contents)) = contents
+            && let Some(range) = changeable(contents)
+            && let Some(changed) = contents.get_mut(range)
+        {
+            changed.fill(0);
         }
-        as_written.push(compression);
-        if compression != 0 || checksum != self.checksum_at(handle.offset, &as_written) {
-            return Err(self.damage(handle.offset, "a block fails its checksum"));
+        match checksum == self.checksum_at(handle.offset, &as_written) {
+            true => self.contents(handle, stored),
+            false => Err(self.damage(handle.offset, "a block fails its checksum")),
         }
-        Ok(stored)
     }
 
     /// The contents of a block, checked and decompressed.
     ///
     /// # Errors
-    /// As for [`BlockFile::read_stored`]; `UnsupportedFormat` for a compression that is not read.
+    /// As for [`BlockFile::check`]; `UnsupportedFormat` for a compression that is not read.
     pub(crate) fn read(&self, handle: BlockHandle) -> Result<Vec<u8>> {
-        match self.read_stored(handle)? {
-            (stored, 0) => Ok(stored),
-            (stored, 1) => decompress(&stored).map_err(|what| self.damage(handle.offset, what)),
-            (_, kind) => Err(self.unsupported(format!(
-                "compression {} ({kind}) at byte {}; read are none (0) and Snappy (1)",
-                compression_name(kind),
+        self.contents(handle, self.read_stored(handle)?)
+    }
+
+    /// The contents of a block as it is stored: its last byte is the compression.
+    fn contents(&self, handle: BlockHandle, mut stored: Vec<u8>) -> Result<Vec<u8>> {
+        match stored.pop().unwrap_or_default() {
+            0 => Ok(stored),
+            1 => decompress(&stored).map_err(|what| self.damage(handle.offset, what)),
+            number => Err(self.unsupported(format!(
+                "compression {} ({number}) at byte {}; read are none (0) and Snappy (1)",
+                self.store.compression_name(number),
                 handle.offset
             ))),
         }

@@ -10,8 +10,8 @@ use crate::filter::bloom::{fast_local, leveldb};
 use crate::filter::encoding::{FilterReader, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::foreign::block_based::BlockBasedFilter;
-use crate::foreign::index::IndexEntries;
-use crate::foreign::table::{Store, Table};
+use crate::foreign::store::Store;
+use crate::foreign::table::{Partitions, Table};
 use crate::table::format::BlockHandle;
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ pub(crate) struct FilterTally {
     pub probes: u32,
     /// Labels of the encodings.
     pub encodings: BTreeSet<&'static str>,
-    /// Partitions that were asked or have keys; 0 in other layouts.
+    /// Partitions; 0 in other layouts.
     pub partitions: u64,
     /// Keys in filters whose rate is known.
     pub keys: u64,
@@ -83,14 +83,14 @@ enum Body {
     NotAsked,
     BlockBased(BlockBasedFilter),
     Full(PreparedFilter),
-    Partitioned(Partitions),
+    Partitioned(OnePartition),
 }
 
-/// The index of partitions, and the partition in memory.
+/// The partitions of a filter, one of which is in memory.
 #[derive(Debug)]
-struct Partitions {
-    index: IndexEntries,
-    ended: bool,
+struct OnePartition {
+    partitions: Partitions,
+    is_last: bool,
     loaded: Option<(BlockHandle, PreparedFilter)>,
 }
 
@@ -118,7 +118,7 @@ impl TableFilter {
     ) -> Result<Self> {
         let mut tally = FilterTally { bytes: handle.size, ..FilterTally::default() };
         let is_known = policy == fast_local::NAME && table.has_whole_keys;
-        let body = match (layout, table.store) {
+        let body = match (layout, table.file.store) {
             (FilterLayoutKind::BlockBased, Store::LevelDb) => {
                 let filter = BlockBasedFilter::new(policy.clone(), table.file.read(handle)?);
                 let filter = filter.map_err(|what| table.damage(handle, what))?;
@@ -134,9 +134,15 @@ impl TableFilter {
             (FilterLayoutKind::Full, Store::RocksDb) if is_known => {
                 Body::Full(rocksdb_filter(table.file.read(handle)?))
             }
-            (FilterLayoutKind::Partitioned, Store::RocksDb) if is_known => {
-                let index = table.index_entries(handle, table.style.without_first_keys())?;
-                Body::Partitioned(Partitions { index, ended: false, loaded: None })
+            (FilterLayoutKind::Partitioned, Store::RocksDb) => {
+                let mut partitions = table.partitions(handle)?;
+                while partitions.next(table)? {
+                    tally.partitions += 1;
+                    tally.bytes += partitions.handle().size;
+                }
+                let partitions = table.partitions(handle)?;
+                let one = OnePartition { partitions, is_last: false, loaded: None };
+                if is_known { Body::Partitioned(one) } else { Body::NotAsked }
             }
             _ => Body::NotAsked,
         };
@@ -168,8 +174,8 @@ impl TableFilter {
             Body::NotAsked => None,
             Body::BlockBased(filter) => filter.block_may_contain(offset, hash.leveldb()),
             Body::Full(filter) => Some(filter.may_contain(&hash)),
-            Body::Partitioned(partitions) => {
-                Some(partitions.loaded.as_ref().is_none_or(|(_, one)| one.may_contain(&hash)))
+            Body::Partitioned(one) => {
+                Some(one.loaded.as_ref().is_none_or(|(_, filter)| filter.may_contain(&hash)))
             }
         })
     }
@@ -186,22 +192,16 @@ impl TableFilter {
 
     /// Loads the partition for `key`.
     fn go_to(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        let Body::Partitioned(partitions) = &mut self.body else { return Ok(()) };
-        let style = table.style;
-        let reaches = |separator: &[u8]| key <= style.user_key(separator);
-        while !partitions.ended && (partitions.loaded.is_none() || !reaches(partitions.index.key()))
-        {
-            let next = partitions.index.next();
-            if !next.map_err(|what| table.damage(self.handle, what))? {
-                partitions.ended = true;
+        let Body::Partitioned(one) = &mut self.body else { return Ok(()) };
+        let reaches = |partitions: &Partitions| key <= partitions.separator_key(table.style);
+        while !one.is_last && (one.loaded.is_none() || !reaches(&one.partitions)) {
+            if !one.partitions.next(table)? {
+                one.is_last = true;
                 break;
             }
-            let handle = partitions.index.handle();
+            let handle = one.partitions.handle();
             let filter = rocksdb_filter(table.file.read(handle)?);
-            let before = partitions.loaded.replace((handle, filter));
-            self.tally.partitions += 1;
-            self.tally.bytes += handle.size;
-            if let Some((handle, before)) = before {
+            if let Some((handle, before)) = one.loaded.replace((handle, filter)) {
                 self.tally.add(&before, handle.size, self.members);
             }
             self.members = 0;
@@ -225,8 +225,8 @@ impl TableFilter {
                 }
             }
             Body::Full(filter) => self.tally.add(filter, self.handle.size, self.members),
-            Body::Partitioned(partitions) => {
-                if let Some((handle, filter)) = &partitions.loaded {
+            Body::Partitioned(one) => {
+                if let Some((handle, filter)) = &one.loaded {
                     self.tally.add(filter, handle.size, self.members);
                 }
             }

@@ -26,10 +26,11 @@ mod block_file;
 mod block;
 mod damage;
 mod checksum;
-mod xxhash;
+mod store;
 
 pub use figures::FilterFigures;
 pub use leveldb::database::{Entries, LevelDb};
 pub use rocksdb::properties::PropertyValue;
 pub use single::{ForeignTable, TableItem, TablePart};
+pub use store::EntryKind;
 pub use verify::TableCounts;

@@ -5,16 +5,16 @@ use crate::base::key::split_internal_key;
 use crate::base::sync::Arc;
 use crate::env::api::Env;
 use crate::foreign::block::BlockEntries;
-use crate::foreign::block_file::{BlockFile, compression_name};
+use crate::foreign::block_file::BlockFile;
 use crate::foreign::figures::FilterFigures;
 use crate::foreign::filter::FilterLayoutKind;
-use crate::foreign::index::IndexStyle;
 use crate::foreign::leveldb::table::{MAGIC as LEVELDB_MAGIC, open as open_leveldb};
 use crate::foreign::rocksdb::properties::{self, PropertyValue};
 use crate::foreign::rocksdb::table::{
     self as rocksdb, INDEX_NAME, OTHER_MAGICS, RANGE_DELETES_NAME, RocksParts,
 };
-use crate::foreign::table::{DataBlocks, NamedBlocks, Store, Table, TableEntries, range_delete_of};
+use crate::foreign::store::{EntryKind, Store};
+use crate::foreign::table::{DataBlocks, NamedBlocks, Table, TableEntries, range_delete_of};
 use crate::foreign::verify::{TableCounts, verify};
 use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle};
 use std::io;
@@ -76,9 +76,8 @@ pub enum TableItem<'a> {
         key: &'a [u8],
         /// The sequence number.
         sequence: u64,
-        /// What it is: `value`, `deletion`, and in RocksDB `merge`, `single_deletion`,
-        /// `blob_index`, `wide_columns` or `value_with_time`.
-        kind: &'static str,
+        /// What it is.
+        kind: EntryKind,
         /// The value as it is stored; empty of a deletion.
         value: &'a [u8],
     },
@@ -135,7 +134,7 @@ impl ForeignTable {
     /// The store that writes such tables: `leveldb` or `rocksdb`.
     #[must_use]
     pub fn store(&self) -> &'static str {
-        match self.table.store {
+        match self.table.file.store {
             Store::LevelDb => "leveldb",
             Store::RocksDb => "rocksdb",
         }
@@ -237,10 +236,9 @@ impl ForeignTable {
     }
 
     fn partitions(&self, kind: &'static str, index: BlockHandle, each: PartSink<'_>) -> Result<()> {
-        let style: IndexStyle = self.table.style.without_first_keys();
-        let mut partitions = self.table.index_entries(index, style)?;
-        while partitions.next().map_err(|what| self.table.damage(index, what))? {
-            let separator = Some(style.user_key(partitions.key()));
+        let mut partitions = self.table.partitions(index)?;
+        while partitions.next(&self.table)? {
+            let separator = Some(partitions.separator_key(self.table.style));
             let part = self.part(kind, &[], partitions.handle())?;
             printed(each(&TablePart { separator, ..part }))?;
         }
@@ -260,7 +258,7 @@ impl ForeignTable {
         let mut compression = [0];
         file.read_at(handle.offset + handle.size, &mut compression)?;
         let bytes = handle.size + BLOCK_TRAILER_BYTES as u64;
-        let compression = compression_name(compression[0]);
+        let compression = file.store.compression_name(compression[0]);
         Ok(TablePart { kind, name, offset: handle.offset, bytes, compression, separator: None })
     }
 
@@ -355,10 +353,7 @@ impl ForeignTable {
 /// The entry that `entries` is at.
 fn entry_of<'a>(table: &Table, entries: &'a TableEntries) -> Result<TableItem<'a>> {
     let (key, trailer) = split_internal_key(entries.key()).unwrap_or_default();
-    let Some(kind) = table.store.kind_name(trailer as u8) else {
-        let what = format!("an entry of the unknown kind {}", trailer as u8);
-        return Err(table.damage(entries.blocks.handle(), what));
-    };
+    let kind = entries.kind(table)?;
     Ok(TableItem::Entry { key, sequence: trailer >> 8, kind, value: entries.value() })
 }
 

@@ -7,41 +7,16 @@ use crate::base::key::{compare_internal, split_internal_key, user_key};
 use crate::foreign::block::BlockEntries;
 use crate::foreign::block_file::BlockFile;
 use crate::foreign::index::{IndexEntries, IndexStyle};
+use crate::foreign::store::EntryKind;
 use crate::table::format::BlockHandle;
 
 /// The kind of a range delete, which is in a block of its own.
 const RANGE_DELETION: u8 = 0xf;
 
-/// The program that writes such tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Store {
-    LevelDb,
-    RocksDb,
-}
-
-impl Store {
-    /// What an entry is, by the last byte of its internal key; `None` if the store writes none of
-    /// that kind into tables.
-    pub(crate) fn kind_name(self, kind: u8) -> Option<&'static str> {
-        match (self, kind) {
-            (_, 0) => Some("deletion"),
-            (_, 1) => Some("value"),
-            (Store::LevelDb, _) => None,
-            (Store::RocksDb, 2) => Some("merge"),
-            (Store::RocksDb, 7) => Some("single_deletion"),
-            (Store::RocksDb, 0x11) => Some("blob_index"),
-            (Store::RocksDb, 0x16) => Some("wide_columns"),
-            (Store::RocksDb, 0x18) => Some("value_with_time"),
-            (Store::RocksDb, _) => None,
-        }
-    }
-}
-
 /// An open table.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub file: BlockFile,
-    pub store: Store,
     pub metaindex: BlockHandle,
     pub index: BlockHandle,
     pub style: IndexStyle,
@@ -77,6 +52,15 @@ impl Table {
     ) -> Result<IndexEntries> {
         let entries = IndexEntries::new(self.file.read(block)?, style);
         entries.map_err(|what| self.damage(block, what))
+    }
+
+    /// Before the first of the partitions that the index in `block` names.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn partitions(&self, block: BlockHandle) -> Result<Partitions> {
+        let entries = self.index_entries(block, self.style.without_first_keys())?;
+        Ok(Partitions { block, entries, last_key: None })
     }
 
     /// The error for damage in a block.
@@ -129,6 +113,43 @@ impl NamedBlocks {
     /// Where it is.
     pub(crate) fn handle(&self) -> BlockHandle {
         self.handle
+    }
+}
+
+/// An iterator over the partitions of an index or a filter, in the order of their keys.
+#[derive(Debug)]
+pub(crate) struct Partitions {
+    /// The block that names them.
+    block: BlockHandle,
+    entries: IndexEntries,
+    last_key: Option<Vec<u8>>,
+}
+
+impl Partitions {
+    /// Moves to the next partition; false after the last.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub(crate) fn next(&mut self, table: &Table) -> Result<bool> {
+        if !self.entries.next().map_err(|what| table.damage(self.block, what))? {
+            return Ok(false);
+        }
+        let key = self.entries.key();
+        if self.last_key.as_deref().is_some_and(|last| table.style.compare(last, key).is_gt()) {
+            return Err(table.damage(self.block, "partitions out of order"));
+        }
+        self.last_key = Some(key.to_vec());
+        Ok(true)
+    }
+
+    /// A user key at or above all keys of the partition.
+    pub(crate) fn separator_key(&self, style: IndexStyle) -> &[u8] {
+        style.user_key(self.entries.key())
+    }
+
+    /// Where the partition is.
+    pub(crate) fn handle(&self) -> BlockHandle {
+        self.entries.handle()
     }
 }
 
@@ -354,6 +375,19 @@ impl TableEntries {
     /// The internal key of the entry.
     pub(crate) fn key(&self) -> &[u8] {
         self.block.as_ref().map_or(&[], BlockEntries::key)
+    }
+
+    /// What the entry is.
+    ///
+    /// # Errors
+    /// `Corruption` for a kind that the store does not write.
+    pub(crate) fn kind(&self, table: &Table) -> Result<EntryKind> {
+        let (_, trailer) = split_internal_key(self.key()).unwrap_or_default();
+        let number = trailer as u8;
+        EntryKind::of_number(table.file.store, number).ok_or_else(|| {
+            let what = format!("an entry of the unknown kind {number}");
+            table.damage(self.blocks.handle(), what)
+        })
     }
 
     /// The value of the entry.

@@ -4,6 +4,7 @@ use crate::base::error::Result;
 use crate::base::key::split_internal_key;
 use crate::foreign::filter::{FilterLayoutKind, TableFilter};
 use crate::foreign::rocksdb::table::RocksParts;
+use crate::foreign::store::EntryKind;
 use crate::foreign::table::{Table, TableEntries, range_delete_of};
 use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle};
 
@@ -85,7 +86,7 @@ fn check_named_blocks(
         if rocks.is_some_and(|rocks| rocks.properties_at == handle) {
             continue;
         }
-        table.file.read_stored(handle)?;
+        table.file.check(handle)?;
         let Some((layout, _)) = FilterLayoutKind::of_name(named.name()) else { continue };
         counts.filter_bytes += handle.size;
         if layout == FilterLayoutKind::Partitioned {
@@ -100,16 +101,9 @@ fn check_filter_partitions(
     index: BlockHandle,
     counts: &mut TableCounts,
 ) -> Result<()> {
-    let style = table.style.without_first_keys();
-    let mut partitions = table.index_entries(index, style)?;
-    let mut last: Option<Vec<u8>> = None;
-    while partitions.next().map_err(|what| table.damage(index, what))? {
-        let key = partitions.key();
-        if last.as_deref().is_some_and(|last| style.compare(last, key).is_gt()) {
-            return Err(table.damage(index, "partitions of the filter out of order"));
-        }
-        last = Some(key.to_vec());
-        table.file.read_stored(partitions.handle())?;
+    let mut partitions = table.partitions(index)?;
+    while partitions.next(table)? {
+        table.file.check(partitions.handle())?;
         counts.filter_partitions += 1;
         counts.filter_bytes += partitions.handle().size;
     }
@@ -131,11 +125,7 @@ fn check_entries(table: &Table, counts: &mut TableCounts) -> Result<()> {
                 return Err(table.damage(handle, "a first key that is not what the index says"));
             }
             is_first = false;
-            let Some(kind) = table.store.kind_name(trailer as u8) else {
-                let what = format!("an entry of the unknown kind {}", trailer as u8);
-                return Err(table.damage(handle, what));
-            };
-            counts.add(kind, trailer >> 8, entries.key(), entries.value());
+            counts.add(entries.kind(table)?, trailer >> 8, entries.key(), entries.value());
             if last_key.as_deref() == Some(key) {
                 continue;
             }
@@ -199,10 +189,10 @@ fn check_properties(table: &Table, rocks: &RocksParts, counts: &TableCounts) -> 
 }
 
 impl TableCounts {
-    fn add(&mut self, kind: &str, sequence: u64, key: &[u8], value: &[u8]) {
+    fn add(&mut self, kind: EntryKind, sequence: u64, key: &[u8], value: &[u8]) {
         self.entries += 1;
-        self.deletions += u64::from(kind.ends_with("deletion"));
-        self.merges += u64::from(kind == "merge");
+        self.deletions += u64::from(kind.is_deletion());
+        self.merges += u64::from(kind == EntryKind::Merge);
         self.add_bytes(sequence, key, value);
     }
 

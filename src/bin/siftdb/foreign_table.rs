@@ -8,7 +8,7 @@ use crate::text::{counted, counted_entries};
 use serde_json::{Value, json};
 use siftdb::Error;
 use siftdb::env::DiskEnv;
-use siftdb::foreign::{ForeignTable, PropertyValue, TableCounts, TableItem, TablePart};
+use siftdb::foreign::{EntryKind, ForeignTable, PropertyValue, TableCounts, TableItem, TablePart};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
@@ -161,12 +161,11 @@ fn item_json(item: &TableItem<'_>) -> Value {
             bytes_field("end", end),
         ]),
         TableItem::Entry { key, sequence, kind, value, .. } => {
-            let is_deletion = kind.ends_with("deletion");
-            let record = if is_deletion { "deletion" } else { "entry" };
+            let record = if kind.is_deletion() { "deletion" } else { "entry" };
             joined([
-                json!({ "record": record, "kind": kind, "sequence": sequence }),
+                json!({ "record": record, "kind": kind.name(), "sequence": sequence }),
                 bytes_field("key", key),
-                if is_deletion { json!({}) } else { bytes_field("value", value) },
+                if kind.is_deletion() { json!({}) } else { bytes_field("value", value) },
             ])
         }
         _ => json!({}),
@@ -184,11 +183,12 @@ fn print_item(item: &TableItem<'_>, out: &mut dyn Write) -> io::Result<()> {
         }
         TableItem::Entry { key, sequence, kind, value, .. } => {
             let key = quoted(key);
-            match *kind {
-                "deletion" => writeln!(out, "  {key} @{sequence} deleted"),
-                "single_deletion" => writeln!(out, "  {key} @{sequence} deleted (once)"),
-                "value" => writeln!(out, "  {key} @{sequence} = {}", quoted_front(value)),
-                kind => writeln!(out, "  {key} @{sequence} {kind} = {}", quoted_front(value)),
+            write!(out, "  {key} @{sequence}")?;
+            match kind {
+                EntryKind::Deletion => writeln!(out, " deleted"),
+                EntryKind::SingleDeletion => writeln!(out, " deleted (once)"),
+                EntryKind::Value => writeln!(out, " = {}", quoted_front(value)),
+                kind => writeln!(out, " {} = {}", kind.name(), quoted_front(value)),
             }
         }
         _ => Ok(()),

@@ -10,9 +10,9 @@
 use crate::base::coding::{Decoder, get_u64};
 use crate::base::error::Result;
 use crate::env::api::Env;
-use crate::foreign::block_file::{BlockFile, ChecksumKind};
+use crate::foreign::block_file::BlockFile;
 use crate::foreign::index::IndexStyle;
-use crate::foreign::table::{Store, Table};
+use crate::foreign::table::Table;
 use crate::table::format::BlockHandle;
 use std::path::Path;
 
@@ -36,7 +36,6 @@ pub(crate) fn open(env: &dyn Env, path: &Path, expected_bytes: Option<u64>) -> R
         return Err(file.damage(0, "the file is too short for a table"));
     };
     file.blocks_end = blocks_end;
-    file.checksum = ChecksumKind::Crc32c;
     let mut footer = [0; FOOTER_BYTES];
     file.read_at(blocks_end, &mut footer)?;
     if get_u64(&footer, FOOTER_BYTES - 8) != Some(MAGIC) {
@@ -49,6 +48,5 @@ pub(crate) fn open(env: &dyn Env, path: &Path, expected_bytes: Option<u64>) -> R
         return Err(file.damage(blocks_end, "a malformed footer"));
     };
     let style = IndexStyle::default();
-    let store = Store::LevelDb;
-    Ok(Table { file, store, metaindex, index, style, has_whole_keys: true })
+    Ok(Table { file, metaindex, index, style, has_whole_keys: true })
 }

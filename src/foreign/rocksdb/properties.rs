@@ -64,12 +64,11 @@ const NUMBERS: [&str; 36] = [
 ];
 
 /// Texts that say how to read the table.
-const TEXTS: [&str; 5] = [
+const TEXTS: [&str; 4] = [
     "rocksdb.block.based.table.whole.key.filtering",
     "rocksdb.comparator",
     "rocksdb.compression",
     "rocksdb.embedded.blob.stats",
-    "rocksdb.filter.policy",
 ];
 
 /// The longest text that is kept.
@@ -142,7 +141,7 @@ pub(crate) fn each(
     handle: BlockHandle,
     call: &mut dyn FnMut(&[u8], PropertyValue<'_>) -> Result<()>,
 ) -> Result<()> {
-    let contents = file.read_but_for(handle, &global_sequence_at)?;
+    let contents = file.read_changed_in_place(handle, &global_sequence_at)?;
     let wrong = |what: String| file.damage(handle.offset, what);
     let mut entries = BlockEntries::new(contents).map_err(wrong)?;
     let mut last: Option<Vec<u8>> = None;

@@ -18,10 +18,12 @@
 use crate::base::coding::{Decoder, get_u32, get_u64};
 use crate::base::error::Result;
 use crate::env::api::Env;
-use crate::foreign::block_file::{BlockFile, ChecksumKind, checksum_context};
+use crate::foreign::block_file::BlockFile;
+use crate::foreign::checksum::{ChecksumKind, checksum_context};
 use crate::foreign::index::IndexStyle;
 use crate::foreign::rocksdb::properties::{self, INDEX_TYPE, Properties};
-use crate::foreign::table::{NamedBlocks, Store, Table};
+use crate::foreign::store::Store;
+use crate::foreign::table::{NamedBlocks, Table};
 use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle};
 use std::path::Path;
 
@@ -92,8 +94,7 @@ pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
     };
     let whole_keys = properties.text("rocksdb.block.based.table.whole.key.filtering");
     let has_whole_keys = whole_keys != Some("0");
-    let store = Store::RocksDb;
-    let table = Table { file, store, metaindex, index, style, has_whole_keys };
+    let table = Table { file, metaindex, index, style, has_whole_keys };
     let range_deletes = blocks.range_deletes;
     Ok((table, RocksParts { version, properties, properties_at, range_deletes }))
 }
@@ -172,7 +173,7 @@ fn read_footer(file: &mut BlockFile) -> Result<(u32, BlockHandle, Option<BlockHa
     let Some(start) = file.bytes().checked_sub(FOOTER_BYTES as u64) else {
         return Err(file.damage(0, "the file is too short for a table"));
     };
-    file.blocks_end = start;
+    (file.store, file.blocks_end) = (Store::RocksDb, start);
     let mut footer = [0; FOOTER_BYTES];
     file.read_at(start, &mut footer)?;
     let malformed = |what: &str| file.damage(start, what);

@@ -13,7 +13,7 @@ use crate::env::disk::DiskEnv;
 use crate::env::mem::MemEnv;
 use crate::filter::hash::KeyHash;
 use crate::filter::vectors::{array, number, unhex};
-use crate::foreign::block_file::{ChecksumKind, checksum_context};
+use crate::foreign::checksum::{ChecksumKind, checksum_context};
 use crate::foreign::figures::FilterFigures;
 use crate::foreign::filter::{TableFilter, rocksdb_filter};
 use crate::foreign::leveldb::testing::{self, TableStyle};
@@ -54,16 +54,6 @@ fn all_recorded() -> Vec<(PathBuf, Value)> {
     all
 }
 
-fn kind_byte(kind: &str) -> u64 {
-    match kind {
-        "deletion" => 0,
-        "value" => 1,
-        "merge" => 2,
-        "single_deletion" => 7,
-        other => panic!("{other}"),
-    }
-}
-
 /// All that a table has: range deletes, and entries as bytes.
 fn contents(table: &ForeignTable) -> Result<(Vec<u8>, Vec<u8>)> {
     let (mut ranges, mut entries) = (Vec::new(), Vec::new());
@@ -80,7 +70,7 @@ fn contents(table: &ForeignTable) -> Result<(Vec<u8>, Vec<u8>)> {
             }
             TableItem::Entry { key, sequence, kind, value } => {
                 put(&mut entries, key);
-                put_u64(&mut entries, sequence << 8 | kind_byte(kind));
+                put_u64(&mut entries, sequence << 8 | kind as u64);
                 put(&mut entries, value);
             }
             TableItem::Block { .. } => {}

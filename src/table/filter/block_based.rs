@@ -124,21 +124,13 @@ impl BlockBasedReader {
     pub(crate) fn check(&self, file: &TableFile) -> Result<()> {
         let handle = self.source.handle;
         let contents = file.read_filter(handle, &mut TableIo::default())?;
-        let base_lg = contents.last().copied().unwrap_or_default();
-        // A shift beyond 63 is damage, which the window of offset 0 shows.
-        let window_bytes = 1u64.checked_shl(base_lg.into()).unwrap_or(u64::MAX);
-        let mut offset = Some(0u64);
-        while let Some(start) = offset {
-            match window_of(&contents, start) {
-                Window::Filter(_) => offset = start.checked_add(window_bytes),
-                Window::Outside => break,
-                Window::Damaged => {
-                    let what = "offsets of filters that contradict each other";
-                    return Err(file.corruption(handle.offset, what));
-                }
+        match each_window(&contents, |_| {}) {
+            true => Ok(()),
+            false => {
+                let what = "offsets of filters that contradict each other";
+                Err(file.corruption(handle.offset, what))
             }
         }
-        Ok(())
     }
 
     /// May the data block at `block_offset` hold the key?
@@ -220,6 +212,27 @@ pub(crate) enum Window<'c> {
 #[inline]
 pub(crate) fn window_of(contents: &[u8], block_offset: u64) -> Window<'_> {
     find_window(contents, block_offset).unwrap_or(Window::Damaged)
+}
+
+/// Bytes of data that share a filter.
+pub(crate) fn window_bytes(contents: &[u8]) -> u64 {
+    let base_lg = contents.last().copied().unwrap_or_default();
+    // A shift beyond 63 is damage, which the window of offset 0 shows.
+    1u64.checked_shl(base_lg.into()).unwrap_or(u64::MAX)
+}
+
+/// Calls `each` with the filters of all windows in order. False if the block contradicts itself.
+pub(crate) fn each_window<'c>(contents: &'c [u8], mut each: impl FnMut(&'c [u8])) -> bool {
+    let mut offset = Some(0u64);
+    while let Some(start) = offset {
+        match window_of(contents, start) {
+            Window::Filter(filter) => each(filter),
+            Window::Outside => return true,
+            Window::Damaged => return false,
+        }
+        offset = start.checked_add(window_bytes(contents));
+    }
+    true
 }
 
 #[inline]
