@@ -199,9 +199,12 @@ pub enum Remedy {
     /// A copy of the file, which holds data of its own. Without a copy, a repair keeps the entries
     /// that can be read.
     RestoreCopy,
-    /// The file is of another store (`siftdb import`): that store's own repair, or to import what
-    /// can be read.
+    /// The file belongs to a database of another store (`siftdb import`): that store's own repair,
+    /// or an import of what can be read.
     OtherStore,
+    /// The file is a single table of another store: a copy of it, or that store's own repair of the
+    /// table's database.
+    OtherStoreTable,
 }
 
 impl Remedy {
@@ -225,6 +228,9 @@ impl Remedy {
             Remedy::Repair => "repair the database (`siftdb repair`)",
             Remedy::OtherStore => {
                 "repair it with the store that wrote it, or import what can be read (`--salvage`)"
+            }
+            Remedy::OtherStoreTable => {
+                "restore the table from a copy, or let its store repair the database it belongs to"
             }
             Remedy::RestoreCopy => {
                 "restore the file from a copy, or keep what can be read with `siftdb repair`"
@@ -281,18 +287,14 @@ impl Error {
     }
 
     /// Notes that the damage concerns only a filter; leaves other errors as they are.
-    pub(crate) fn of_filter(mut self) -> Self {
-        if let Error::Corruption { remedy, .. } = &mut self {
-            *remedy = Remedy::RebuildFilters;
-        }
-        self
+    pub(crate) fn of_filter(self) -> Self {
+        self.with_remedy(Remedy::RebuildFilters)
     }
 
-    /// Notes that the file is of another store; leaves other errors as they are.
-    #[cfg(any(feature = "cli", feature = "testing"))]
-    pub(crate) fn of_other_store(mut self) -> Self {
+    /// Notes the cheapest repair of damage; leaves other errors as they are.
+    pub(crate) fn with_remedy(mut self, cheapest: Remedy) -> Self {
         if let Error::Corruption { remedy, .. } = &mut self {
-            *remedy = Remedy::OtherStore;
+            *remedy = cheapest;
         }
         self
     }

@@ -6,10 +6,10 @@
 //! hash index := bucket: u8*  buckets: u16
 //! ```
 //!
-//! A key shares its first bytes with the key before it. Restart points, where nothing is shared,
-//! are for searches: the first entry is one. A walk over the entries needs none, but it checks that
-//! they are as searches expect. RocksDB keeps flags in the upper bits of `restarts`, one of them
-//! for the hash index.
+//! A key shares its first bytes with the key before it. A restart point is the offset of an entry
+//! that shares nothing, for binary searches; the first entry is one. An iterator needs no restart
+//! points, but it checks that searches would find them sound. RocksDB keeps flags in the upper bits
+//! of `restarts`, one of them for the hash index.
 
 use crate::base::coding::{Decoder, get_u16, get_u32};
 use std::ops::Range;
@@ -22,14 +22,14 @@ const UNIFORM: u32 = 1 << 29;
 
 const WRONG_RESTARTS: &str = "its restart points are malformed";
 
-/// A walk over the entries of a block that was checked against its checksum.
+/// An iterator over the entries of a block that passed its checksum.
 #[derive(Debug)]
 pub(crate) struct BlockEntries {
     contents: Vec<u8>,
     /// The restart points begin here.
     entries_end: usize,
     restarts: usize,
-    /// Restart points that the walk has passed.
+    /// Restart points before `next`.
     restarts_passed: usize,
     next: usize,
     key: Vec<u8>,
@@ -51,14 +51,15 @@ impl BlockEntries {
         })
     }
 
-    /// Goes to the next entry; false behind the last. The error says what is wrong.
+    /// Moves to the next entry; false after the last. The error says what is wrong.
     pub(crate) fn next(&mut self) -> Result<bool, String> {
         self.step(true).map(|shared| shared.is_some())
     }
 
-    /// Goes to the next entry, whose value has no length: [`rest`](Self::rest) begins with it, and
-    /// [`take_value`](Self::take_value) must follow. Returns how many bytes the key shares with the
-    /// key before it; `None` behind the last. The error says what is wrong.
+    /// Moves to the next entry of a block that stores no lengths of values. The value begins
+    /// [`rest`](Self::rest), and [`take_value`](Self::take_value) must follow. Returns how many
+    /// bytes the key shares with the key before it; `None` after the last entry. The error says
+    /// what is wrong.
     pub(crate) fn next_key(&mut self) -> Result<Option<usize>, String> {
         self.step(false)
     }
@@ -104,12 +105,12 @@ impl BlockEntries {
         self.restarts_passed < self.restarts && restart == Some(self.next)
     }
 
-    /// The bytes of the block from the end of the entry on.
+    /// The entries' bytes after the current entry.
     pub(crate) fn rest(&self) -> &[u8] {
         self.contents.get(self.next..self.entries_end).unwrap_or_default()
     }
 
-    /// The value is the first `bytes` of the rest.
+    /// Takes the first `bytes` of the rest as the value.
     pub(crate) fn take_value(&mut self, bytes: usize) {
         self.value = self.next..self.next + bytes;
         self.next += bytes;

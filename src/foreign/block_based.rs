@@ -1,5 +1,5 @@
 //! A filter block with a filter for each window of data offsets, as LevelDB writes it.
-//! `table/filter/block_based.rs` has its layout, which tables of siftdb have, too.
+//! `table/filter/block_based.rs` describes the layout, which siftdb's own tables can have too.
 
 use crate::filter::bloom::leveldb::{NAME, may_match};
 use crate::table::filter::block_based::{Window, each_window, window_bytes, window_of};
@@ -35,8 +35,8 @@ impl BlockBasedFilter {
         window_bytes(&self.contents)
     }
 
-    /// Bits in filters, the rest of the block left out, and the probes of a key; `None` if another
-    /// policy made it, or there are no keys.
+    /// Bits in the filters, without the rest of the block, and the probes of a key. `None` if
+    /// another policy made the filter, or there are no keys.
     pub(crate) fn bits_and_probes(&self) -> Option<(u64, u32)> {
         (self.bits > 0).then_some((self.bits, self.probes))
     }
@@ -47,7 +47,7 @@ impl BlockBasedFilter {
         if self.policy != NAME {
             return None;
         }
-        // LevelDB: no filter is "maybe".
+        // As in LevelDB, a window without a filter says "maybe".
         Some(match window_of(&self.contents, offset) {
             Window::Filter(filter) => may_match(filter, hash),
             Window::Outside | Window::Damaged => true,

@@ -1,5 +1,4 @@
-//! Reads the blocks of a table of LevelDB or RocksDB: checked against their checksum, and
-//! decompressed.
+//! Reads blocks of a table of LevelDB or RocksDB: checks their checksums and decompresses them.
 //!
 //! ```text
 //! stored := contents  compression: u8  checksum: u32
@@ -19,8 +18,8 @@ use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The largest factor by which a block may grow when it is decompressed. Snappy's copies are 64
-/// bytes long at most and take 3 bytes, so no sound block grows by more than 22.
+/// The largest factor by which a block may grow when it is decompressed. In Snappy's format 3 bytes
+/// copy 64 at most, so a sound block grows by less than 22.
 const SNAPPY_FACTOR: usize = 24;
 
 /// The file of a table.
@@ -38,7 +37,7 @@ pub(crate) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Opens the file. The public fields are those of LevelDB; the caller sets them from the footer.
+    /// Opens the file, with the fields of LevelDB. The caller sets them from the footer.
     ///
     /// # Errors
     /// `Io`.
@@ -50,7 +49,7 @@ impl BlockFile {
         Ok(BlockFile { path, file, bytes, store, blocks_end: bytes, checksum, checksum_base: 0 })
     }
 
-    /// The last eight bytes, by which tables are recognized; `None` if it is shorter.
+    /// The last eight bytes, which identify the format of a table; `None` if the file is shorter.
     ///
     /// # Errors
     /// `Io`.
@@ -61,7 +60,7 @@ impl BlockFile {
         Ok(get_u64(&magic, 0))
     }
 
-    /// Its length.
+    /// The length of the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -119,9 +118,8 @@ impl BlockFile {
         self.checksum.of(bytes).wrapping_add(checksum_context(self.checksum_base, offset))
     }
 
-    /// The contents of the properties block, checked and decompressed. RocksDB changes a range of it
-    /// in place and keeps the checksum that the block had when the range was zero. `changeable`
-    /// finds that range.
+    /// The contents of the properties block, checked and decompressed. RocksDB may change a range
+    /// of it in place and keeps the checksum of the block with zeros there. `changeable` finds it.
     ///
     /// # Errors
     /// As for [`BlockFile::read`].

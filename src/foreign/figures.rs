@@ -1,9 +1,9 @@
-//! What the filters of LevelDB's and RocksDB's tables are, and what they do for lookups.
+//! Sizes and rates of the filters of LevelDB's and RocksDB's tables, and their effect on lookups.
 //!
-//! Lookups go as in these stores: what the logs have is found first, then tables are asked from the
-//! newest to the oldest, each with its index, its filter, and a block if the filter says "maybe".
-//! One table is open at a time. Its entries and the keys that are looked up are merged, so every
-//! block is read once.
+//! Lookups work as in these stores. Keys of the logs are found first. Then tables are asked from
+//! the newest to the oldest: the index, the filter, and a block if the filter says "maybe". One
+//! table is open at a time. Its entries are merged with the keys that are looked up, so every block
+//! is read once.
 
 use crate::base::error::Result;
 use crate::base::key::user_key;
@@ -20,8 +20,8 @@ use std::collections::BTreeSet;
 pub struct FilterFigures {
     /// Tables.
     pub tables: u64,
-    /// Tables without a filter, or with one that is not asked: of a policy that is not the store's
-    /// own, or without whole keys.
+    /// Tables without a filter, or with one that is not asked, because its policy is not the
+    /// store's own or it has no whole keys.
     pub tables_without_filter: u64,
     /// Bytes of the tables.
     pub table_bytes: u64,
@@ -41,13 +41,13 @@ pub struct FilterFigures {
     pub layouts: BTreeSet<String>,
     /// Partitions of the filters; 0 in other layouts.
     pub partitions: u64,
-    /// Bytes of the filter blocks, with what finds filters in them.
+    /// Bytes of the filter blocks, with the offsets or indexes that locate filters.
     pub filter_bytes: u64,
-    /// Bits in the filters, without what finds them.
+    /// Bits in the filters alone.
     pub filter_bits: u64,
-    /// Probes of a key in a filter; of a Ribbon filter its columns; 0 without filters.
+    /// Probes of a key in a filter, or the columns of a Ribbon filter; 0 without filters.
     pub probes: u32,
-    /// Bytes of data that share a filter: the largest window; 0 in other layouts.
+    /// Bytes of data that share a filter, the largest of all tables; 0 in other layouts.
     pub window_bytes: u64,
     /// Lookups of the given keys.
     pub lookups: u64,
@@ -55,32 +55,32 @@ pub struct FilterFigures {
     pub found: u64,
     /// Filters that said "no".
     pub negatives: u64,
-    /// Filters that said "maybe" where the key is.
+    /// Filters that said "maybe" of a table that has the key.
     pub true_positives: u64,
-    /// Filters that said "maybe" in vain.
+    /// Filters that said "maybe" of a table without the key.
     pub false_positives: u64,
     /// Data blocks that lookups read.
     pub blocks_read: u64,
-    /// Keys in filters whose rate is known, and their rates added up.
+    /// Keys in filters whose rate is known, and the sum of their rates.
     rated_keys: u64,
     rates: f64,
 }
 
 impl FilterFigures {
-    /// Bits of filter for each key, offsets of filters included; `None` without keys.
+    /// Bits of filter for each key, with the offsets of filters; `None` without keys.
     #[must_use]
     pub fn bits_per_key(&self) -> Option<f64> {
         (self.keys > 0).then(|| 8.0 * self.filter_bytes as f64 / self.keys as f64)
     }
 
-    /// The share of absent keys that filters of these bits and probes let pass, if the keys are
-    /// spread evenly over them; `None` without filters.
+    /// The expected false-positive rate of filters with these bits and probes, if keys are spread
+    /// evenly over the filters; `None` without filters.
     #[must_use]
     pub fn expected_fpr(&self) -> Option<f64> {
         (self.rated_keys > 0).then(|| self.rates / self.rated_keys as f64)
     }
 
-    /// The share of absent keys that passed; `None` if no filter was asked about one.
+    /// The observed false-positive rate; `None` if no filter was asked for an absent key.
     #[must_use]
     pub fn observed_fpr(&self) -> Option<f64> {
         let absent = self.negatives + self.false_positives;
@@ -89,11 +89,11 @@ impl FilterFigures {
 }
 
 impl LevelDb {
-    /// Reads all tables, and looks the keys of `probes` up as LevelDB would.
+    /// Reads all tables, and looks up the keys of `probes` as LevelDB would.
     ///
     /// # Errors
-    /// The failure of a file; `Corruption` or `Missing`, unless the database was opened to salvage:
-    /// then a damaged table counts as far as it was read.
+    /// `Io`; `Corruption` or `Missing`, unless the database was opened to salvage. Then a damaged
+    /// table counts as far as it was read.
     pub fn filter_figures(&self, probes: &[Vec<u8>]) -> Result<FilterFigures> {
         let mut figures = FilterFigures { lookups: probes.len() as u64, ..Default::default() };
         let mut sought = sorted(probes);
@@ -117,7 +117,7 @@ fn sorted(probes: &[Vec<u8>]) -> Vec<&[u8]> {
     sought
 }
 
-/// Keys that are looked up in a table, in order.
+/// The lookups of sorted keys in a table.
 struct Lookups<'a> {
     filter: Option<TableFilter>,
     sought: std::iter::Peekable<std::vec::IntoIter<&'a [u8]>>,
@@ -137,8 +137,7 @@ impl FilterFigures {
         Ok(figures)
     }
 
-    /// Counts a table, and takes the keys out of `sought` that are in it. After an error, `sought`
-    /// is as before.
+    /// Counts a table, and removes its keys from `sought`. After an error, `sought` is unchanged.
     fn add_table(&mut self, table: &Table, sought: &mut Vec<&[u8]>) -> Result<()> {
         let filter = TableFilter::open(table)?;
         self.tables += 1;
@@ -166,8 +165,8 @@ impl FilterFigures {
         Ok(())
     }
 
-    /// Goes over the entries of a table, and over the keys that are looked up in it: these from its
-    /// first key to its last.
+    /// Merges the entries of a table with the keys that are looked up, from the table's first key
+    /// to its last.
     fn add_entries(&mut self, table: &Table, lookups: &mut Lookups<'_>) -> Result<()> {
         let mut entries = TableEntries::open(table)?;
         let mut last_key: Option<Vec<u8>> = None;
@@ -175,7 +174,7 @@ impl FilterFigures {
         let mut offset = 0;
         while entries.next_block(table)? {
             self.data_blocks += 1;
-            // These are between two blocks, so they are not above the last key.
+            // These keys are between two blocks, so they are not above the last key.
             for key in after.drain(..) {
                 self.look_up(table, lookups, key, offset, Some(false))?;
             }
@@ -216,8 +215,8 @@ impl FilterFigures {
         Ok(())
     }
 
-    /// Looks a key up: `is_there` is what its block says, `None` if the index tells that the block
-    /// need not be read.
+    /// Looks up a key. `is_there` says whether its block has it; `None` if the index already says
+    /// no.
     fn look_up<'a>(
         &mut self,
         table: &Table,

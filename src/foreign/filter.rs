@@ -1,9 +1,9 @@
-//! The filter of a table of LevelDB or RocksDB, asked with ascending keys.
+//! The filter of a table of LevelDB or RocksDB. It is asked with ascending keys.
 //!
-//! RocksDB has one filter a table, or partitions under an index: a key is asked in the first
-//! partition whose key of the index is not below it, or else in the last. One partition is in
-//! memory at a time. The filters that RocksDB wrote like LevelDB, one a window of data, are named
-//! and not asked; RocksDB itself ignores them.
+//! RocksDB has one filter for a table, or partitions with an index. A key belongs to the first
+//! partition whose index key is not below it, or to the last one if there is none. One partition is
+//! in memory at a time. Old versions of RocksDB wrote block-based filters like LevelDB's. These are
+//! named but not asked, as in RocksDB itself.
 
 use crate::base::error::Result;
 use crate::filter::bloom::{fast_local, leveldb};
@@ -15,7 +15,7 @@ use crate::foreign::table::{Partitions, Table};
 use crate::table::format::BlockHandle;
 use std::collections::BTreeSet;
 
-/// How the filter of a table is laid out.
+/// The layout of a table's filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilterLayoutKind {
     Full,
@@ -24,7 +24,7 @@ pub(crate) enum FilterLayoutKind {
 }
 
 impl FilterLayoutKind {
-    /// What it is called.
+    /// Its name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             FilterLayoutKind::Full => "full",
@@ -33,7 +33,7 @@ impl FilterLayoutKind {
         }
     }
 
-    /// Layout and policy, if the metaindex has this name for a filter.
+    /// Layout and policy of a filter by its name in the metaindex; `None` for other blocks.
     pub(crate) fn of_name(name: &[u8]) -> Option<(Self, &[u8])> {
         let kinds = [
             (FilterLayoutKind::Full, &b"fullfilter."[..]),
@@ -44,10 +44,10 @@ impl FilterLayoutKind {
     }
 }
 
-/// What the filters of a table are.
+/// Sizes and rates of a table's filters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilterTally {
-    /// Bytes of all filter blocks, with what finds filters.
+    /// Bytes of all filter blocks, with the offsets or the index that locate filters.
     pub bytes: u64,
     /// Bits in filters.
     pub bits: u64,
@@ -59,15 +59,15 @@ pub(crate) struct FilterTally {
     pub partitions: u64,
     /// Keys in filters whose rate is known.
     pub keys: u64,
-    /// For each of these keys the rate of its filter, added up.
+    /// The sum of the false-positive rates of these keys' filters.
     pub rates: f64,
 }
 
-/// A filter, asked with ascending keys.
+/// The filter of a table, asked with ascending keys.
 #[derive(Debug)]
 pub(crate) struct TableFilter {
     pub layout: FilterLayoutKind,
-    /// The name of the policy that made it.
+    /// The name of its policy.
     pub policy: String,
     /// The block that the metaindex names.
     pub handle: BlockHandle,
@@ -79,7 +79,7 @@ pub(crate) struct TableFilter {
 
 #[derive(Debug)]
 enum Body {
-    /// Of a policy that is not known, or without whole keys: it is not asked.
+    /// It has an unknown policy or no whole keys, so it is not asked.
     NotAsked,
     BlockBased(BlockBasedFilter),
     Full(PreparedFilter),
@@ -162,8 +162,9 @@ impl TableFilter {
         }
     }
 
-    /// Whether the data block at `offset` may have the key, or the table; `None` if the filter is
-    /// not asked. Keys must ascend, over calls of [`add_member`](Self::add_member), too.
+    /// Whether the data block at `offset` (block-based) or the table may have the key; `None` if
+    /// the filter is not asked. Keys must ascend, including those of
+    /// [`add_member`](Self::add_member).
     ///
     /// # Errors
     /// `Io`, `Corruption`, `UnsupportedFormat`.
@@ -180,7 +181,7 @@ impl TableFilter {
         })
     }
 
-    /// Counts a key of the table, for the rate that is expected. Keys must ascend.
+    /// Counts a key of the table for the expected rate. Keys must ascend.
     ///
     /// # Errors
     /// As for [`TableFilter::ask`].
@@ -209,7 +210,7 @@ impl TableFilter {
         Ok(())
     }
 
-    /// What its filters are, once all keys were added.
+    /// Sizes and rates of its filters, after all keys were added.
     pub(crate) fn finish(mut self) -> FilterTally {
         match &self.body {
             Body::NotAsked => {}

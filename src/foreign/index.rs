@@ -1,8 +1,10 @@
-//! Blocks of an index: for each block that they name a key at or above its keys, and its handle.
+//! Blocks of an index. An entry has a key, which is at or above all keys of one block, and the
+//! handle of that block.
 //!
-//! From its format version 4 on, RocksDB leaves out the length of a handle, and of a handle whose
-//! key shares bytes with the one before it all but the difference of the sizes: the block begins
-//! where the one before it ends. It may also leave sequence and kind out of the keys.
+//! From its format version 4 on, RocksDB shortens the entries. Handles have no length before them.
+//! If the key of an entry shares bytes with the key before it, the handle is only the difference of
+//! its size to the size before it: the block begins where the previous one ends. Keys may have no
+//! sequence and kind.
 
 use crate::base::coding::Decoder;
 use crate::base::key::{compare_internal, user_key};
@@ -13,18 +15,18 @@ use std::cmp::Ordering;
 /// How an index is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndexStyle {
-    /// The index names blocks of an index.
+    /// The index names its partitions, which name the data blocks.
     pub is_partitioned: bool,
     /// Handles have no lengths and may be differences.
     pub has_delta_values: bool,
     /// Keys are without sequence and kind.
     pub has_user_keys: bool,
-    /// After a handle is the first key of its block.
+    /// The first key of a block is stored after its handle.
     pub has_first_keys: bool,
 }
 
 impl IndexStyle {
-    /// The same without first keys, which only name data blocks.
+    /// The style of an index of partitions: only entries for data blocks have first keys.
     pub(crate) fn without_first_keys(self) -> Self {
         IndexStyle { has_first_keys: false, ..self }
     }
@@ -40,7 +42,7 @@ impl IndexStyle {
     }
 }
 
-/// A walk over the entries of one block of an index.
+/// An iterator over the entries of one block of an index.
 #[derive(Debug)]
 pub(crate) struct IndexEntries {
     entries: BlockEntries,
@@ -56,7 +58,7 @@ impl IndexEntries {
         Ok(IndexEntries { entries, style, handle, first_key: None })
     }
 
-    /// Goes to the next entry; false behind the last. The error says what is wrong.
+    /// Moves to the next entry; false after the last. The error says what is wrong.
     pub(crate) fn next(&mut self) -> Result<bool, String> {
         let is_delta = match self.style.has_delta_values {
             true => self.entries.next_key()?.map(|shared| shared > 0),
@@ -97,7 +99,8 @@ impl IndexEntries {
     }
 }
 
-/// Handle, first key, and the bytes that both take.
+/// The handle and the first key at the start of `bytes`, and how many bytes they take. `before` is
+/// the handle of the previous entry, if this one is stored as a difference to it.
 fn decode(
     bytes: &[u8],
     style: IndexStyle,

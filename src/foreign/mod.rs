@@ -1,14 +1,14 @@
 //! Files of other stores, read only: LevelDB's databases, single tables of LevelDB and RocksDB.
 //!
-//! [`LevelDb`] reads what LevelDB writes: `CURRENT`, the manifest, logs and tables. It changes no
-//! byte and needs nothing of siftdb's own formats. Tables are read block by block; the entries of
-//! the logs, at most a write buffer or two, are in memory.
+//! [`LevelDb`] reads a LevelDB database: `CURRENT`, the manifest, logs and tables. It changes no
+//! byte. Tables are read block by block; the entries of the logs, at most a write buffer or two,
+//! are in memory.
 //!
-//! [`ForeignTable`] reads a single table of either: its parts, its properties, its entries, what
-//! its filter does. A block at a time is in memory.
+//! [`ForeignTable`] reads a single table of either store: its parts, properties and entries, and
+//! the effect of its filter. One block at a time is in memory.
 //!
-//! Every checksum is verified, and what a file says is checked before it is used. Damage is an
-//! error with file and offset. With `salvage` it is noted, and reading goes on with what is left.
+//! Every checksum is verified, and fields of a file are checked before they are used. Damage is an
+//! error with file and offset. With `salvage` damage is noted, and the rest is read.
 //!
 //! Formats: LevelDB's `doc/table_format.md`, `doc/log_format.md`, and `db/version_edit.cc`;
 //! RocksDB's `table/format.cc` and `table/block_based/`.

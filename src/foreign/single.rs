@@ -1,6 +1,6 @@
-//! A single table of LevelDB or RocksDB: what it consists of, and its entries.
+//! A single table of LevelDB or RocksDB: its parts, properties and entries.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Remedy, Result};
 use crate::base::key::split_internal_key;
 use crate::base::sync::Arc;
 use crate::env::api::Env;
@@ -20,12 +20,12 @@ use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle};
 use std::io;
 use std::path::Path;
 
-/// An open table of LevelDB, or a block-based one of RocksDB. Its file is read only, and one block
-/// of it is in memory at a time.
+/// An open table of LevelDB, or a block-based table of RocksDB. Its file is never changed, and one
+/// block of it is in memory at a time.
 #[derive(Debug)]
 pub struct ForeignTable {
     table: Table,
-    /// For a table of RocksDB.
+    /// `None` for a table of LevelDB.
     rocks: Option<RocksParts>,
 }
 
@@ -33,7 +33,7 @@ pub struct ForeignTable {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TablePart<'a> {
-    /// What it is: `data`, `index`, `filter`, `metaindex`, `footer` ...
+    /// Its kind: `data`, `index`, `filter`, `metaindex`, `footer`, ….
     pub kind: &'static str,
     /// The name in the metaindex; empty if it has none.
     pub name: &'a [u8],
@@ -41,13 +41,14 @@ pub struct TablePart<'a> {
     pub offset: u64,
     /// Its length, with compression and checksum.
     pub bytes: u64,
-    /// The compression; empty of the footer.
+    /// Its compression; empty for the footer.
     pub compression: &'static str,
-    /// A user key at or above all keys of a data block, of a partition of the index or the filter.
+    /// A user key at or above all keys of the part; only for data blocks and for partitions of the
+    /// index or the filter.
     pub separator: Option<&'a [u8]>,
 }
 
-/// What [`ForeignTable::each_entry`] goes over.
+/// An item of [`ForeignTable::each_entry`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum TableItem<'a> {
@@ -58,7 +59,7 @@ pub enum TableItem<'a> {
         start: &'a [u8],
         /// The first user key after the range.
         end: &'a [u8],
-        /// The sequence number.
+        /// The sequence number as it is stored.
         sequence: u64,
     },
     /// A data block; its entries follow.
@@ -74,7 +75,8 @@ pub enum TableItem<'a> {
     Entry {
         /// The user key.
         key: &'a [u8],
-        /// The sequence number.
+        /// The sequence number as it is stored. The entries of a table that was made to be
+        /// ingested have 0, and the property `rocksdb.external_sst_file.global_seqno` has theirs.
         sequence: u64,
         /// What it is.
         kind: EntryKind,
@@ -96,12 +98,12 @@ impl ForeignTable {
             || OTHER_MAGICS.iter().any(|(other, _)| *other == magic)
     }
 
-    /// Opens the table at `path`: reads its footer, and of RocksDB its properties.
+    /// Opens the table at `path`: reads its footer and, for RocksDB, its properties.
     ///
     /// # Errors
-    /// `Io`; `Corruption`; `UnsupportedFormat` for what is not read.
+    /// `Io`; `Corruption`; `UnsupportedFormat` for features that are not supported.
     pub fn open(env: &Arc<dyn Env>, path: &Path) -> Result<Self> {
-        Self::open_by_magic(&**env, path).map_err(Error::of_other_store)
+        Self::open_by_magic(&**env, path).map_err(of_single_table)
     }
 
     fn open_by_magic(env: &dyn Env, path: &Path) -> Result<Self> {
@@ -131,7 +133,7 @@ impl ForeignTable {
         }
     }
 
-    /// The store that writes such tables: `leveldb` or `rocksdb`.
+    /// The store that wrote it: `leveldb` or `rocksdb`.
     #[must_use]
     pub fn store(&self) -> &'static str {
         match self.table.file.store {
@@ -175,16 +177,18 @@ impl ForeignTable {
         let Some(rocks) = &self.rocks else { return Ok(()) };
         let file = &self.table.file;
         let each = &mut |name: &[u8], value: PropertyValue<'_>| printed(each(name, value));
-        properties::each(file, rocks.properties_at, each).map_err(Error::of_other_store)
+        properties::each(file, rocks.properties_at, each).map_err(of_single_table)
     }
 
-    /// Calls `each` with every part of the file: data blocks by key, then filter and indexes, what
-    /// else the metaindex names, the metaindex, and the footer. Data blocks are not read.
+    /// Calls `each` with every part of the file. First come the data blocks, by key. The blocks
+    /// that the metaindex names follow, by name; partitions of a filter come before their index.
+    /// Last are the partitions of the index, the index, the metaindex and the footer. Data blocks
+    /// are not read, only their compression.
     ///
     /// # Errors
     /// As for [`ForeignTable::each_property`].
     pub fn each_part(&self, each: PartSink<'_>) -> Result<()> {
-        self.parts(each).map_err(Error::of_other_store)
+        self.parts(each).map_err(of_single_table)
     }
 
     fn parts(&self, each: PartSink<'_>) -> Result<()> {
@@ -216,7 +220,7 @@ impl ForeignTable {
         }))
     }
 
-    /// A block that the metaindex names, and its partitions.
+    /// Calls `each` with a block that the metaindex names, after its partitions.
     fn named_parts(&self, named: &NamedBlocks, each: PartSink<'_>) -> Result<()> {
         let handle = named.handle();
         let kind = match (FilterLayoutKind::of_name(named.name()), named.name()) {
@@ -262,8 +266,8 @@ impl ForeignTable {
         Ok(TablePart { kind, name, offset: handle.offset, bytes, compression, separator: None })
     }
 
-    /// Calls `each` with every range delete, then with every data block and its entries, until it
-    /// returns false. With `block`, only with the block of this number.
+    /// Calls `each` with every range delete, then with every data block and its entries, until
+    /// `each` returns false. With `block`, only the data block of this number is visited.
     ///
     /// # Errors
     /// As for [`ForeignTable::each_property`]; `InvalidArgument` for a block that the table does
@@ -273,10 +277,10 @@ impl ForeignTable {
         let outcome = match block {
             None => self
                 .range_deletes(&mut each)
-                .and_then(|goes_on| if goes_on { self.entries(None, &mut each) } else { Ok(()) }),
+                .and_then(|more| if more { self.entries(None, &mut each) } else { Ok(()) }),
             Some(block) => self.entries(Some(block), &mut each),
         };
-        outcome.map_err(Error::of_other_store)
+        outcome.map_err(of_single_table)
     }
 
     fn range_deletes(&self, each: &mut dyn FnMut(&TableItem<'_>) -> Result<bool>) -> Result<bool> {
@@ -301,7 +305,7 @@ impl ForeignTable {
         let table = &self.table;
         let mut entries = TableEntries::open(table)?;
         let mut number = 0;
-        // A block before the one that is asked for is not read.
+        // Blocks before the wanted one are not read.
         while match block {
             Some(wanted) if number < wanted => entries.blocks.next(table)?,
             _ => entries.next_block(table)?,
@@ -332,31 +336,37 @@ impl ForeignTable {
         }
     }
 
-    /// Checks every block against its checksum, the order of keys, that the filter denies no key
-    /// that is there, and that RocksDB's properties agree with what is counted.
+    /// Checks the checksum of every block and the order of keys. The filter must deny no key of the
+    /// table, and RocksDB's properties must agree with the counts.
     ///
     /// # Errors
     /// The first contradiction, as `Corruption`; `Io`; `UnsupportedFormat`.
     pub fn verify(&self) -> Result<TableCounts> {
-        verify(&self.table, self.rocks.as_ref()).map_err(Error::of_other_store)
+        verify(&self.table, self.rocks.as_ref()).map_err(of_single_table)
     }
 
-    /// Reads the table, and looks the keys of `probes` up in it as its store would.
+    /// Reads the table, and looks up the keys of `probes` as its store would.
     ///
     /// # Errors
     /// As for [`ForeignTable::open`].
     pub fn filter_figures(&self, probes: &[Vec<u8>]) -> Result<FilterFigures> {
-        FilterFigures::of_table(&self.table, probes).map_err(Error::of_other_store)
+        FilterFigures::of_table(&self.table, probes).map_err(of_single_table)
     }
 }
 
-/// The entry that `entries` is at.
+/// The current entry of `entries`.
 fn entry_of<'a>(table: &Table, entries: &'a TableEntries) -> Result<TableItem<'a>> {
     let (key, trailer) = split_internal_key(entries.key()).unwrap_or_default();
     let kind = entries.kind(table)?;
     Ok(TableItem::Entry { key, sequence: trailer >> 8, kind, value: entries.value() })
 }
 
+/// The error with the advice for a single table.
+fn of_single_table(error: Error) -> Error {
+    error.with_remedy(Remedy::OtherStoreTable)
+}
+
+/// Turns an error of the output into one of siftdb.
 fn printed<T>(outcome: io::Result<T>) -> Result<T> {
     outcome.map_err(|error| Error::io("print", Path::new("output"), error))
 }

@@ -1,4 +1,4 @@
-//! A table of LevelDB or RocksDB: its footer as both have it, and walks over its blocks in order.
+//! An open table of LevelDB or RocksDB, and iterators over its blocks and entries in key order.
 //!
 //! One block of each index and one data block are in memory at a time.
 
@@ -25,7 +25,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Before the first block that the metaindex names.
+    /// The blocks that the metaindex names, before the first.
     ///
     /// # Errors
     /// `Io`, `Corruption`, `UnsupportedFormat`.
@@ -54,7 +54,7 @@ impl Table {
         entries.map_err(|what| self.damage(block, what))
     }
 
-    /// Before the first of the partitions that the index in `block` names.
+    /// The partitions that the index in `block` names, before the first.
     ///
     /// # Errors
     /// `Io`, `Corruption`, `UnsupportedFormat`.
@@ -73,7 +73,7 @@ fn entries_of(file: &BlockFile, block: BlockHandle) -> Result<BlockEntries> {
     BlockEntries::new(file.read(block)?).map_err(|what| file.damage(block.offset, what))
 }
 
-/// A walk over the metaindex: names of blocks, and where they are.
+/// An iterator over the metaindex: names and handles of blocks.
 #[derive(Debug)]
 pub(crate) struct NamedBlocks {
     metaindex: BlockHandle,
@@ -91,7 +91,7 @@ impl NamedBlocks {
         Ok(NamedBlocks { metaindex, entries, handle: BlockHandle::default() })
     }
 
-    /// Goes to the next block; false behind the last.
+    /// Moves to the next block; false after the last.
     ///
     /// # Errors
     /// `Corruption`.
@@ -153,17 +153,18 @@ impl Partitions {
     }
 }
 
-/// A walk over the data blocks of a table, in the order of their keys.
+/// An iterator over the data blocks of a table, in the order of their keys.
 #[derive(Debug)]
 pub(crate) struct DataBlocks {
-    /// The index, or what names its partitions.
+    /// The index, or the top level of an index of partitions.
     top: IndexEntries,
     partition: Option<IndexEntries>,
-    /// The partition has named no block so far.
+    /// No entry of the partition was read so far.
     is_empty: bool,
     /// The block of the index that names the data block.
     named_in: BlockHandle,
-    /// The key of the top level before, to check the order; `None` in the first partition.
+    /// The top-level key of the partition before, to check the order; `None` in the first
+    /// partition.
     last_top_key: Option<Vec<u8>>,
     /// The separator of the block before; `None` at the first block.
     last_separator: Option<Vec<u8>>,
@@ -191,10 +192,10 @@ impl DataBlocks {
         })
     }
 
-    /// Goes to the next block; false behind the last.
+    /// Moves to the next block; false after the last.
     ///
     /// # Errors
-    /// `Io`, `Corruption`, `UnsupportedFormat`. The walk is over then.
+    /// `Io`, `Corruption`, `UnsupportedFormat`. The iterator must not be used again.
     pub(crate) fn next(&mut self, table: &Table) -> Result<bool> {
         if !self.is_first {
             let mut kept = self.last_separator.take().unwrap_or_default();
@@ -215,8 +216,8 @@ impl DataBlocks {
         Ok(true)
     }
 
-    /// The keys of a partition are above the key of the top level for the partition before, and not
-    /// above their own: lookups choose a partition by these.
+    /// Checks the key of an entry of a partition. Lookups choose a partition by its top-level key,
+    /// so the key must not be above that, and above the top-level key of the partition before.
     fn check_partition(&self, table: &Table) -> Result<()> {
         let (style, separator) = (table.style, self.separator());
         if style.compare(separator, self.top.key()).is_gt() {
@@ -238,7 +239,8 @@ impl DataBlocks {
                 self.is_empty = false;
                 return Ok(true);
             }
-            // Many entries of the index could name one empty partition.
+            // Without this, many top-level entries that name one empty partition would cost a read
+            // each, out of proportion to the file.
             if self.partition.is_some() && self.is_empty {
                 return Err(table.damage(self.named_in, "an empty partition of the index"));
             }
@@ -273,7 +275,7 @@ impl DataBlocks {
         style.user_key(self.separator())
     }
 
-    /// Whether the index says that an entry of this internal key is in a block before this one.
+    /// Whether lookups of this internal key would search a block before this one.
     fn is_before(&self, style: IndexStyle, key: &[u8]) -> bool {
         self.last_separator.as_deref().is_some_and(|last| match style.has_user_keys {
             true => user_key(key) <= last,
@@ -303,7 +305,7 @@ fn ascends(style: IndexStyle, last: Option<&[u8]>, key: &[u8]) -> bool {
     is_sound && last.is_none_or(|last| style.compare(last, key).is_lt())
 }
 
-/// A walk over the entries of a table.
+/// An iterator over the entries of a table.
 #[derive(Debug)]
 pub(crate) struct TableEntries {
     pub blocks: DataBlocks,
@@ -323,7 +325,7 @@ impl TableEntries {
         Ok(TableEntries { blocks, block: None, last_key: Vec::new(), is_first: true })
     }
 
-    /// Goes to the next block, before its first entry; false behind the last.
+    /// Moves to the next block, before its first entry; false after the last.
     ///
     /// # Errors
     /// `Io`, `Corruption`, `UnsupportedFormat`.
@@ -336,11 +338,11 @@ impl TableEntries {
         Ok(true)
     }
 
-    /// Goes to the next entry of the block; false behind its last.
+    /// Moves to the next entry of the block; false after its last.
     ///
     /// # Errors
-    /// `Corruption`, also for a key that is not above the one before it, or that the index says is
-    /// in another block.
+    /// `Corruption`, also for a key that is not above the one before it, or that lookups would
+    /// search in another block.
     pub(crate) fn next(&mut self, table: &Table) -> Result<bool> {
         let handle = self.blocks.handle();
         let Some(block) = &mut self.block else { return Ok(false) };

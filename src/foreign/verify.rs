@@ -1,4 +1,5 @@
-//! Checks a table of LevelDB or RocksDB against itself.
+//! Checks a table of LevelDB or RocksDB: every block, the order of keys, the filter, the
+//! properties.
 
 use crate::base::error::Result;
 use crate::base::key::split_internal_key;
@@ -8,7 +9,7 @@ use crate::foreign::store::EntryKind;
 use crate::foreign::table::{Table, TableEntries, range_delete_of};
 use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle};
 
-/// What a table has, as counted.
+/// Counts of a table's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableCounts {
@@ -82,7 +83,8 @@ fn check_named_blocks(
         }
         last = Some(named.name().to_vec());
         let handle = named.handle();
-        // Bytes of the properties may have been changed in place; opening the table read them.
+        // The properties have a check of their own, because RocksDB changes them in place. Opening
+        // the table did it.
         if rocks.is_some_and(|rocks| rocks.properties_at == handle) {
             continue;
         }
@@ -158,7 +160,7 @@ fn check_range_deletes(table: &Table, rocks: &RocksParts, counts: &mut TableCoun
     Ok(())
 }
 
-/// The numbers of the properties must be those that were counted.
+/// Compares the numbers of the properties with those that were counted.
 fn check_properties(table: &Table, rocks: &RocksParts, counts: &TableCounts) -> Result<()> {
     let deletions = counts.deletions + counts.range_deletes;
     let all = counts.entries + counts.range_deletes;

@@ -63,6 +63,17 @@ pub struct WantedFilter {
 }
 
 impl WantedFilter {
+    /// The name of an option that was given, if any was.
+    pub fn given(&self) -> Option<&'static str> {
+        let options = [
+            ("--bits", self.bits.is_some()),
+            ("--encoding", self.encoding.is_some()),
+            ("--layout", self.layout.is_some()),
+            ("--monkey", self.monkey.is_some()),
+        ];
+        options.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
+
     /// The settings that `filter advise` recommends.
     pub fn advised(&self, advice: &FilterAdvice) -> KeyspaceOptions {
         let filter = |level: &LevelAdvice| {

@@ -115,7 +115,8 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
 Of a table of LevelDB or RocksDB:
   block             number, offset, stored_bytes, compression, separator
   entry, deletion   kind: value, merge, deletion, single_deletion, blob_index, wide_columns or
-                    value_with_time; key, sequence and value
+                    value_with_time; key, value, and sequence as it is stored, which is 0 in a
+                    table made to be ingested: there a property global_seqno has it for all
   range_deletion    start, end and sequence";
 
 #[derive(Args)]

@@ -1,14 +1,14 @@
-//! A LevelDB database: its live entries, in order.
+//! A LevelDB database: its live entries, in key order.
 //!
-//! The manifest names tables and the first log. Levels above 0 are each one run of tables whose
-//! keys follow each other; a table of level 0 is a run of its own. The entries of the logs are
-//! sorted in memory. A merge of all of them shows the newest version of each key first.
+//! The manifest names tables and the first log. Each level above 0 is one sorted run of tables;
+//! each table of level 0 is a run of its own. The entries of the logs are sorted in memory. A merge
+//! of all of them yields the newest version of each key first.
 //!
-//! The last record of the last log may be cut short: a crash did that, and LevelDB drops such a
-//! record, too. It is noted. A bad record with a valid one after it is damage.
+//! The last record of the last log may be cut short by a crash. LevelDB drops such a record, and so
+//! does this module, which also notes it. A bad record with a valid one after it is damage.
 //!
-//! To salvage means to go on after damage. If the manifest itself is damaged, every table and log
-//! of the directory is read: then keys may return whose deletion a compaction completed.
+//! Salvage continues after damage. If the manifest itself is damaged, salvage reads every table and
+//! log of the directory. Then keys may return whose deletion a compaction completed.
 
 use crate::base::coding::Decoder;
 use crate::base::error::{Error, Result};
@@ -36,17 +36,17 @@ const VALUE: u8 = 1;
 #[derive(Debug)]
 pub struct LevelDb {
     env: Arc<dyn Env>,
-    /// Tables whose keys follow each other; first those of level 0, one by one, the oldest first.
+    /// Sorted runs of tables: each table of level 0, the oldest first, then each deeper level.
     runs: Vec<Vec<TableFile>>,
-    /// How many runs are of level 0.
+    /// The number of runs of level 0.
     level_0: usize,
     logged: Arc<Logged>,
     damage: Damage,
 }
 
 impl LevelDb {
-    /// True if `directory` has a `CURRENT` as LevelDB writes it, and RocksDB: with nothing but the
-    /// name of a manifest.
+    /// True if `directory` has a `CURRENT` of LevelDB or RocksDB, which is only the name of a
+    /// manifest.
     #[must_use]
     pub fn is_at(env: &dyn Env, directory: &Path) -> bool {
         let current = read_file(env, &directory.join("CURRENT"), CURRENT_BYTES_MAX);
@@ -56,12 +56,13 @@ impl LevelDb {
     /// Reads manifest and logs of the database in `directory`. With `salvage`, damage is noted in
     /// [`LevelDb::losses`] and is no error.
     ///
-    /// The caller keeps LevelDB from writing meanwhile, by the lock on its file `LOCK`.
+    /// The caller holds the lock on the database's file `LOCK`, so that LevelDB writes nothing at
+    /// the same time.
     ///
     /// # Errors
     /// [`Error::Io`] if there is no `CURRENT`, or a file cannot be read; [`Error::Corruption`] and
-    /// [`Error::Missing`] for damage; [`Error::UnsupportedFormat`] for an order of keys that is
-    /// not bytewise, and for a database of RocksDB.
+    /// [`Error::Missing`] for damage; [`Error::UnsupportedFormat`] for a comparator that is not
+    /// bytewise, and for a database of RocksDB.
     pub fn open(env: Arc<dyn Env>, directory: &Path, salvage: bool) -> Result<Self> {
         let damage = Damage::new(salvage);
         let files = Files::list(&*env, directory)?;
@@ -98,7 +99,7 @@ impl LevelDb {
         Entries { merged, last_key: None, failed: false }
     }
 
-    /// The tables, the newest first: a newer table of level 0 has the larger number.
+    /// The tables, the newest first. A newer table of level 0 has a larger number.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = &TableFile> {
         let (level_0, deeper) = self.runs.split_at(self.level_0);
         level_0.iter().rev().chain(deeper).flatten()
@@ -110,26 +111,27 @@ impl LevelDb {
         self.logged.get(at).is_some_and(|(logged, _)| user_key(logged) == key)
     }
 
-    /// Notes `error`, if it is damage and damage is no error.
+    /// Notes `error` if it is damage and the database was opened to salvage.
     ///
     /// # Errors
-    /// `error`, if not.
+    /// `error` itself otherwise.
     pub(crate) fn pass(&self, error: Error) -> Result<()> {
         self.damage.pass(error)
     }
 
-    /// Where its files are read.
+    /// The environment of its files.
     pub(crate) fn env(&self) -> &Arc<dyn Env> {
         &self.env
     }
 
-    /// How many tables it has.
+    /// The number of its tables.
     #[must_use]
     pub fn tables(&self) -> usize {
         self.runs.iter().map(Vec::len).sum()
     }
 
-    /// What was not read so far, because a crash cut it short or, to salvage, because of damage.
+    /// The parts that were not read so far: a record that a crash cut short and, if the database
+    /// was opened to salvage, damage.
     #[must_use]
     pub fn losses(&self) -> Vec<DroppedPart> {
         self.damage.parts()
@@ -139,7 +141,7 @@ impl LevelDb {
 /// The live entries of a [`LevelDb`], key by key. Ends after an error.
 pub struct Entries {
     merged: MergingIter<Source>,
-    /// All versions of it but the first are old.
+    /// The key of the last entry of `merged`. Its further versions are old.
     last_key: Option<Vec<u8>>,
     failed: bool,
 }
@@ -175,7 +177,7 @@ impl Iterator for Entries {
     }
 }
 
-/// Tables whose keys follow each other; first those of level 0, one by one, the oldest first.
+/// Sorted runs of tables: each table of level 0, the oldest first, then each deeper level.
 struct Runs {
     runs: Vec<Vec<TableFile>>,
     level_0: usize,
@@ -199,7 +201,7 @@ impl Files {
             match extension {
                 "log" => _ = files.logs.insert(number, path),
                 "ldb" => _ = files.tables.insert(number, path),
-                // The name before LevelDB 1.14.
+                // The extension before LevelDB 1.14.
                 "sst" => _ = files.tables.entry(number).or_insert(path),
                 _ => {}
             }
@@ -207,7 +209,7 @@ impl Files {
         Ok(files)
     }
 
-    /// The first log that is needed was there before the manifest named it.
+    /// Checks that the first needed log exists. LevelDB creates it before the manifest names it.
     fn expect_log(&self, manifest: &Manifest, directory: &Path, damage: &Damage) -> Result<()> {
         let number = manifest.log_number;
         if number == 0 || self.logs.contains_key(&number) {
@@ -217,7 +219,7 @@ impl Files {
         damage.pass(Error::missing(path, "the manifest names this log"))
     }
 
-    /// Every table by itself.
+    /// Every table as a run of its own.
     fn all_tables(&self) -> Runs {
         let alone = |path: &PathBuf| vec![TableFile { path: path.clone(), expected: None }];
         Runs { runs: self.tables.values().map(alone).collect(), level_0: self.tables.len() }
@@ -232,8 +234,8 @@ impl Files {
                 damage.pass(Error::missing(path, "the manifest names this table"))?;
                 continue;
             };
-            // What is left of a damaged table may end anywhere.
-            let expected = (!damage.goes_on()).then(|| facts.clone());
+            // The readable part of a damaged table may end anywhere.
+            let expected = (!damage.is_noted()).then(|| facts.clone());
             let file = TableFile { path: path.clone(), expected };
             levels.entry(facts.level).or_default().push((facts, file));
         }
@@ -255,7 +257,7 @@ type Logged = Vec<(Vec<u8>, Vec<u8>)>;
 /// Reads logs, the oldest first.
 fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Result<Logged> {
     let mut entries = Logged::new();
-    // The last bad place, as long as no valid record comes after it.
+    // The last bad part of a log, until a valid record comes after it.
     let mut end: Option<DroppedPart> = None;
     let mut sequence = 0;
     for path in logs {
@@ -329,7 +331,7 @@ fn put_batch(
     Ok(last.max(after))
 }
 
-/// Where entries come from.
+/// A source of the merge.
 enum Source {
     Tables(Box<TableRun>),
     Logs { entries: Arc<Logged>, at: usize },

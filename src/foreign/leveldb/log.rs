@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! file   := blocks of 32 KiB
-//! block  := record* and at most 6 bytes that mean nothing
+//! block  := record* and at most 6 unused bytes
 //! record := checksum: u32  length: u16  type: u8  bytes
 //! ```
 //!
-//! A long record is cut: type 1 is a whole one, 2 the first part, 3 a middle one, 4 the last. The
-//! masked CRC-32C is over type and bytes.
+//! A long record has several parts: type 1 is a whole record, 2 a first part, 3 a middle part, 4 a
+//! last part. The masked CRC-32C is over type and bytes.
 
 use crate::base::coding::{get_u16, get_u32};
 use crate::base::error::{Error, Result};
@@ -24,14 +24,14 @@ const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
 
-/// What comes next in a file.
+/// The next piece of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A record; it begins at `offset`.
     Record { offset: u64, bytes: Vec<u8> },
-    /// A place without a valid record. The next step goes on in the next block.
+    /// No valid record at `offset`. The next step continues in the next block.
     Bad { offset: u64, what: &'static str },
-    /// Nothing more.
+    /// The end of the file.
     End,
 }
 
@@ -41,10 +41,10 @@ pub(crate) struct LogReader {
     path: PathBuf,
     file: Arc<dyn RandomFile>,
     file_bytes: u64,
-    /// Where the block in memory begins.
+    /// The offset of the block in memory.
     start: u64,
     block: Vec<u8>,
-    /// In the block.
+    /// The next byte to read in the block.
     at: usize,
 }
 
@@ -60,7 +60,7 @@ impl LogReader {
         Ok(LogReader { path, file, file_bytes, start: 0, block, at: 0 })
     }
 
-    /// The next record, bad place, or the end.
+    /// The next record, bad part, or the end.
     ///
     /// # Errors
     /// `Io`.

@@ -1,4 +1,4 @@
-//! Entries of LevelDB's tables whose keys follow each other.
+//! An iterator over the entries of a sorted run of LevelDB's tables.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::InternalIterator;
@@ -17,17 +17,17 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub(crate) struct TableFile {
     pub path: PathBuf,
-    /// What the manifest says of it, if it is to be compared.
+    /// The manifest's facts about it; `None` if they are not compared.
     pub expected: Option<TableFacts>,
 }
 
-/// Goes over tables whose keys follow each other; one of them is open at a time.
+/// The entries of a sorted run of tables, one of which is open at a time.
 #[derive(Debug)]
 pub(crate) struct TableRun {
     env: Arc<dyn Env>,
     files: Vec<TableFile>,
     damage: Damage,
-    /// The open table is the one before this.
+    /// The index of the table after the open one.
     next_file: usize,
     table: Option<(Table, DataBlocks)>,
     block: Option<BlockEntries>,
@@ -54,7 +54,7 @@ impl TableRun {
         }
     }
 
-    /// Goes to the next entry. False behind the last.
+    /// Moves to the next entry; false after the last.
     fn advance(&mut self) -> Result<bool> {
         loop {
             match self.advance_in_block() {
@@ -97,7 +97,7 @@ impl TableRun {
         if !self.last_key.is_empty() && compare_internal(&self.last_key, key).is_ge() {
             return Err(wrong("keys out of order"));
         }
-        // Of the keys in between, their order says enough.
+        // The keys in between are checked by their order alone.
         if let Some(TableFacts { smallest, largest, .. }) = self.expected()
             && (self.is_fresh && key != smallest || compare_internal(key, largest).is_gt())
         {
@@ -120,7 +120,7 @@ impl TableRun {
         }
     }
 
-    /// What the manifest says of the open table, if it is to be compared.
+    /// The manifest's facts about the open table; `None` if they are not compared.
     fn expected(&self) -> Option<&TableFacts> {
         let file = self.next_file.checked_sub(1).and_then(|i| self.files.get(i))?;
         file.expected.as_ref()
@@ -128,7 +128,7 @@ impl TableRun {
 
     /// Reads the next block of the open table; false if there is none.
     fn load_block(&mut self) -> Result<bool> {
-        // An error of the index ends the table: it is taken out.
+        // The table is taken out first, because an error of the index ends it.
         let Some((table, mut blocks)) = self.table.take() else { return Ok(false) };
         if !blocks.next(&table)? {
             return self.check_end(&table).map(|()| false);

@@ -1,7 +1,7 @@
-//! What a table of RocksDB says of itself: its properties block, names with values.
+//! The properties block of a RocksDB table: names with values.
 //!
-//! Numbers are varints. Text is stored as it is. A few values, of collectors, are numbers of four
-//! or eight bytes.
+//! Most numbers are varints. A few, of property collectors, have four or eight bytes. Text is
+//! stored as it is.
 
 use crate::base::coding::{get_u32, get_u64, get_varint};
 use crate::base::error::Result;
@@ -17,10 +17,10 @@ pub(crate) const NAME: &[u8] = b"rocksdb.properties";
 /// The type of the index: four bytes.
 pub(crate) const INDEX_TYPE: &str = "rocksdb.block.based.table.index.type";
 
-/// The sequence number that a database gave an ingested table: eight bytes, changed in place.
+/// The sequence number of all entries of an ingested table: eight bytes, changed in place.
 pub(crate) const GLOBAL_SEQUENCE: &str = "rocksdb.external_sst_file.global_seqno";
 
-/// Of an ingested table: four bytes.
+/// A property of ingested tables: four bytes.
 const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
 
 /// The numbers that RocksDB stores as varints.
@@ -63,7 +63,7 @@ const NUMBERS: [&str; 36] = [
     "rocksdb.user.defined.timestamps.persisted",
 ];
 
-/// Texts that say how to read the table.
+/// The texts that are needed to read the table.
 const TEXTS: [&str; 4] = [
     "rocksdb.block.based.table.whole.key.filtering",
     "rocksdb.comparator",
@@ -116,7 +116,7 @@ impl Properties {
         Ok(properties)
     }
 
-    /// A number by its name.
+    /// The number of this name.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.numbers.get(name).copied()
     }
@@ -126,7 +126,7 @@ impl Properties {
         self.number(name).is_some_and(|number| number != 0)
     }
 
-    /// A text by its name.
+    /// The text of this name.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(String::as_str)
     }
@@ -173,8 +173,8 @@ fn value_of<'a>(name: &[u8], bytes: &'a [u8]) -> Option<PropertyValue<'a>> {
     Some(PropertyValue::Number(number))
 }
 
-/// Where the block has the global sequence. It was 0 when the checksum was taken: a database that
-/// ingests the table may write it in place.
+/// The position of the global sequence in the block. It was 0 when the checksum was computed; a
+/// database that ingests the table may overwrite it.
 fn global_sequence_at(contents: &[u8]) -> Option<Range<usize>> {
     let mut entries = BlockEntries::new(contents.to_vec()).ok()?;
     while entries.next().ok()? {

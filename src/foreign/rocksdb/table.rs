@@ -7,13 +7,13 @@
 //! from 6 := 3e 00 7a 00  footer checksum: u32  base: u32  bytes of the metaindex: u32  24 zeros
 //! ```
 //!
-//! From version 6 on the metaindex is the last block and names the index, and `base` is what
-//! checksums depend on besides the bytes. Version 7 names the program that compresses. The
-//! properties say how the index is written.
+//! From version 6 on the metaindex is the last block and names the index, and checksums depend on
+//! `base` and the offset besides the bytes. Version 7 names the compression manager. The properties
+//! say how the index is written.
 //!
-//! Format: RocksDB's `table/format.cc` and `table/block_based/`. What is not read is refused by
-//! name: other compressions, orders of keys, timestamps, keys apart from values, blobs in the
-//! table, and indexes of a user's own.
+//! Format: RocksDB's `table/format.cc` and `table/block_based/`. Unsupported features are refused
+//! by name: other compressions, comparators, timestamps, separate keys and values, blobs within the
+//! table, and custom indexes.
 
 use crate::base::coding::{Decoder, get_u32, get_u64};
 use crate::base::error::Result;
@@ -30,7 +30,7 @@ use std::path::Path;
 /// The last eight bytes of a block-based table.
 pub(crate) const MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
 
-/// The last eight bytes of RocksDB's other tables, and what these are.
+/// The last eight bytes of RocksDB's other tables, and their kinds.
 pub(crate) const OTHER_MAGICS: [(u64, &str); 3] = [
     (0x8242_2296_63bf_9564, "a plain table of RocksDB"),
     (0x4f34_18eb_7a8f_13b8, "a plain table of RocksDB"),
@@ -50,12 +50,12 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 2..=7;
 /// The second magic number, which footers have from version 6 on.
 const EXTENDED_MAGIC: [u8; 4] = [0x3e, 0, 0x7a, 0];
 
-/// What the properties call the types of an index.
+/// The types of an index by their number in the properties.
 const INDEX_TYPES: [&str; 4] = ["binary search", "hash", "two-level", "with first keys"];
 const TWO_LEVEL: u64 = 2;
 const WITH_FIRST_KEYS: u64 = 3;
 
-/// What only RocksDB's tables have.
+/// Parts that only RocksDB's tables have.
 #[derive(Debug)]
 pub(crate) struct RocksParts {
     pub version: u32,
@@ -69,7 +69,7 @@ pub(crate) struct RocksParts {
 /// Opens a table: reads its footer, metaindex and properties.
 ///
 /// # Errors
-/// `Io`; `Corruption`; `UnsupportedFormat` for what is not read.
+/// `Io`; `Corruption`; `UnsupportedFormat`.
 pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
     let mut file = BlockFile::open(env, path)?;
     let (version, metaindex, index) = read_footer(&mut file)?;
@@ -100,14 +100,14 @@ pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
 }
 
 impl RocksParts {
-    /// What the type of the index is called.
+    /// The name of the index type.
     pub(crate) fn index_name(&self) -> &'static str {
         let number = self.properties.number(INDEX_TYPE).unwrap_or_default();
         INDEX_TYPES.get(number as usize).copied().unwrap_or_default()
     }
 }
 
-/// Refuses by name what is not read.
+/// Refuses unsupported features by name.
 fn refuse(file: &BlockFile, properties: &Properties) -> Result<()> {
     let refused = |what: String| Err(file.unsupported(what));
     if let Some(order) = properties.text("rocksdb.comparator")
@@ -129,7 +129,7 @@ fn refuse(file: &BlockFile, properties: &Properties) -> Result<()> {
     {
         return refused(format!("an index of the unknown type {number}"));
     }
-    // From version 7 on: the program that compresses, then the compressions in hexadecimal.
+    // From version 7 on: the compression manager, then the compressions in hexadecimal.
     if let Some((manager, _)) =
         properties.text("rocksdb.compression").and_then(|c| c.split_once(';'))
         && !["", "BuiltinV2"].contains(&manager)

@@ -68,7 +68,7 @@ fn report(figures: &FilterFigures, store: &str, name: &str, output: Output) -> O
     output.show(json, |out| print(figures, name, interval, &same_rate, partitions.as_ref(), out))
 }
 
-/// The filters in partitions: a lookup needs their index and one of them.
+/// The filters as partitions: a lookup needs their index and one of them.
 struct Partitions {
     partitions: u64,
     /// Of each partition a key and a handle.
@@ -76,12 +76,14 @@ struct Partitions {
 }
 
 impl Partitions {
-    /// `None` without filters, or if they are in partitions already.
+    /// `None` if the filters of a table would be one partition, or have partitions already.
     fn of(figures: &FilterFigures) -> Option<Self> {
-        let is_whole = figures.filter_bytes > 0 && figures.partitions == 0 && figures.keys > 0;
+        let is_whole = figures.partitions == 0 && figures.keys > 0;
+        let is_large = figures.filter_bytes > PARTITION_BYTES * figures.tables;
         let partitions = figures.filter_bytes.div_ceil(PARTITION_BYTES);
         let entry_bytes = figures.key_bytes / figures.keys.max(1) + HANDLE_BYTES;
-        is_whole.then(|| Partitions { partitions, index_bytes: partitions * entry_bytes })
+        (is_whole && is_large)
+            .then(|| Partitions { partitions, index_bytes: partitions * entry_bytes })
     }
 }
 

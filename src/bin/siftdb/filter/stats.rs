@@ -13,7 +13,7 @@
 //! prints what their filters are.
 
 use crate::args::{InKeyspace, options};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::filter::foreign;
 use crate::filter_args::WantedFilter;
 use crate::foreign_table;
@@ -71,6 +71,9 @@ Of a LevelDB database, or of a table of LevelDB or RocksDB, one object:
   same_rate         what takes how much for that rate: encoding, bits_per_key, filter_bytes
   in_partitions     the filters in partitions: partition_bytes, partitions, index_bytes; or null";
 
+/// The library's default.
+const CACHE_BYTES_DEFAULT: u64 = 64 << 20;
+
 #[derive(Args)]
 #[command(after_long_help = JSON)]
 pub struct Stats {
@@ -81,9 +84,9 @@ pub struct Stats {
     probe: Option<PathBuf>,
     #[command(flatten)]
     wanted: WantedFilter,
-    /// The block cache that programs give the database, such as 64MB
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
-    cache: u64,
+    /// The block cache that programs give the database, such as 64MB [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    cache: Option<u64>,
 }
 
 /// The lookups of `--probe`: the keys of a file.
@@ -104,12 +107,14 @@ impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let directory = &self.place.database.directory;
         if LevelDb::is_at(&DiskEnv::new(), directory) {
+            self.refuse_options_of_databases()?;
             return foreign::database(directory, self.probe.as_deref(), output);
         }
         if foreign_table::is_at(directory) {
+            self.refuse_options_of_databases()?;
             return foreign::table(directory, self.probe.as_deref(), output);
         }
-        let options = options().block_cache_bytes(self.cache);
+        let options = options().block_cache_bytes(self.cache.unwrap_or(CACHE_BYTES_DEFAULT));
         let settings = self.wanted.settings()?;
         let reports = self.place.read_all(options, &settings, |_, keyspaces| {
             // Keys are of one keyspace: `default`, which is the first, or the one that is named.
@@ -128,6 +133,19 @@ impl Stats {
             })?;
         }
         rows.end()
+    }
+
+    /// Refuses options that say nothing about files of other stores.
+    fn refuse_options_of_databases(&self) -> Outcome {
+        let keyspace = self.place.name.as_ref().map(|_| "--keyspace");
+        let cache = self.cache.map(|_| "--cache");
+        match keyspace.or(self.wanted.given()).or(cache) {
+            None => Ok(()),
+            Some(option) => {
+                let what = format!("{option} is for databases of siftdb, not for other stores");
+                Err(Failure::usage(what))
+            }
+        }
     }
 
     fn report(&self, keyspace: &Keyspace) -> Outcome<Reported<'_>> {
