@@ -67,7 +67,10 @@ impl Export {
         };
         self.place.read_all(options(), &unnamed(), |_, keyspaces| {
             let (entries, bytes) = match self.format {
-                Format::Mdb => sizes(keyspaces)?,
+                Format::Mdb => {
+                    refuse_names_as_keys(keyspaces)?;
+                    sizes(keyspaces)?
+                }
                 Format::Jsonl | Format::Tsv | Format::Bdb => (0, 0),
             };
             let mut rows = output.rows();
@@ -96,6 +99,21 @@ impl Export {
             rows.end()
         })
     }
+}
+
+/// Refuses a key of `default` that is the name of another keyspace. LMDB stores the names of its
+/// databases as keys of the main one, which is `default`, so `mdb_load` would mix up both.
+fn refuse_names_as_keys(keyspaces: &[Keyspace]) -> Outcome {
+    let Some(main) = keyspaces.iter().find(|one| one.name() == "default") else { return Ok(()) };
+    for other in keyspaces.iter().map(Keyspace::name).filter(|name| *name != "default") {
+        if main.contains_key(other)? {
+            return Err(Failure::usage(format!(
+                "`default` has the key {other:?}, which is also the name of a keyspace; LMDB keeps \
+                 both in one place; use --format jsonl, or --keyspace for one at a time"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// How many entries there are, and the bytes of their keys and values.

@@ -121,6 +121,12 @@ impl Failure {
         self.told(sentence, None, json!({ "advice": advice }))
     }
 
+    /// The same, with how many entries of an import were written.
+    pub fn with_entries_written(self, entries: u64) -> Self {
+        let sentence = self.sentence().to_string();
+        self.told(sentence, None, json!({ "entries_written": entries }))
+    }
+
     /// Errors of the database; at least one. Damage decides the exit code.
     pub fn damage(errors: &[Error]) -> Self {
         let damaged = errors.iter().find(|error| error.is_corruption());

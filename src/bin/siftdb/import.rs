@@ -5,9 +5,9 @@
 //! there entries are written as [`Sink`] says. A line that cannot be used ends the command. What
 //! was written to that database before it stays, and the message says how much it is.
 //!
-//! A LevelDB database is only read: no byte of it changes. Its lock is held meanwhile, as another
-//! reader would, so that LevelDB cannot open it. Damage is an error with file and offset;
-//! `--salvage` goes on after it and says what it left out.
+//! A LevelDB database is only read: no byte of it changes. Its lock is held during the import, so
+//! that LevelDB cannot open it. Damage is an error with file and offset; `--salvage` continues after
+//! damage and reports what it left out.
 
 use crate::args::{Database, options, unnamed};
 use crate::bars::Bar;
@@ -22,11 +22,12 @@ use crate::json::{dropped_json, list};
 use crate::leveldb::OldDatabase;
 use crate::new_database::NewDatabase;
 use crate::output::{Output, Shown};
+use crate::settings::pairs_json;
 use crate::sink::Sink;
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use siftdb::{Db, DroppedPart};
+use siftdb::{Db, DroppedPart, Keyspace, KeyspaceOptions};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -41,6 +42,9 @@ From other stores:
              not with -p, which loses backslashes in older versions
   Berkeley   db_dump FILE | siftdb import bdb - TO
 
+A keyspace that has entries keeps its settings; a note names those of the file that differ.
+An import that is killed (kill -9) leaves a directory .siftdb-import-... next to TO: remove it.
+
 ";
 
 const JSON: &str = "\
@@ -48,6 +52,8 @@ JSON fields:
   format          1
   entries         entries written
   seconds         how long it took, flush and close included
+  settings_kept   keyspaces that kept other settings than the file has: each has
+    keyspace, ignored   its name, and the settings of the file that were ignored: name and value
   dropped         parts of a LevelDB database that were not read: each has
     path, offset, what   the file, where in it, and why";
 
@@ -66,7 +72,8 @@ pub struct Import {
     /// The keyspace to write to, created if it is missing; not for a file that names keyspaces
     #[arg(long, value_name = "NAME")]
     keyspace: Option<String>,
-    /// Go on after damage in a LevelDB database, and say what was left out; exit code 5 if any was
+    /// Continue after damage in a LevelDB database, and report what is left out; exit code 5 if
+    /// anything is
     #[arg(long)]
     salvage: bool,
 }
@@ -77,9 +84,10 @@ enum Format {
     Jsonl,
     /// Lines of KEY TAB VALUE, as `scan` prints them
     Tsv,
-    /// The text of LMDB's `mdb_dump` and Berkeley DB's `db_dump`
-    #[value(alias = "bdb")]
+    /// The text of LMDB's `mdb_dump`
     Mdb,
+    /// The text of Berkeley DB's `db_dump`
+    Bdb,
     /// What RocksDB's `ldb dump --hex` prints
     Ldb,
     /// The directory of a LevelDB database
@@ -98,27 +106,17 @@ impl Import {
         let directory = new.as_ref().map_or(&self.target, |new| &new.directory);
         let database = Database { directory: directory.clone() };
         let opened = options().create_if_missing(true).open(directory);
-        let (entries, dropped) = database.with(opened, None, |db| {
+        let copied = database.with(opened, None, |db| {
             let mut target = Target::new(db, self.keyspace.as_deref())?;
             let copied = source.copy(&mut target);
             let written = if new.is_some() { 0 } else { target.sink.written() };
             let dropped = copied.map_err(|failure| incomplete(failure, &self.target, written))?;
             db.flush()?;
-            Ok((target.sink.taken(), dropped))
+            Ok(Copied { entries: target.sink.taken(), kept: target.kept, dropped })
         })?;
         new.map_or(Ok(()), NewDatabase::appear)?;
-        let seconds = started.elapsed().as_secs_f64();
-        output.note(&format!("{} imported in {seconds:.1} s", counted_entries(entries)));
-        for DroppedPart { path, offset, what, .. } in &dropped {
-            output.note(&format!("not read: {} from byte {offset}: {what}", path.display()));
-        }
-        let json = json!({
-            "entries": entries,
-            "seconds": seconds,
-            "dropped": list(&dropped, dropped_json),
-        });
-        let shown = output.show_json(json)?;
-        match self.salvage && !dropped.is_empty() {
+        let shown = copied.report(started.elapsed().as_secs_f64(), output)?;
+        match self.salvage && !copied.dropped.is_empty() {
             false => Ok(shown),
             true => Err(Failure::losses("imported, but entries are lost", "the report says where")),
         }
@@ -128,7 +126,7 @@ impl Import {
         let reader: Box<dyn Reader> = match self.format {
             Format::Jsonl => Box::new(JsonlReader::default()),
             Format::Tsv => Box::new(Tsv),
-            Format::Mdb => Box::new(MdbReader::default()),
+            Format::Mdb | Format::Bdb => Box::new(MdbReader::default()),
             Format::Ldb => Box::new(Ldb::default()),
             Format::Leveldb => {
                 return Ok(Source::LevelDb(OldDatabase::open(&self.source, self.salvage)?));
@@ -136,6 +134,44 @@ impl Import {
         };
         let (input, length) = Input::open(&self.source)?;
         Ok(Source::Lines { reader, input, length })
+    }
+}
+
+/// A finished import.
+struct Copied {
+    entries: u64,
+    kept: Vec<KeptSettings>,
+    dropped: Vec<DroppedPart>,
+}
+
+/// A keyspace that was there, and the settings of the file that it does not have.
+struct KeptSettings {
+    keyspace: String,
+    ignored: Vec<(String, String)>,
+}
+
+impl Copied {
+    fn report(&self, seconds: f64, output: Output) -> Outcome<Shown> {
+        let Copied { entries, kept, dropped } = self;
+        output.note(&format!("{} imported in {seconds:.1} s", counted_entries(*entries)));
+        for KeptSettings { keyspace, ignored } in kept {
+            let ignored = ignored.iter().map(|(name, value)| format!("{name}={value}"));
+            let ignored = ignored.collect::<Vec<_>>().join(", ");
+            output.note(&format!(
+                "keyspace {keyspace:?} was there and keeps its settings; ignored: {ignored}"
+            ));
+        }
+        for DroppedPart { path, offset, what, .. } in dropped {
+            output.note(&format!("not read: {} from byte {offset}: {what}", path.display()));
+        }
+        output.show_json(json!({
+            "entries": entries,
+            "seconds": seconds,
+            "settings_kept": list(kept, |KeptSettings { keyspace, ignored }| {
+                json!({ "keyspace": keyspace, "ignored": pairs_json(ignored) })
+            }),
+            "dropped": list(dropped, dropped_json),
+        }))
     }
 }
 
@@ -188,12 +224,13 @@ struct Target<'a> {
     sink: Sink<'a>,
     /// The keyspace was named by an argument.
     by_argument: bool,
+    kept: Vec<KeptSettings>,
 }
 
 impl<'a> Target<'a> {
     fn new(db: &'a Db, name: Option<&str>) -> Outcome<Self> {
         let sink = Sink::new(db, db.keyspace(name.unwrap_or("default"))?);
-        Ok(Target { db, sink, by_argument: name.is_some() })
+        Ok(Target { db, sink, by_argument: name.is_some(), kept: Vec::new() })
     }
 
     fn take(&mut self, record: Record) -> Outcome {
@@ -207,11 +244,23 @@ impl<'a> Target<'a> {
                 // What is there keeps its settings.
                 let is_new =
                     !self.db.keyspaces().contains(&name) || self.is_empty_default(&name)?;
-                let settings = if is_new { settings } else { unnamed() };
-                self.sink.turn_to(self.db.keyspace_with(&name, &settings)?)?;
+                let named = if is_new { &settings } else { &unnamed() };
+                let keyspace = self.db.keyspace_with(&name, named)?;
+                self.note_ignored(&keyspace, &settings);
+                self.sink.turn_to(keyspace)?;
                 Ok(self.db.save_settings()?)
             }
             Record::Entry { key, value, expiry } => self.sink.put(&key, &value, expiry),
+        }
+    }
+
+    /// Notes the settings of the file that `keyspace` does not have.
+    fn note_ignored(&mut self, keyspace: &Keyspace, settings: &KeyspaceOptions) {
+        let has = keyspace.settings().settings();
+        let mut ignored = settings.settings();
+        ignored.retain(|setting| !has.contains(setting));
+        if !ignored.is_empty() {
+            self.kept.push(KeptSettings { keyspace: keyspace.name().into(), ignored });
         }
     }
 
@@ -223,6 +272,7 @@ impl<'a> Target<'a> {
 
 /// `failure`, with how many entries of the source are in the target.
 fn incomplete(failure: Failure, target: &Path, written: u64) -> Failure {
+    let failure = failure.with_entries_written(written);
     match written {
         0 => failure,
         count => failure.with_advice(&format!(

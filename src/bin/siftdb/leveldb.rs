@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The database, and the lock that keeps LevelDB from opening it meanwhile.
+/// The database, and the lock that keeps LevelDB from opening it.
 pub struct OldDatabase {
     pub database: LevelDb,
     _lock: Option<File>,

@@ -81,15 +81,21 @@ struct BadLines {
     count: u64,
     /// The first ones: number and reason.
     first: Vec<(u64, String)>,
-    /// Where all of them go.
-    file: Option<(PathBuf, BufWriter<File>)>,
+    /// Where all of them go, if they are collected.
+    path: Option<PathBuf>,
+    /// The file, once there is a line for it.
+    file: Option<BufWriter<File>>,
 }
 
 impl BadLines {
     /// Those of `--bad-lines FILE`.
-    fn new(file: Option<&Path>) -> Outcome<Self> {
-        let file = file.map(create).transpose()?;
-        Ok(BadLines { count: 0, first: Vec::new(), file })
+    fn new(path: Option<&Path>) -> Outcome<Self> {
+        // Said before anything is written; the file is created with its first line.
+        if let Some(path) = path.filter(|path| path.symlink_metadata().is_ok()) {
+            return Err(unwritable(path, std::io::ErrorKind::AlreadyExists.into()));
+        }
+        let path = path.map(Path::to_path_buf);
+        Ok(BadLines { count: 0, first: Vec::new(), path, file: None })
     }
 
     fn add(&mut self, number: u64, line: &[u8], why: &Failure, bar: &Bar) -> Outcome {
@@ -99,23 +105,31 @@ impl BadLines {
             bar.hidden(|| note(&format!("line {number} left out: {why}")));
             self.first.push((number, why));
         }
-        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        let Some(path) = &self.path else { return Ok(()) };
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => create(path)?,
+        };
+        let file = self.file.insert(file);
         let written = file.write_all(line).and_then(|()| file.write_all(b"\n"));
         written.map_err(|source| Failure::io(path, source))
     }
 
     /// Writes what is left of the file.
     fn finish(&mut self) -> Outcome {
-        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        let (Some(path), Some(file)) = (&self.path, &mut self.file) else { return Ok(()) };
         file.flush().map_err(|source| Failure::io(path, source))
     }
 }
 
-/// A new file for bad lines. One that is there stays: it may have lines that nobody corrected yet.
-fn create(path: &Path) -> Outcome<(PathBuf, BufWriter<File>)> {
-    let file = File::create_new(path);
-    let file = file.map_err(|source| Failure::unwritable(path, source, "name a new file"))?;
-    Ok((path.to_path_buf(), BufWriter::new(file)))
+/// A new file for bad lines. An existing file is never replaced: it may have lines that nobody
+/// corrected yet.
+fn create(path: &Path) -> Outcome<BufWriter<File>> {
+    File::create_new(path).map(BufWriter::new).map_err(|source| unwritable(path, source))
+}
+
+fn unwritable(path: &Path, source: std::io::Error) -> Failure {
+    Failure::unwritable(path, source, "name a new file")
 }
 
 impl Load {

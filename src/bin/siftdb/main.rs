@@ -98,7 +98,7 @@ enum Command {
     /// Write entries from a file or from another store's files
     ///
     /// A database that is missing, or whose directory is empty, appears whole in the end, or not
-    /// at all. One in a mount point is written in place. A LevelDB database is not changed.
+    /// at all. In a mount point it is written in place. A LevelDB database is not changed.
     Import(import::Import),
     /// Print the value of a key, or the entries of several keys
     Get(entry::Get),
@@ -199,8 +199,13 @@ enum Sst {
 fn root() -> clap::Command {
     let width = fold::columns().min(fold::HELP_COLUMNS_MAX);
     let root = fitted(Cli::command(), width);
-    let help = root_help(&root);
+    let help = root_help(&root, width);
     root.override_help(help)
+}
+
+/// The whole command for manual pages, which are the same in every terminal.
+fn root_of_manual() -> clap::Command {
+    fitted(Cli::command(), fold::HELP_COLUMNS_MAX)
 }
 
 /// `command` with help of `width` columns, subcommands included.
@@ -216,10 +221,11 @@ fn fitted(command: clap::Command, width: usize) -> clap::Command {
         .mut_subcommands(|command| fitted(command, width))
 }
 
-/// All commands on one screen.
-fn root_help(root: &clap::Command) -> String {
+/// All commands on one screen, in lines of at most `width` columns.
+fn root_help(root: &clap::Command, width: usize) -> String {
     let (header, literal) = (root.get_styles().get_header(), root.get_styles().get_literal());
     let about = root.get_about().map(|about| about.to_string()).unwrap_or_default();
+    let about = fold::folded(&about, width);
     let mut text = format!("{about}\n\n{header}Usage:{header:#} {literal}siftdb{literal:#} ");
     text.push_str("[--json] COMMAND ...\n");
     for (group, names) in GROUPS {
@@ -227,14 +233,14 @@ fn root_help(root: &clap::Command) -> String {
         for name in names {
             let about = root.find_subcommand(name).and_then(|command| command.get_about());
             let about = about.map(|about| about.to_string()).unwrap_or_default();
-            text.push_str(&format!("  {literal}{name:<11}{literal:#}  {about}\n"));
+            let line = fold::folded(&format!("  {name:<11}  {about}\n"), width);
+            // Colored after it is folded: escape codes take no columns.
+            text.push_str(&line.replacen(name, &format!("{literal}{name}{literal:#}"), 1));
         }
     }
-    text.push_str(
-        "\n--json prints JSON, also of errors; --version the version. More: `siftdb help\n",
-    );
-    text.push_str("COMMAND`, and `siftdb help topics` for formats, exit codes and the like.\n");
-    text
+    let more = "\n--json prints JSON, also of errors; --version the version. More: `siftdb help\n\
+                COMMAND`, and `siftdb help topics` for formats, exit codes and the like.\n";
+    text + &fold::reflowed(more, width)
 }
 
 fn main() -> ExitCode {
@@ -279,7 +285,7 @@ fn main() -> ExitCode {
         Command::Sst(Sst::Verify(command)) => command.run(output),
         Command::Help(command) => command.run(output, &root),
         Command::Completions(command) => command.run(output, &root),
-        Command::Man(command) => command.run(output, &root),
+        Command::Man(command) => command.run(output, &root_of_manual()),
     };
     match outcome {
         Ok(_shown) => ExitCode::SUCCESS,

@@ -89,7 +89,12 @@ impl Settings {
 
 /// Settings as an array of their names and values.
 pub fn settings_json(settings: &KeyspaceOptions) -> Value {
-    list(settings.settings(), |(name, value)| json!({ "name": name, "value": value }))
+    pairs_json(&settings.settings())
+}
+
+/// The same for some of them.
+pub fn pairs_json(settings: &[(String, String)]) -> Value {
+    list(settings, |(name, value)| json!({ "name": name, "value": value }))
 }
 
 /// Prints settings, one a line, as `--set` reads them.

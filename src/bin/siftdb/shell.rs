@@ -58,7 +58,8 @@ pub struct ManPages {
 }
 
 impl ManPages {
-    /// Prints or writes the pages; `root` is the whole command.
+    /// Prints or writes the pages; `root` is the whole command, at a width that depends on no
+    /// terminal.
     pub fn run(self, output: Output, root: &Command) -> Outcome<Shown> {
         let mut root = root.clone();
         // Names the pages of subcommands after the whole path, such as siftdb-filter-stats.

@@ -88,7 +88,9 @@ const DURABILITY: &str = "\
 What survives:
   a command ended with 0   what it wrote survives a loss of power
   a command was killed     of load, all batches up to some line; of put and
-                           delete all or nothing; the database is sound
+                           delete all or nothing; the database is sound; of
+                           import into a new one nothing but a directory
+                           .siftdb-import-... next to it, to be removed
   a program dies           every write that it acknowledged is there
   power is lost            every write up to the last sync is there; of later
                            ones a prefix, and of a batch all or nothing
@@ -166,8 +168,9 @@ An error is an object on standard error, one a line: format, and error with
   what        what happened
   advice      what to do, or null
   key         of `get`: the absent key
-  line, lines_written   of `load`: the line of input, and how many before it
-              were written";
+  line        of `load` and `import`: the line of input
+  lines_written     of `load`: how many lines before it were written
+  entries_written   of `import`: how many entries before it were written";
 
 const EXIT_CODES: &str = "\
 Exit codes:
