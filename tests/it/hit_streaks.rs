@@ -193,3 +193,40 @@ fn tombstones_of_the_last_level_end_the_streak() {
     assert_eq!(counted(&db, |db| others(db, 1)).not_paying, 0);
     assert!(snapshot.get(key(7)).unwrap().is_some());
 }
+
+/// A level of two tables, of which only the second has a filter.
+#[test]
+fn tables_without_filter_end_the_streak() {
+    let env = MemEnv::new();
+    let half = KEYS / 2;
+    let open = |filter: Filter| {
+        let options = Options::new().filter(filter).auto_compaction(false);
+        options.env(as_env(&env)).open("/db").unwrap()
+    };
+    let fill = |db: &Db, numbers: std::ops::Range<usize>| {
+        numbers.for_each(|number| db.put(key(number), bytes(number as u64, 40)).unwrap());
+        db.flush().unwrap();
+    };
+    let db = open(Filter::none());
+    fill(&db, 0..half);
+    db.compact_range(..).unwrap();
+    db.close().unwrap();
+    let db = open(Filter::bloom(10.0));
+    fill(&db, half..KEYS);
+    db.compact_range(key(half)..).unwrap();
+    let tables: Vec<_> = db.tables().iter().map(|one| (one.level, one.filter_bytes > 0)).collect();
+    assert!(matches!(tables[..], [(a, false), (b, true)] if a == b), "{tables:?}");
+    let get = |db: &Db, number: usize| assert!(db.get(key(number)).unwrap().is_some());
+    let filtered = |db: &Db, count: u64| {
+        (half..KEYS).cycle().take(count as usize).for_each(|number| get(db, number));
+    };
+    (0..KEYS).for_each(|number| get(&db, number));
+    filtered(&db, LONG);
+    assert_eq!(counted(&db, |db| filtered(db, 1)).not_paying, 1);
+    // There is no filter to leave out, and the hit says nothing about those that there are.
+    let bare = counted(&db, |db| get(db, 7));
+    assert_eq!((bare.not_consulted, bare.not_paying), (1, 0), "{bare:?}");
+    let asked = counted(&db, |db| filtered(db, LONG));
+    assert_eq!((asked.true_positives, asked.not_paying), (LONG, 0), "{asked:?}");
+    assert_eq!(counted(&db, |db| filtered(db, 1)).not_paying, 1);
+}

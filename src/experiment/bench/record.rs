@@ -141,6 +141,7 @@ fn variant_json(variant: &Variant) -> Value {
         "bytes_read_per_operation": per_operation(counts.map(|counts| counts.bytes_read)),
         "negatives": counts.map(|counts| counts.negatives),
         "false_positives": counts.map(|counts| counts.false_positives),
+        "not_paying": counts.map(|counts| counts.not_paying),
         "observed_fpr": counts.and_then(|counts| counts.observed_fpr()),
     })
 }
@@ -169,7 +170,7 @@ const AFTER_FIELDS: [&str; 8] = [
     "memtable_bytes",
     "resident_bytes",
 ];
-const VARIANT_FIELDS: [&str; 14] = [
+const VARIANT_FIELDS: [&str; 15] = [
     "filters",
     "operations",
     "entries",
@@ -183,6 +184,7 @@ const VARIANT_FIELDS: [&str; 14] = [
     "bytes_read_per_operation",
     "negatives",
     "false_positives",
+    "not_paying",
     "observed_fpr",
 ];
 const KIND_FIELDS: [&str; 9] = [

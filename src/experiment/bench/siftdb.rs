@@ -117,6 +117,7 @@ impl Store for SiftdbStore {
             bytes_read: bytes_read(&total),
             negatives: total.negatives,
             false_positives: total.false_positives,
+            not_paying: total.not_paying,
             user_bytes: stats.entry_bytes,
             bytes_written: stats.wal_bytes + stats.flush_bytes + stats.compaction_bytes_written,
         })

@@ -124,6 +124,8 @@ pub struct Counts {
     pub negatives: u64,
     /// Tables that lookups searched in vain because a filter said maybe.
     pub false_positives: u64,
+    /// Tables that lookups searched without asking their filter, because it had not paid.
+    pub not_paying: u64,
     /// Bytes of keys and values that were written by the user.
     pub user_bytes: u64,
     /// Bytes written to logs and tables, by compaction too.
@@ -139,6 +141,7 @@ impl Counts {
             bytes_read: with(self.bytes_read, other.bytes_read),
             negatives: with(self.negatives, other.negatives),
             false_positives: with(self.false_positives, other.false_positives),
+            not_paying: with(self.not_paying, other.not_paying),
             user_bytes: with(self.user_bytes, other.user_bytes),
             bytes_written: with(self.bytes_written, other.bytes_written),
         }

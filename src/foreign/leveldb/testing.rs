@@ -92,7 +92,7 @@ pub(crate) fn edit(
 
 /// A block of entries, and what LevelDB reckons its size to be.
 #[derive(Default)]
-struct Block {
+pub(crate) struct Block {
     bytes: Vec<u8>,
     restarts: Vec<u32>,
     entries: usize,
@@ -100,7 +100,8 @@ struct Block {
 }
 
 impl Block {
-    fn add(&mut self, key: &[u8], value: &[u8], restart_interval: usize) {
+    /// Appends an entry.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8], restart_interval: usize) {
         let mut shared = 0;
         if self.entries.is_multiple_of(restart_interval) {
             self.restarts.push(self.bytes.len() as u32);
@@ -120,7 +121,8 @@ impl Block {
         self.bytes.len() + 4 * self.restarts.len().max(1) + 4
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    /// The contents of the block.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         if self.restarts.is_empty() {
             self.restarts.push(0);
         }
@@ -140,7 +142,7 @@ fn handle(offset: usize, size: usize) -> Vec<u8> {
 }
 
 /// Appends a block with its trailer; returns its handle.
-fn put_block(file: &mut Vec<u8>, contents: &[u8], snappy: bool) -> Vec<u8> {
+pub(crate) fn put_block(file: &mut Vec<u8>, contents: &[u8], snappy: bool) -> Vec<u8> {
     let compressed = snap::raw::Encoder::new().compress_vec(contents).unwrap();
     let shrinks = snappy && compressed.len() < contents.len() - contents.len() / 8;
     let stored = if shrinks { &compressed } else { contents };

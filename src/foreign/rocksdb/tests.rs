@@ -13,14 +13,18 @@ use crate::env::disk::DiskEnv;
 use crate::env::mem::MemEnv;
 use crate::filter::hash::KeyHash;
 use crate::filter::vectors::{array, number, unhex};
+use crate::foreign::block_file::BlockFile;
 use crate::foreign::checksum::{ChecksumKind, checksum_context};
 use crate::foreign::figures::FilterFigures;
 use crate::foreign::filter::{TableFilter, rocksdb_filter};
-use crate::foreign::leveldb::testing::{self, TableStyle};
+use crate::foreign::index::IndexStyle;
+use crate::foreign::leveldb::testing::{self, Block, TableStyle, put_block};
 use crate::foreign::rocksdb::properties::PropertyValue;
 use crate::foreign::rocksdb::table::open;
 use crate::foreign::single::{ForeignTable, TableItem};
 use crate::foreign::table::Table;
+use crate::foreign::verify::verify;
+use crate::table::format::BlockHandle;
 use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -500,6 +504,70 @@ fn wrong_keys_of_top_level_indexes_are_found() {
     let name = "v5_none_partitioned";
     let refused = wrong(&forged(name, position(name, b"user000089") + 8, b'7'));
     assert!(refused.contains("a key above what the top level says"), "{refused}");
+}
+
+/// The keys of three data blocks.
+const BLOCKS: [[u8; 2]; 3] = [*b"ab", *b"cd", *b"ef"];
+
+/// Checks a table of [`BLOCKS`] whose index has two partitions: the first has the separator b, the
+/// second d and f. The top level names them by `top`, and the metaindex names it as the index of a
+/// filter, too. With `has_empty`, the first partition is empty.
+fn verify_partitioned(top: [u8; 2], has_empty: bool) -> std::result::Result<u64, String> {
+    let key = |letter: u8| [&[letter][..], &(7u64 << 8 | 1).to_le_bytes()].concat();
+    let mut bytes = Vec::new();
+    let mut put = |entries: &[(Vec<u8>, Vec<u8>)]| {
+        let mut block = Block::default();
+        entries.iter().for_each(|(key, value)| block.add(key, value, 1));
+        put_block(&mut bytes, &block.finish(), false)
+    };
+    let data = BLOCKS.map(|[a, b]| put(&[(key(a), vec![1]), (key(b), vec![2])]));
+    let named = |i: usize| (key(BLOCKS[i][1]), data[i].clone());
+    let first = put(&if has_empty { vec![] } else { vec![named(0)] });
+    let second = put(&[named(1), named(2)]);
+    let index = put(&[(key(top[0]), first), (key(top[1]), second)]);
+    let metaindex = put(&[(b"partitionedfilter.x".to_vec(), index.clone())]);
+    let [index, metaindex] = [index, metaindex].map(|at| BlockHandle::decode(&at).unwrap());
+    let changed = Changed::new(bytes);
+    let file = BlockFile::open(&*changed.env, Path::new(PATH)).unwrap();
+    let style = IndexStyle { is_partitioned: true, ..IndexStyle::default() };
+    let table = Table { file, metaindex, index, style, has_whole_keys: true };
+    let verified = verify(&table, None).map(|counts| counts.data_blocks);
+    verified.map_err(|error| error.to_string())
+}
+
+#[test]
+fn wrong_top_levels_of_an_index_are_found() {
+    assert_eq!(verify_partitioned(*b"bf", false), Ok(3));
+    assert_eq!(verify_partitioned(*b"cg", false), Ok(3));
+    let wrong = [
+        (*b"gf", false, "partitions out of order"),
+        (*b"ff", false, "keys of the top level of the index out of order"),
+        (*b"af", false, "a key above what the top level says of its partition"),
+        (*b"be", false, "a key above what the top level says of its partition"),
+        (*b"df", false, "a key that the top level says is in a partition of the index before"),
+        (*b"bf", true, "an empty partition of the index"),
+    ];
+    for (top, has_empty, what) in wrong {
+        let refused = verify_partitioned(top, has_empty).unwrap_err();
+        assert!(refused.contains(what), "{}: {refused}", top.escape_ascii());
+    }
+}
+
+/// A filter of another policy is not asked, and takes as many bytes.
+#[test]
+fn filters_that_are_not_asked_have_their_size() {
+    for name in ["v5_crc32c_partitioned", "v7_crc32c_snappy"] {
+        let bytes = |changed: &Changed| {
+            let table = changed.open().unwrap();
+            let figures = table.filter_figures(&[]).unwrap();
+            assert_eq!(figures.filter_bytes, table.verify().unwrap().filter_bytes, "{name}");
+            (figures.filter_bytes, figures.partitions, figures.tables_without_filter)
+        };
+        let (size, partitions, _) = bytes(&Changed::new(golden_bytes(name)));
+        let at = position(name, b"filter.rocksdb.") + b"filter.".len();
+        assert_eq!(bytes(&forged(name, at, b'X')), (size, partitions, 1), "{name}");
+        assert_eq!(partitions > 0, name.contains("partitioned"));
+    }
 }
 
 #[test]

@@ -52,7 +52,8 @@ same names, with `kind_operations` for the operations of the kind, and a column 
                     typical_nanos (median over the turns of the mean time of an operation),
                     lookups, data_blocks_per_operation (searched, from cache or file),
                     blocks_read_per_operation, bytes_read_per_operation (from files),
-                    negatives, false_positives, observed_fpr (answers of filters), and
+                    negatives, false_positives, observed_fpr (answers of filters),
+                    not_paying (lookups that asked no filter after many hits in a row), and
       kinds         one for each kind of operation: kind (get, multi_get, put, write, delete,
                     read_modify_write, seek, scan), operations, mean_nanos, p50_nanos, p90_nanos,
                     p99_nanos, p999_nanos (99.9 %), p9999_nanos, longest_nanos

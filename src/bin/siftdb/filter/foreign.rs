@@ -193,3 +193,27 @@ fn one_for(figures: &FilterFigures) -> String {
         (window, _) => format!("one for each {} of data", bytes(window)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_advised_for_large_filters_only() {
+        let mut figures = FilterFigures::default();
+        (figures.tables, figures.keys, figures.key_bytes) = (2, 1000, 16_000);
+        for (filter_bytes, partitions) in [
+            (0, None),
+            (PARTITION_BYTES, None),
+            (2 * PARTITION_BYTES, None),
+            (2 * PARTITION_BYTES + 1, Some(3)),
+            (100 * PARTITION_BYTES, Some(100)),
+        ] {
+            figures.filter_bytes = filter_bytes;
+            let advised = Partitions::of(&figures);
+            assert_eq!(advised.map(|all| all.partitions), partitions, "{filter_bytes} bytes");
+        }
+        figures.partitions = 100;
+        assert!(Partitions::of(&figures).is_none(), "they are there already");
+    }
+}
