@@ -48,7 +48,7 @@ fn main() -> siftdb::Result<()> {
             let (from, to) = ((draw >> 32) % ACCOUNTS, (draw >> 48) % ACCOUNTS);
             db.transact(|tx| transfer(tx, from, to, 1 + thread))?;
         }
-        // A snapshot sees each transfer whole or not at all, while others go on.
+        // A snapshot sees each transfer whole or not at all, while other transfers continue.
         assert_eq!(total(&db.snapshot())?, ACCOUNTS * COINS_EACH);
         Ok(())
     };

@@ -49,7 +49,7 @@ fn main() -> Result<(), Error> {
     let count: u64 = std::env::args().nth(1).map_or(Ok(10_000_000), |count| count.parse())?;
     let (batches, batches_at) = open("batches")?;
     let written = in_batches(&batches, count)?;
-    batches.close()?; // or its compactions would run beside the load
+    batches.close()?; // or its compactions would run during the load
     // Or the load would pay for what the system has not yet written of the batches.
     std::process::Command::new("sync").status()?;
     let (loads, loads_at) = open("load")?;

@@ -13,7 +13,8 @@ struct Mirror {
 }
 
 impl Mirror {
-    /// Goes on to what `follower` shows; true if everything was read again.
+    /// Applies the changes since the last call, after a refresh of `follower`. True if everything
+    /// was read again instead.
     fn follow(&mut self, follower: &Follower) -> Result<bool> {
         follower.refresh()?;
         let done = follower.changes(self.next).and_then(|changes| {

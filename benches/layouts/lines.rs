@@ -6,8 +6,8 @@
 //! bytes, and each of the four positions in a line of 64 bytes occurs equally often.
 //!
 //! Not counted: the data index that block-based filters need first, and the top-level index of
-//! partitions. *In turn* counts dependent steps. A block-based filter ends with the offset of an
-//! array. The array has the offset of the filter, and the filter has the bits.
+//! partitions. *In sequence* counts dependent steps. A block-based filter ends with the offset of
+//! an array. The array has the offset of the filter, and the filter has the bits.
 
 use siftdb::experiment::{absent, mix, present};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, leveldb_hash, xxph3_64};
@@ -140,7 +140,7 @@ pub fn print(keys: u64) {
     keys.sort_unstable();
     let leveldb = Encoding::LevelDbBloom { bits_per_key: 10 };
     let fast = Encoding::FastLocalBloom { millibits: 10_000 };
-    println!("{:<32} {:>8} {:>8} {:>8} {:>8}", "", "bytes", "absent", "present", "in turn");
+    println!("{:<32} {:>8} {:>8} {:>8} {:>8}", "", "bytes", "absent", "present", "in seq.");
     for (name, encoding, windows) in [
         ("block-based, LevelDB Bloom", &leveldb, true),
         ("block-based, FastLocalBloom", &fast, true),

@@ -3,7 +3,7 @@
 //! ```console
 //! siftdb-fuzz [--seconds N] [--seed N] [--target NAME]   corpus, then mutations for N seconds
 //! siftdb-fuzz --target NAME FILE...                      these inputs, once each
-//! siftdb-fuzz --write-corpus                             make the corpus anew
+//! siftdb-fuzz --write-corpus                             make the corpus again
 //! ```
 //!
 //! The same seed makes the same mutations. An input that fails is kept in `artifacts`.

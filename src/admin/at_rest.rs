@@ -15,7 +15,7 @@ use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::ManifestWriter;
 use std::path::Path;
 
-/// What a database is that nobody writes to.
+/// The state of a database without a writer.
 pub(crate) struct DatabaseAtRest {
     /// Its identity.
     pub database: DatabaseIdentity,

@@ -1,4 +1,4 @@
-//! A checkpoint: a database of its own at one moment, in another directory, while writers go on.
+//! A checkpoint: a database of its own at one moment, in another directory, while others write.
 //!
 //! Tables never change, so a checkpoint links them and copies nothing. First everything written so
 //! far is flushed. Until the list of tables is taken no other flush may run, and no job removes

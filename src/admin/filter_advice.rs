@@ -77,7 +77,7 @@ impl FilterAdvice {
 }
 
 impl FilterReport {
-    /// What filters of `budget_bytes` would achieve for the current tables.
+    /// The rates that filters of `budget_bytes` would achieve for the current tables.
     #[must_use]
     pub fn advice(&self, budget_bytes: u64) -> FilterAdvice {
         let levels: Vec<(usize, Vec<&FilterFacts>)> = (0..self.wanted.len())

@@ -51,7 +51,7 @@ pub struct FilterFinding {
     ///   may be pinned.
     /// - `does-not-pay`: nearly every lookup that asks the filters of a level finds its key there.
     pub kind: &'static str,
-    /// What the problem is and what to do, in words.
+    /// The problem and its remedy, in words.
     pub what: String,
     /// The figures that the words contain, by name: `level`, the `table` or the number of `tables`,
     /// rates, bytes.
@@ -91,7 +91,7 @@ impl FilterFinding {
     }
 }
 
-/// What to do about a rate above the expected one.
+/// The remedy for a rate above the expected one.
 const COUNT_AFRESH: &str = "if tables were rewritten since counting began, count afresh (--probe, \
     Options::reset_stats); else the same few absent keys are asked for again and again, which \
     more bits may cure";
@@ -104,11 +104,11 @@ const UNKNOWN_POLICY: &str = "which, or whose rule of prefixes, is not known her
 const WHICH_DAMAGED: &str = "Db::check_filters or `siftdb filter stats` names the tables if they \
     are damaged now, and rebuilding the filters mends them";
 
-/// What filters larger than the cache cause, and what to do about it.
+/// The problem of filters larger than the cache, and its remedy.
 const BEYOND_CACHE: &str = "so lookups read filters from files; raise block_cache_bytes, or take \
     fewer bits, or no filter at the last level";
 
-/// What filters beyond their share of the cache cause, and what to do about it.
+/// The problem of filters beyond their share of the cache, and its remedy.
 const BEYOND_SHARE: &str = "may stay in memory: the rest comes and goes through the cache; raise \
     block_cache_bytes or filter_pinned_share, or rebuild them partitioned";
 

@@ -2,7 +2,7 @@
 //!
 //! Counters come from `base::stats::counters`; tables, bytes and filters of each level from the
 //! current version; memory from the memtables and the cache. Each part is right by itself, but
-//! writes and lookups go on at the same time, so the parts are not of one moment.
+//! writes and lookups continue at the same time, so the parts are not of one moment.
 //!
 //! The expected false-positive rate of a level is the mean of its tables, weighted by entries.
 //! Nothing is read from files, and no lock is held across the parts.

@@ -9,7 +9,7 @@
 //!    `table::verify`. Its contents must agree with the manifest.
 //!
 //! Damage does not end the check; the report collects it, at most one piece for each file. Only the
-//! check of the manifest holds a lock, so reads and writes go on at the same time.
+//! check of the manifest holds a lock, so reads and writes continue at the same time.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -110,7 +110,7 @@ impl fmt::Display for VerifyReport {
     }
 }
 
-/// How often the manifest of another process is read until it is not replaced meanwhile.
+/// How often the manifest of another process is read until it is not replaced during the read.
 const MANIFEST_TRIES: u32 = 10;
 
 /// Checks everything, or of the tables only those of the keyspace `only`.
@@ -204,7 +204,7 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<(String, Ar
     let versions: Vec<_> = names.zip(set.versions().map(|(_, version)| version)).collect();
     if shared.background_error.is_set() || shared.follows {
         // The manifest may or may not have the record whose write failed. And that of another
-        // process goes on after the moment that this one shows.
+        // process writes after the moment that this one shows.
         return versions;
     }
     let (env, directory) = (&*shared.env, &shared.directory);

@@ -83,9 +83,9 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
-    /// An earlier write, flush or compaction failed. Reads go on, but the database takes no writes
-    /// until it is reopened or, if the cause [is out of space](Error::is_out_of_space), until
-    /// `Db::resume`.
+    /// An earlier write, flush or compaction failed. Reads continue, but the database takes no
+    /// writes until it is reopened or, if the cause [is out of space](Error::is_out_of_space),
+    /// until `Db::resume`.
     ReadOnly {
         /// The failure that became the background error.
         cause: Arc<Error>,
@@ -123,7 +123,8 @@ pub enum Error {
         /// The key; of a range that was read, one in it that was written or deleted.
         key: Vec<u8>,
     },
-    /// What a transaction wrote and read takes more memory than it may. Nothing of it was written.
+    /// The writes and reads of a transaction take more memory than they may. Nothing of it was
+    /// written.
     TransactionTooLarge {
         /// The value of [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max).
         bytes_max: usize,
@@ -151,7 +152,7 @@ pub enum Error {
         /// What it did.
         what: String,
     },
-    /// What a follower showed is no longer part of the history of the database: it was repaired,
+    /// The moment of a follower is no longer part of the history of the database: it was repaired,
     /// restored or created again, or its writer lost what was not synced. The moments that were
     /// taken before stay readable.
     HistoryChanged {

@@ -103,7 +103,7 @@ pub(crate) enum Lookup {
     // One variant with a value: two would make every lookup drop what it did not find by a call.
     #[allow(missing_docs)]
     Found { stored: Value, expires: bool },
-    /// The newest visible version is a tombstone: the search must not go on to older tables.
+    /// The newest visible version is a tombstone: the search must not continue in older tables.
     Deleted,
     /// There is no visible version here.
     Absent,

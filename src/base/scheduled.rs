@@ -110,7 +110,7 @@ impl<T: RefCnt> Swapped<T> {
         Swapped { pointer, turn: AtomicBool::new(false) }
     }
 
-    /// Lets another thread go on, or not.
+    /// Lets the scheduler choose the thread that runs next.
     fn choose(&self) -> &arc_swap::ArcSwapAny<T> {
         self.turn.load(std::sync::atomic::Ordering::SeqCst);
         &self.pointer

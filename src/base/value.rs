@@ -69,7 +69,7 @@ impl Value {
         Some(Value(Repr::Shared { owner, start, len }))
     }
 
-    /// As `Value::from`. Not inlined: who shares most values should not carry this code.
+    /// As `Value::from`. Not inlined: callers that share most values should not contain this code.
     #[inline(never)]
     fn copied(source: &[u8]) -> Self {
         Value::from(source)

@@ -19,7 +19,7 @@ pub(crate) trait ConstructionBudget: Send + Sync + Debug {
     fn release(&self, bytes: u64);
 }
 
-/// What bytes are reserved for.
+/// The purpose of reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Filters and indexes that their tables pin in memory.

@@ -24,7 +24,7 @@ use lru::LruCache;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// What an entry costs besides its value: list node, hash table entry, the allocator's share.
+/// The memory of an entry besides its value: list node, hash table entry, the allocator's share.
 const ENTRY_BYTES: usize = 120;
 
 /// A ghost hit may be at least this many rejections old, however small the cache is.
@@ -80,7 +80,8 @@ impl Hash for HashedKey {
     }
 }
 
-/// What is evicted last and first. A key must always come with the same priority.
+/// The priority of an entry, which decides whether it is evicted early or late. A key must always
+/// come with the same priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     /// Filters and indexes: each answers for many data blocks.
@@ -378,13 +379,13 @@ impl<V> Cache<V> {
     }
 }
 
-/// What a value of `bytes` heap bytes counts in the cache.
+/// The charge of a value of `bytes` heap bytes.
 fn charge<V>(bytes: u64) -> u64 {
     bytes.saturating_add((ENTRY_BYTES + size_of::<Cached<V>>()) as u64)
 }
 
 /// Finishes a load and publishes its outcome on drop: also when the load fails or panics, so that
-/// no waiter is left behind.
+/// no waiter is left waiting.
 struct Leader<'a, V> {
     cache: &'a Cache<V>,
     key: HashedKey,

@@ -36,7 +36,7 @@ pub(crate) struct Cached<V> {
 /// One slot per block of an index, in order, each with the head that its owner searches by.
 pub(crate) struct Slots<V> {
     groups: Box<[Group<V>]>,
-    /// What only readers of uncached blocks ask.
+    /// The part that only readers of uncached blocks need.
     marks: Box<[Marks]>,
 }
 
@@ -66,8 +66,8 @@ pub(crate) struct SlotRef<'s, V> {
     position: usize,
 }
 
-/// What a slot held when it was read. Cheaper than an `Arc`: taking it and dropping it changes no
-/// reference count. Meant to be held briefly, since a thread has few of them.
+/// The contents of a slot when it was read. Cheaper than an `Arc`: taking it and dropping it
+/// changes no reference count. Meant to be held briefly, since a thread has few of them.
 pub(crate) struct Slotted<V>(Guard<Option<Arc<Cached<V>>>>);
 
 impl<V> Cached<V> {
@@ -320,7 +320,7 @@ impl<V> SlotRef<'_, V> {
         let held = self.cell().map(|cell| cell.load());
         if let Some(value) = held.as_deref().and_then(Option::as_deref) {
             prefetch_line(value);
-            // Who takes a share of the value writes the counts.
+            // A reader that takes a share of the value writes the counts.
             prefetch_line_before(value);
         }
     }

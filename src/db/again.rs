@@ -36,7 +36,7 @@ pub(super) fn run_again<T>(
             Err(Error::Conflict { .. }) if runs < runs_max => {}
             result => return result,
         }
-        // The thread that was faster may go on.
+        // The thread that was faster may continue.
         thread::yield_now();
     }
     unreachable!("the last run returns")

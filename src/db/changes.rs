@@ -1,8 +1,8 @@
 //! [`Changes`]: the writes of a database in their order, read from its logs.
 //!
 //! Everything up to the moment of a follower is in the logs that are still there, from some
-//! sequence on. All of them are opened at the beginning, so the writer may remove them meanwhile. A
-//! batch is read whole, and a moment ends with a batch, so the changes of two moments never share
+//! sequence on. All of them are opened at the beginning, so the writer may remove them afterwards.
+//! A batch is read whole, and a moment ends with a batch, so the changes of two moments never share
 //! one.
 
 use crate::base::error::{Error, Result};
@@ -34,11 +34,11 @@ pub struct Change {
     pub keyspace_number: u32,
     /// The name of its keyspace; `None` if that was dropped since.
     pub keyspace: Option<Arc<str>>,
-    /// What was done.
+    /// The write.
     pub entry: ChangedEntry,
 }
 
-/// What a [`Change`] did.
+/// The write of a [`Change`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangedEntry {
@@ -99,7 +99,7 @@ pub struct Changes {
     next: SequenceNumber,
     through: SequenceNumber,
     read_ahead: VecDeque<Change>,
-    /// What follows `read_ahead`.
+    /// The error after `read_ahead`, if there is one.
     failure: Option<Error>,
 }
 

@@ -60,13 +60,13 @@ fn outrun_the_list(db: &Db) {
     });
 }
 
-/// Commits the transaction. `meanwhile` runs after its own check and before its leader's.
-fn commit(db: &Db, tx: Transaction, meanwhile: impl FnOnce()) -> Result<()> {
+/// Commits the transaction. `between` runs after its own check and before its leader's.
+fn commit(db: &Db, tx: Transaction, between: impl FnOnce()) -> Result<()> {
     scope(|scope| {
         let leadership = lead(db);
         let committing = scope.spawn(move || tx.commit());
         wait_for(db, 1);
-        meanwhile();
+        between();
         drop(leadership);
         committing.join().unwrap()
     })

@@ -321,7 +321,7 @@ impl Db {
     /// of its own. So it takes little time and no space, until tables of one of the two are
     /// replaced; but damage to a linked file is damage to both. Where links do not go, as on
     /// another disk, tables are copied. Writers wait for one switch of the log, and for the flush
-    /// only if they fill the write buffer meanwhile.
+    /// only if they fill the write buffer in the meantime.
     ///
     /// A database that was opened read-only can be one if all of it is in tables, as after
     /// [`Db::flush`] and a close.

@@ -13,9 +13,9 @@
 //! tables, its cache, its counters and its memtables: entries that are applied later have sequences
 //! that it does not see.
 //!
-//! What was shown must stay part of the history. In one session of the writer it does, and the
-//! manifest says after which sequence each of the last sessions began. If that does not prove it,
-//! the follower must be opened again.
+//! Every moment that was shown must stay part of the history. In one session of the writer it does,
+//! and the manifest says after which sequence each of the last sessions began. If that does not
+//! prove it, the follower must be opened again.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -76,7 +76,7 @@ fn stale_if_missing(error: Error) -> Obstacle {
     }
 }
 
-/// What a manifest says, and its open tables.
+/// The contents of a manifest, and its open tables.
 struct Known {
     /// Its number, and where its last edit ends.
     at: (u64, u64),
@@ -100,7 +100,7 @@ pub(super) struct Following {
     manifest: Option<FollowedManifest>,
     known: Option<Known>,
     tail: Option<LogTail>,
-    /// The session in which the tail stands.
+    /// The session of the log that the tail reads.
     session: Option<Session>,
     entries: FollowedEntries,
     shown: Option<Arc<Shared>>,
@@ -108,7 +108,7 @@ pub(super) struct Following {
     shown_at: (u64, u64),
     /// The manifest that the last attempt went by.
     attempted: (u64, u64),
-    /// What was shown is no longer part of the history.
+    /// The moment that was shown is no longer part of the history.
     changed: Option<Error>,
 }
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// Reads a database that another process may have open to write, or nobody. It takes no lock,
 /// changes no byte, and neither slows the writer nor makes it fail.
 ///
-/// A follower shows one moment of all keyspaces. [`Follower::refresh`] replaces it with a later one.
+/// A follower shows one moment of all keyspaces. [`Follower::refresh`] advances to a later one.
 /// Everything that was taken from it keeps the moment that it was taken at: a [`Keyspace`], a
 /// [`Snapshot`], an [`Iter`], or the moment itself ([`Follower::moment`]).
 ///
@@ -53,7 +53,7 @@ use std::path::{Path, PathBuf};
 ///   computer nor its page cache. With [`Options::follow_synced_only`] it has only those that
 ///   manifest or logs say are durable.
 /// - Entries expire in it by the clock, as in any other read.
-/// - If the writer dies or closes, the next one is followed. If the history does not go on from
+/// - If the writer dies or closes, the next one is followed. If the history does not continue from
 ///   what was shown, [`Follower::refresh`] returns
 ///   [`Error::HistoryChanged`](crate::Error::HistoryChanged): after a repair, in a restored or
 ///   newly created database, or where writes were lost. So it does after more than 15 writers since
@@ -120,7 +120,7 @@ impl Follower {
         })
     }
 
-    /// Goes on to the state of the database now. False if no file has changed since the last
+    /// Advances to the present state of the database. False if no file has changed since the last
     /// refresh. Other threads read the earlier moment until this returns.
     ///
     /// # Errors
@@ -178,8 +178,8 @@ impl Follower {
     ///
     /// # Errors
     /// `ChangesGone` names the first sequence that is there after a gap: read the database again,
-    /// at a moment of the follower, and continue after its last sequence. The iterator returns it too,
-    /// where the gap is not at the beginning. `Corruption`; `Io`; `Forked`.
+    /// at a moment of the follower, and continue after its last sequence. The iterator returns it
+    /// too, where the gap is not at the beginning. `Corruption`; `Io`; `Forked`.
     pub fn changes(&self, from: u64) -> Result<Changes> {
         self.process.check()?;
         // Under the lock, so that no refresh comes in between.

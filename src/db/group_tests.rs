@@ -40,7 +40,7 @@ fn key(n: u8) -> Vec<u8> {
     vec![b'a' + n]
 }
 
-/// What a member does, in one of two keyspaces.
+/// The write of a member, in one of two keyspaces.
 #[derive(Clone, Debug)]
 enum Act {
     Read(u8),

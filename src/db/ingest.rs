@@ -40,7 +40,7 @@ pub trait IngestEntry: sealed::Sealed {
     /// The key and the value.
     ///
     /// # Errors
-    /// What the source of the entries answers.
+    /// Key and value, or the error of the source.
     fn into_entry(self) -> Result<(Self::Key, Self::Value)>;
 }
 
@@ -194,7 +194,7 @@ impl Keyspace {
     /// [`Keyspace::table_writer`] is for sources with errors of their own, and for entries that
     /// expire at times of their own. Entries expire as [`Keyspace::put`] would have it.
     ///
-    /// Others read and write meanwhile. For a moment at the end writers wait: while what was
+    /// Others read and write at the same time. For a moment at the end writers wait: while what was
     /// written during the load in this keyspace is flushed, and the load is put into the tree.
     ///
     /// ```

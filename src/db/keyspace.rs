@@ -242,7 +242,7 @@ impl Keyspace {
     /// Deletes all keys of `range`. It costs the same however many there are: no key is read, and
     /// one entry is written. An empty range writes nothing.
     ///
-    /// Snapshots that were taken before go on to see the keys. Tables whose keys are all deleted
+    /// Snapshots that were taken before still see the keys. Tables whose keys are all deleted
     /// are removed unread as soon as no snapshot needs them and the deletion is durable; the rest
     /// of the space comes back with compactions.
     ///

@@ -293,7 +293,7 @@ fn build(
     assemble(parts, directory, &state, None)
 }
 
-/// What the tables of a database with these options share.
+/// The context that all tables of a database with these options share.
 pub(super) fn table_context(options: &Options, files: Arc<FilePool>) -> TableContext {
     TableContext {
         files,
@@ -304,7 +304,7 @@ pub(super) fn table_context(options: &Options, files: Arc<FilePool>) -> TableCon
     }
 }
 
-/// What [`assemble`] makes the state of an open database of.
+/// The parts from which [`assemble`] makes the state of an open database.
 pub(super) struct Parts<'a> {
     pub options: Options,
     pub lock: Arc<DirectoryLock>,

@@ -50,7 +50,7 @@ impl OwnWrites {
         self.batch.bytes() + memtables.sum::<usize>()
     }
 
-    /// What they say of a key: its value, or that it was deleted. `None` if nothing was written.
+    /// The value that they have of a key, or its deletion. `None` if the key was not written.
     pub(super) fn get(&mut self, keyspace: KeyspaceId, key: &[u8]) -> Option<Option<Value>> {
         let memtable = self.memtable(keyspace)?;
         let lookup = LookupKey::new(key, SEQUENCE_MAX);

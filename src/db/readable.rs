@@ -12,7 +12,8 @@ use crate::db::transaction::{KeyspaceTransaction, Transaction};
 use crate::options::access::ReadOptions;
 use crate::read::iter::Iter;
 
-/// What can be read: a [`Db`], a [`Keyspace`], a [`Snapshot`], a [`Transaction`] or a [`Follower`].
+/// A source of reads: a [`Db`], a [`Keyspace`], a [`Snapshot`], a [`Transaction`] or a
+/// [`Follower`].
 ///
 /// Each of them has these methods of its own too, with their documentation; the trait is for
 /// functions that take any of them. A `Db` and a `Follower` read the

@@ -42,7 +42,7 @@ use crate::state::snapshots::SnapshotMoment;
 pub struct Snapshot {
     shared: Arc<Shared>,
     keyspace: Arc<KeyspaceState>,
-    /// What it reads at. `None` in a forked child, where it is not registered.
+    /// The moment that it reads. `None` in a forked child, where it is not registered.
     moment: Option<SnapshotMoment>,
     /// Drops of keyspaces before it was taken.
     drops: u64,
@@ -245,7 +245,7 @@ impl Snapshot {
         self.shared.instance
     }
 
-    /// What it reads at.
+    /// The moment that it reads.
     pub(super) fn sequence(&self) -> SequenceNumber {
         self.moment.map_or(0, |moment| moment.sequence)
     }

@@ -401,7 +401,7 @@ impl Transaction {
         }
     }
 
-    /// What it has written and read so far, as a request that was not checked yet.
+    /// Its writes and reads so far, as a request that was not checked yet.
     #[cfg(test)]
     pub(super) fn request(&self, sync: bool) -> Request {
         let (set, through) = (self.reads.lock().take(), self.snapshot.sequence());

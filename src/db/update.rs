@@ -9,7 +9,7 @@ use crate::db::keyspace::Keyspace;
 use crate::options::access::WriteOptions;
 
 impl Keyspace {
-    /// Writes `new` under `key` if its value is `expected`, as one step. `None` stands for no
+    /// Writes `new` under `key` if its value is `expected`, as one step. `None` means no
     /// value: as `expected` the key must be absent, and as `new` it is deleted.
     ///
     /// The answer is `Ok(Ok(()))` if `new` was written, and `Ok(Err(value))` with the value that
@@ -49,7 +49,7 @@ impl Keyspace {
         Ok(self.compare_exchange(key, None, Some(value.as_ref()))?.is_ok())
     }
 
-    /// Replaces the value of `key` by what `change` makes of it, as one step; `None` stands for no
+    /// Replaces the value of `key` by what `change` makes of it, as one step; `None` means no
     /// value. Answers the value that was replaced. `change` may be called several times, and its
     /// last answer counts.
     ///

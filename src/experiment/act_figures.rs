@@ -122,7 +122,7 @@ pub fn latency_figure(act: &Act, command: &str) -> Figure {
             Heading { name: "layout", label: "layout", unit: Unit::Text },
             Heading {
                 name: "one_in",
-                label: "one lookup of so many takes longer",
+                label: "one lookup in N takes longer",
                 unit: Unit::Count,
             },
             Heading { name: "share_within", label: "lookups within", unit: Unit::Share },

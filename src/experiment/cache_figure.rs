@@ -11,8 +11,8 @@ use crate::experiment::settings::{Progress, Settings, Stage};
 /// Lookups with each cache in each layout, at most.
 const LOOKUPS_MAX: usize = 1_000;
 
-/// What a lookup of an absent key reads with each of these `caches`, in bytes, or with those around
-/// the size of the filters if none are given. The databases are those of a finished run.
+/// The reads of a lookup of an absent key with each of these `caches`, in bytes, or with those
+/// around the size of the filters if none are given. The databases are those of a finished run.
 ///
 /// # Errors
 /// Any failure of a database.

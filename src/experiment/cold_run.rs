@@ -12,13 +12,13 @@ use crate::options::access::ReadOptions;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// One lookup for so many data blocks: more lookups would often meet blocks that are read already.
+/// Data blocks for each lookup: more lookups would often meet blocks that are read already.
 const BLOCKS_PER_LOOKUP: u64 = 20;
 
 /// How long one run lasts, at most.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What the experiment asks of the system.
+/// The services that the experiment needs of the system.
 pub struct ColdFiles<'a> {
     /// Drops the files of a directory from the system's cache, or says in a line why it cannot.
     pub make_cold: &'a dyn Fn(&Path) -> std::result::Result<(), String>,

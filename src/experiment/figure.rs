@@ -49,7 +49,7 @@ impl Figure {
         self.columns.get(column).map_or("", |heading| heading.label)
     }
 
-    /// What the numbers of the column `column` count.
+    /// The unit of the numbers of the column `column`.
     #[must_use]
     pub fn unit(&self, column: usize) -> Unit {
         self.columns.get(column).map_or(Unit::Text, |heading| heading.unit)
@@ -61,13 +61,13 @@ impl Figure {
 pub struct Heading {
     /// Names the column in JSON and CSV, with its unit at the end: `bytes_read`, `p99_nanos`.
     pub name: &'static str,
-    /// The words over the column and beside an axis, without the unit.
+    /// The words over the column and next to an axis, without the unit.
     pub label: &'static str,
     /// How its numbers are printed.
     pub unit: Unit,
 }
 
-/// What a number counts, which decides how it is printed.
+/// The unit of a number, which decides how it is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Words.
@@ -218,9 +218,9 @@ pub enum Picture {
     },
     /// Steps from top to bottom: one row each, in order. Draws what one lookup touched.
     Steps {
-        /// What was asked: a memtable, a filter, an index, a block.
+        /// The part that was asked: a memtable, a filter, an index, a block.
         what: usize,
-        /// What it answered.
+        /// Its answer.
         answer: usize,
         /// The column that groups the steps: memory, or a table with its level.
         place: usize,

@@ -80,7 +80,7 @@ pub fn fpr_figure(
     })
 }
 
-/// What the built-in encodings take and cost with `bits` a key: two figures. `done` gets keys as
+/// Space and time of the built-in encodings with `bits` a key: two figures. `done` gets keys as
 /// [`measure_filter`] says.
 ///
 /// # Errors

@@ -31,13 +31,13 @@ pub struct FilterTrial {
     pub outside_bytes: usize,
 }
 
-/// What was measured of one encoding. Times are nanoseconds of one lookup.
+/// The measurements of one encoding. Times are nanoseconds of one lookup.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FilterMeasurement {
     /// The encoding.
     pub encoding: Encoding,
-    /// What was counted.
+    /// The counts.
     pub passed: PassedKeys,
     /// Time to build it, for each key.
     pub build_nanos_per_key: f64,

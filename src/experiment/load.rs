@@ -113,7 +113,7 @@ pub fn table_totals(env: &Arc<dyn Env>, tables: &[LiveTable]) -> Result<TableFac
     Ok(total)
 }
 
-/// What is loaded, the same for every layout.
+/// The loaded keys and values, the same for every layout.
 #[derive(Debug)]
 pub(crate) struct Load<'a> {
     /// The keys.

@@ -11,7 +11,7 @@ use crate::env::counting::CountingEnv;
 use crate::options::access::ReadOptions;
 use std::time::Instant;
 
-/// What a series of lookups cost.
+/// The cost of a series of lookups.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Measurement {
@@ -28,7 +28,7 @@ pub struct Measurement {
     pub p50_nanos: u32,
     /// The time within which 99 of 100 lookups end.
     pub p99_nanos: u32,
-    /// The whole distribution: the time that one lookup of so many takes or exceeds, for 2, 4, 10
+    /// The whole distribution: the time that one in N lookups takes or exceeds, for 2, 4, 10
     /// and so on up to the number of lookups.
     pub slower_nanos: Vec<(u64, u32)>,
     /// Read calls that the Env saw.
@@ -126,7 +126,7 @@ fn percentile(sorted: &[u32], percent: usize) -> u32 {
     sorted.get(place).or(sorted.last()).copied().unwrap_or_default()
 }
 
-/// The points of [`ONE_IN`] that so many lookups have.
+/// The points of [`ONE_IN`] that this number of lookups has.
 fn slower(sorted: &[u32]) -> Vec<(u64, u32)> {
     let lookups = sorted.len() as u64;
     let points = ONE_IN.into_iter().take_while(|one_in| *one_in <= lookups);

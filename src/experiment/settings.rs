@@ -21,8 +21,8 @@ pub struct Settings {
     /// Lookups of each act in each column; a fifth of them in the act with a cache too small, where
     /// each reads much. Default: 30,000.
     pub lookups: usize,
-    /// What is measured: a database for each, but [`Column::FullNotAsked`], which looks keys up in
-    /// the one of [`Column::Full`]. Default: [`Column::ALL`].
+    /// The measured variants: a database for each, but [`Column::FullNotAsked`], which looks keys
+    /// up in the one of [`Column::Full`]. Default: [`Column::ALL`].
     pub columns: Vec<Column>,
     /// The share of present keys in one more act. Default: none.
     pub hit_ratio: Option<f64>,
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// What a run is doing.
+/// The present step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
@@ -86,7 +86,7 @@ pub enum Stage {
 /// How far a run is.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// What it is doing.
+    /// The step.
     pub stage: Stage,
     /// Keys done.
     pub done: u64,

@@ -1,4 +1,4 @@
-//! What one lookup touched, step by step, from an [`Explain`]: as data and as a picture.
+//! The steps of one lookup, from an [`Explain`]: as data and as a picture.
 
 use crate::admin::filter_report::FilterReport;
 use crate::base::stats::text::bytes;
@@ -13,7 +13,7 @@ use crate::read::explain::{
 pub struct LookupStep {
     /// The memtable or table.
     pub target: ExplainTarget,
-    /// What was asked there.
+    /// The part that was asked.
     pub part: LookupPart,
     /// Its answer, in words.
     pub answer: String,

@@ -18,7 +18,7 @@
 //!
 //! With [`Construction::verify`] a finished filter is checked in two ways: an XOR over all hashes
 //! shows a hash that changed in memory, and the filter's reader is asked for every member. A
-//! user's policy is always asked for every member. An error leaves no bytes behind.
+//! user's policy is always asked for every member. An error leaves no bytes in the output.
 
 use crate::base::error::{Error, Result};
 use crate::cache::budget::ConstructionBudget;
@@ -258,7 +258,7 @@ fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -
     Ok(())
 }
 
-/// What a filter is made of: the hash of a key, or the key itself.
+/// The input of a filter for a key: its hash, or the key itself.
 trait Member: Clone + Ord {
     /// Memory that it takes.
     fn bytes(&self) -> usize;

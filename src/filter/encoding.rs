@@ -158,7 +158,7 @@ fn policy_name(policy: &Arc<dyn FilterPolicy>) -> String {
     guarded(|| policy.name().to_string()).unwrap_or_default()
 }
 
-/// What a filter says of a key.
+/// The answer of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilterVerdict {
     /// Nothing was asked: no filter answers this question, or it cannot be read. Read on.
@@ -179,7 +179,7 @@ impl FilterVerdict {
     }
 }
 
-/// What the filters under one persisted name are.
+/// The encodings under one persisted name.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FilterReader {
@@ -324,7 +324,7 @@ impl FilterView<'_> {
     }
 }
 
-/// What the trailer of a filter says of it.
+/// The facts in the trailer of a filter.
 #[cfg(any(feature = "cli", feature = "testing"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrailerFacts {
@@ -390,7 +390,7 @@ impl PreparedFilter {
         self.view().may_contain(key)
     }
 
-    /// What a filter of RocksDB's encodings is; `None` if it has no keys or is not known.
+    /// The facts of a filter of RocksDB's encodings; `None` if it has no keys or is not known.
     #[cfg(any(feature = "cli", feature = "testing"))]
     pub(crate) fn facts(&self) -> Option<TrailerFacts> {
         let lines = (self.bytes.len() as f64 - fast_local::ROCKSDB_TRAILER_BYTES as f64)

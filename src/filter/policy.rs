@@ -9,7 +9,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A filter of your own: which bytes stand for a set of keys, and what they say of a key.
+/// A filter of your own: which bytes represent a set of keys, and what they say of a key.
 ///
 /// # The contract
 ///

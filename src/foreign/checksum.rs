@@ -4,7 +4,7 @@
 
 use twox_hash::{XxHash3_64, XxHash32, XxHash64};
 
-/// What the last byte is multiplied by in checksums of XXH3, which RocksDB computes without it.
+/// The factor of the last byte in checksums of XXH3. RocksDB computes XXH3 without that byte.
 const LAST_BYTE_FACTOR: u32 = 0x6b90_83d9;
 
 /// The checksum after each block.
@@ -25,7 +25,7 @@ impl ChecksumKind {
         [None, Crc32c, XxHash32, XxHash64, Xxh3].into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// What it is called.
+    /// Its name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             ChecksumKind::None => "none",
@@ -50,7 +50,8 @@ impl ChecksumKind {
     }
 }
 
-/// What format version 6 adds to the checksum of a block at `offset`; 0 without a `base`.
+/// The number that format version 6 adds to the checksum of a block at `offset`; 0 without a
+/// `base`.
 pub(crate) fn checksum_context(base: u32, offset: u64) -> u32 {
     match base {
         0 => 0,

@@ -78,7 +78,7 @@ pub enum TableItem<'a> {
         /// The sequence number as it is stored. The entries of a table that was made to be
         /// ingested have 0, and the property `rocksdb.external_sst_file.global_seqno` has theirs.
         sequence: u64,
-        /// What it is.
+        /// Its kind.
         kind: EntryKind,
         /// The value as it is stored; empty of a deletion.
         value: &'a [u8],

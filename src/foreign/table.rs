@@ -379,7 +379,7 @@ impl TableEntries {
         self.block.as_ref().map_or(&[], BlockEntries::key)
     }
 
-    /// What the entry is.
+    /// The kind of the entry.
     ///
     /// # Errors
     /// `Corruption` for a kind that the store does not write.

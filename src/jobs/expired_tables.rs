@@ -22,7 +22,7 @@ use crate::tree::version::LevelFiles;
 use std::time::Duration;
 
 /// The shortest wait for a table to expire; [`WAIT_MAX`] is the longest. The clock is the
-/// environment's: it may stand still, or jump.
+/// environment's: it may stop, or jump.
 const WAIT_MIN: Duration = Duration::from_millis(500);
 
 /// See [`WAIT_MIN`].
@@ -94,7 +94,7 @@ pub(crate) struct ExpiryWatch {
     named_through: u64,
 }
 
-/// What the watch says.
+/// The answer of the watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     /// Tables of these keyspaces have expired.

@@ -1,4 +1,4 @@
-//! What runs in the background: flushes, compactions, and the removal of obsolete files. And bulk
+//! Background jobs: flushes, compactions, and the removal of obsolete files. And bulk
 //! loads, which run on the thread of their caller.
 //!
 //! `workers` decides when a job runs; `flush` writes memtables to level-0 tables and `compact`

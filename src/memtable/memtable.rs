@@ -41,7 +41,7 @@ use crossbeam_epoch as epoch;
 use std::fmt;
 use std::ops::Bound;
 
-/// What an entry costs besides its key and value: node, tower, its share of the allocator.
+/// The memory of an entry besides its key and value: node, tower, its share of the allocator.
 const ENTRY_BYTES: usize = 96;
 
 /// Bytes of write buffer for one byte of the full memtable's filter.
@@ -94,7 +94,7 @@ pub(crate) struct Memtable {
     bytes: AtomicUsize,
 }
 
-/// What the writer knows of the segment that takes entries.
+/// The writer's state of the segment that takes entries.
 #[derive(Default)]
 struct OpenSegment {
     /// How many segments range deletes have begun.
@@ -535,7 +535,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// What the batches hold, one after the other.
+    /// The entries of the batches, one after the other.
     type Writes = Vec<Vec<(Vec<u8>, Option<Vec<u8>>)>>;
 
     /// Internal key and value, newest version first within a user key.

@@ -27,7 +27,7 @@ use std::ops::Bound;
 /// Deletes of a chunk of the history.
 const CHUNK_DELETES: usize = 64;
 
-/// What a delete costs besides its keys: its places in history, skyline and runs.
+/// The memory of a delete besides its keys: its places in history, skyline and runs.
 const DELETE_BYTES: usize = 384;
 
 /// How often the keys of a delete are stored at most.
@@ -145,7 +145,7 @@ impl MemtableRangeDeletes {
         ranges.covered_from(part, above, at)
     }
 
-    /// What the deletes up to `at` cover around `key`, from the history.
+    /// The range around `key` that the deletes up to `at` cover, from the history.
     #[cold]
     fn in_history(&self, key: &[u8], at: SequenceNumber) -> Window {
         let mut window = Window::default();
@@ -189,7 +189,7 @@ impl MemtableRangeDeletes {
     }
 }
 
-/// What is behind the lock.
+/// The state that the lock protects.
 #[derive(Default)]
 struct Ranges {
     /// By first key; the ranges share no key.

@@ -74,10 +74,10 @@ impl WriteOptions {
         self
     }
 
-    /// What this call puts is gone for every read that starts at `time` or later, instead of when
-    /// the setting of its keyspace says. A time in the past makes it gone at once: then older
-    /// values of the keys are hidden, as by a deletion. Times are counted in milliseconds. A time
-    /// beyond 64 bits of them is refused. Deletions of the call are not concerned.
+    /// An entry that this call puts is gone for every read that starts at `time` or later, instead
+    /// of when the setting of its keyspace says. A time in the past makes it gone at once: then
+    /// older values of the keys are hidden, as by a deletion. Times are counted in milliseconds. A
+    /// time beyond 64 bits of them is refused. Deletions of the call are not concerned.
     ///
     /// ```
     /// use siftdb::WriteOptions;

@@ -72,11 +72,11 @@ pub trait CompactionFilter: Send + Sync + Debug {
     /// Its name, for errors.
     fn name(&self) -> &str;
 
-    /// What becomes of the entry. Several threads may ask at once.
+    /// Decides about the entry. Several threads may ask at once.
     fn filter(&self, key: &[u8], value: &[u8]) -> CompactionDecision;
 }
 
-/// What a [`CompactionFilter`] decides about an entry.
+/// The decision of a [`CompactionFilter`] about an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompactionDecision {
     /// It stays as it is.

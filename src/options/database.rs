@@ -202,7 +202,7 @@ impl Options {
         self
     }
 
-    /// What is put to the keyspace `default` is gone for reads that start `duration` or more after
+    /// An entry of the keyspace `default` is gone for reads that start `duration` or more after
     /// the write. Default: never. See [`KeyspaceOptions::expire_after`].
     pub fn expire_after(mut self, duration: Duration) -> Self {
         self.data = self.data.expire_after(duration);

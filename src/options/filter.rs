@@ -257,7 +257,7 @@ impl Filter {
         Filter { refused: Some(what), ..Filter::default() }
     }
 
-    /// What the filters of all levels together may take, if they share a budget.
+    /// The memory that the filters of all levels together may take, if they share a budget.
     pub(crate) fn budget(&self) -> Option<u64> {
         self.memory_bytes.filter(|_| self.unregistered.is_empty())
     }

@@ -103,7 +103,7 @@ impl KeyspaceOptions {
         self
     }
 
-    /// What is put to the keyspace is gone for every read that starts `duration` or more after the
+    /// An entry of the keyspace is gone for every read that starts `duration` or more after the
     /// write, by the clock of the [`Env`](crate::env::Env). Default: never. Compactions remove
     /// expired entries. The time is stored with each entry when it is written: a new setting
     /// concerns later writes. [`WriteOptions`](crate::WriteOptions) override it for single calls.

@@ -26,7 +26,7 @@ impl Options {
         if self.auto_compaction { 9 * self.level0_compaction_trigger } else { usize::MAX }
     }
 
-    /// What was set for `level`.
+    /// The filter that was set for `level`.
     pub(crate) fn filter_of_level(&self, level: usize) -> &Filter {
         self.data.filter_at_level.get(&level).unwrap_or(self.filter_of_all_levels())
     }

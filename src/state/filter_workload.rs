@@ -73,7 +73,7 @@ impl FilterWorkload {
 
     fn add_lookups(&mut self, lookups: u64, in_vain: [u64; LEVELS], runs: [usize; LEVELS]) {
         let before = self.counted.replace((lookups, in_vain));
-        // Earlier sessions, whose counters go on here, asked other trees.
+        // Earlier sessions asked other trees, and their counters continue here.
         let (lookups_before, in_vain_before) = before.unwrap_or((lookups, in_vain));
         for level in (0..LEVELS).filter(|&level| runs[level] > 0) {
             self.lookups[level] += lookups.saturating_sub(lookups_before) as f64;

@@ -37,9 +37,9 @@ pub(crate) struct KeyspaceState {
     pub view: ArcSwap<ReadView>,
     /// Serializes replacements of `view`.
     pub view_update: Mutex<()>,
-    /// What lookups and scans did here.
+    /// The counters of lookups and scans in this keyspace.
     pub counters: Arc<Counters>,
-    /// What the division of a filter budget goes by.
+    /// The input for the division of a filter budget.
     pub filter_workload: Mutex<FilterWorkload>,
     /// A scan passed many tombstones since a memtable was last switched for that.
     pub scans_pass_tombstones: AtomicBool,

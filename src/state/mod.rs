@@ -1,4 +1,4 @@
-//! What reads, writes and jobs share.
+//! The state that reads, writes and jobs share.
 //!
 //! `shared` holds the state of one database and the order of its locks; `session` begins the log
 //! and manifest of a session and switches memtables; `keyspace` is the state of one keyspace and

@@ -19,7 +19,7 @@ use std::ops::Bound;
 /// About what a key or a range costs besides its bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// What a transaction has read, by keyspace.
+/// The reads of a transaction, by keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
     /// Ascending by number. Most often there is one: that takes less than a node of a tree.
@@ -30,7 +30,7 @@ pub(crate) struct ReadSet {
     bytes: usize,
 }
 
-/// What was read of one keyspace.
+/// The reads of one keyspace.
 #[derive(Debug)]
 pub(crate) struct KeyspaceReads {
     /// The keyspace.
@@ -92,12 +92,12 @@ impl ReadSet {
         taken
     }
 
-    /// What was read, keyspace by keyspace.
+    /// The reads, keyspace by keyspace.
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceReads> {
         self.keyspaces.iter()
     }
 
-    /// What was read of the keyspace with that number.
+    /// The reads of the keyspace with that number.
     pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceReads> {
         self.place_of(id).ok().map(|place| &self.keyspaces[place])
     }

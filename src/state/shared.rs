@@ -97,7 +97,7 @@ pub(crate) struct CompactsInto {
     pub end: Bound<Vec<u8>>,
 }
 
-/// What background work is wanted or running.
+/// The background work that is wanted or running.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     /// A memtable waits for its flush.
@@ -158,7 +158,7 @@ pub(crate) struct Shared {
     pub queue: WriteQueue,
     /// Tickets that wait for a sync, and the thread that syncs.
     pub sync_tickets: SyncTickets,
-    /// What was written last, while transactions are alive.
+    /// The last writes, while transactions are alive.
     pub recent: RecentWrites,
     /// Whose turn it is among transactions that run again.
     pub turns: Turns,
@@ -295,7 +295,7 @@ impl Shared {
     }
 
     /// Stores views without the directory's lock: this step closes each keyspace to reads. A read
-    /// that holds an older view goes on, and keeps the lock.
+    /// that holds an older view continues, and keeps the lock.
     pub(crate) fn close_views(&self) {
         if let Some(lock) = &self.default.view.load().lock {
             lock.close();

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// What a snapshot reads at, and when it was taken. Both ascend in the order of registrations.
+/// The sequence of a snapshot, and the time when it was taken. Both ascend in the order of
+/// registrations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SnapshotMoment {
     /// The sequence that it reads at.

@@ -29,7 +29,7 @@ pub(crate) const BYTES_MAX: u64 = 64 << 10;
 pub(crate) struct SavedStats {
     /// When counting began.
     pub since_unix_seconds: u64,
-    /// What `Counters::totals` gave of the database.
+    /// The totals of the counters of the database.
     pub database: Vec<u64>,
     /// The same of each keyspace that counted anything.
     pub keyspaces: Vec<(KeyspaceId, Vec<u64>)>,
@@ -74,7 +74,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SavedStats> {
     Some(stats)
 }
 
-/// What the last session saved, if it can be used.
+/// The counters that the last session saved, if they can be used.
 pub(crate) fn load(env: &dyn Env, directory: &Path) -> Option<SavedStats> {
     let path = FileName::Stats.path(directory);
     let file = env.open_random(&path).ok()?;

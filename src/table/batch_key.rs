@@ -26,7 +26,7 @@ pub(crate) struct BatchKey<'k> {
     pub verdict: FilterVerdict,
     /// The block to read next for this key: a filter partition, then a data block.
     pub block: Option<IndexEntry>,
-    /// What was found so far: `Absent` while the key is open.
+    /// The answer so far: `Absent` while the key is open.
     pub answer: Lookup,
     /// Index of the key in the caller's list.
     pub position: usize,

@@ -90,7 +90,7 @@ impl DetachedBlocks {
         full
     }
 
-    /// Whether there are so many full blocks that the other thread should have them.
+    /// True if there are enough full blocks to give them to the other thread.
     pub(crate) fn are_enough(&self) -> bool {
         self.full.blocks.len() >= BLOCKS_AT_ONCE || self.full.bytes >= BYTES_AT_ONCE
     }

@@ -52,7 +52,7 @@ pub(crate) struct TableOptions {
     pub compression: Compression,
     /// The filter; `None` for none.
     pub filter: Option<TableFilter>,
-    /// What checks the filter passes, and what its memory is charged to until it is written.
+    /// The check that the filter must pass, and the budget of its memory until it is written.
     pub construction: Construction,
     /// Bytes of one write to the file, which are buffered.
     pub write_bytes: usize,
@@ -65,7 +65,7 @@ pub(crate) struct TableSummary {
     pub bytes: u64,
     /// The id it was given.
     pub table_id: u64,
-    /// What it says of itself.
+    /// Its properties.
     pub properties: Properties,
     /// Its range deletes.
     pub range_deletes: RangeDeletes,

@@ -62,7 +62,7 @@ pub(crate) enum BlockKind {
     Filter = 2,
     /// The top-level index of filter partitions.
     FilterIndex = 3,
-    /// What the table records about itself.
+    /// The properties of the table.
     Properties = 4,
     /// Names and handles of filter and properties.
     Metaindex = 5,
@@ -168,7 +168,7 @@ pub(crate) struct BlockIdentity {
     pub table_id: u64,
     /// Where the contents begin.
     pub offset: u64,
-    /// What the block is.
+    /// The kind of the block.
     pub kind: BlockKind,
 }
 

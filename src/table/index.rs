@@ -7,7 +7,7 @@
 //! [`IndexBuilder`] writes it.
 //!
 //! In memory, the head of a key is its first 8 bytes after the prefix that all share; the keys
-//! themselves are compared only where heads tie. Beside each head is the cache slot of its block,
+//! themselves are compared only where heads tie. Next to each head is the cache slot of its block,
 //! four to a cache line ([`Slots`]). So a search touches a small array of every fourth head, which
 //! stays in the processor's caches, and one line more, which has the pointer to the block too. A
 //! cached block is found there without the lock and the search that the cache takes, and without
@@ -331,7 +331,7 @@ fn entries_end(contents: &[u8]) -> Option<usize> {
     end.checked_sub(restarts.checked_mul(4)?)
 }
 
-/// What an entry takes besides its key, about: lengths, handle, restart point.
+/// The approximate bytes of an entry besides its key: lengths, handle, restart point.
 const ENTRY_BYTES: usize = 24;
 
 /// Builds the data index: one separator and handle per data block.
@@ -348,7 +348,7 @@ impl IndexBuilder {
     /// The next block ends with `last`, the following begins with `next`.
     pub(crate) fn push(&mut self, last: &[u8], next: Option<&[u8]>) {
         match next {
-            // The versions of one user key go on in the next block: only the last key itself is
+            // The versions of one user key continue in the next block: only the last key itself is
             // between the two blocks.
             Some(next) if user_key(next) == user_key(last) => {
                 self.need_internal_keys = true;

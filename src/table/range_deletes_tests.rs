@@ -48,7 +48,7 @@ fn any_deletes() -> impl Strategy<Value = Vec<RangeDelete>> {
     vec(delete.prop_map(|(start, end, sequence)| RangeDelete { start, end, sequence }), 0..6)
 }
 
-/// What the entries have of a key, unless a newer range delete covers it.
+/// The newest version of a key among the entries, unless a newer range delete covers it.
 fn expected(entries: &Entries, deletes: &[RangeDelete], user: &[u8], at: u64) -> Lookup {
     let covering = RangeDeletes::fragmented(deletes, &[]).covering(user, at);
     let key = LookupKey::new(user, at);

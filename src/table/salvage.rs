@@ -41,7 +41,7 @@ const SEARCH_BYTES: u64 = 64 << 10;
 /// The same where the disk refuses the larger read.
 const SECTOR_BYTES: u64 = 4 << 10;
 
-/// What a repair knows of a damaged table besides its bytes.
+/// The facts that a repair knows of a damaged table besides its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     /// Its id, by the manifest. If `None`, the header or the footer must have it.
@@ -57,7 +57,7 @@ pub(crate) struct Expected {
     pub range_deletes: Option<u64>,
 }
 
-/// What was found in a damaged table.
+/// The entries and damage found in a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Salvaged {
     /// Its id.
@@ -128,7 +128,8 @@ pub(crate) fn salvage(
     Ok(rescue.finish())
 }
 
-/// What is left of the table at `path`; `None` if neither header nor footer says which table it is.
+/// The readable part of the table at `path`; `None` if neither header nor footer says which table
+/// it is.
 ///
 /// # Errors
 /// `UnsupportedFormat`; `Io` if the file cannot be opened.

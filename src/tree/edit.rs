@@ -74,7 +74,7 @@ impl SessionBegin {
     }
 }
 
-/// What the manifest knows of a keyspace besides its tables.
+/// The manifest's facts about a keyspace besides its tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyspaceMeta {
     /// Its number.

@@ -41,7 +41,7 @@ const END_INCLUDED: u8 = 0;
 const END_EXCLUDED: u8 = 1;
 const END_UNBOUNDED: u8 = 2;
 
-/// What the manifest knows of a table.
+/// The manifest's facts about a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileMeta {
     /// The keyspace whose entries it holds.

@@ -74,7 +74,7 @@ impl FollowedManifest {
         self.replay.state.keyspaces.keys()
     }
 
-    /// What it says so far.
+    /// Its contents so far.
     ///
     /// # Errors
     /// `Corruption`: tables of a level overlap.

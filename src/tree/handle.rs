@@ -56,7 +56,7 @@ impl ObsoleteFiles {
 /// An open table, as versions share it.
 #[derive(Debug)]
 pub(crate) struct TableHandle {
-    /// What the manifest says of it.
+    /// The manifest's facts about it.
     pub meta: Arc<FileMeta>,
     /// The open table.
     pub table: Arc<Table>,

@@ -15,7 +15,7 @@ use crate::tree::handle::TableHandle;
 use crate::tree::overlap::{KeySpan, ends_before, ends_before_range};
 use std::ops::{Bound, Range};
 
-/// What a probe of one table needs.
+/// The facts that a probe of one table needs.
 #[derive(Debug)]
 pub(crate) struct TableProbe {
     /// The filter of the whole table, if it is pinned. None if the table has range deletes: these

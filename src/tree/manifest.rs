@@ -36,12 +36,12 @@ const REWRITE_FACTOR: u64 = 4;
 /// A manifest beyond this was not written by siftdb: room for millions of tables.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
-/// What a manifest says when all its edits are applied.
+/// The contents of a manifest, with all its edits applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ManifestState {
     /// Its number and length without a torn last record, and what it knows of the logs.
     pub facts: ManifestFacts,
-    /// What was dropped at the end, if anything; then nobody may append to it.
+    /// The dropped end, if there is one; then the manifest must not be appended to.
     pub dropped: Option<DroppedPart>,
     /// The database that it is a checkpoint of, unless it was written to since.
     pub checkpoint_of: Option<DatabaseIdentity>,
@@ -57,7 +57,7 @@ pub(crate) struct ManifestState {
     pub expired_through: u64,
 }
 
-/// What a manifest says of one keyspace.
+/// A manifest's facts about one keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyspaceTables {
     /// Name, settings, and how far it is flushed.
@@ -269,7 +269,7 @@ pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<Manifes
 /// The edits applied so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
-    /// What they say, without the tables.
+    /// Their contents without the tables.
     pub state: ManifestState,
     /// How many they are.
     pub edits: u64,
@@ -288,7 +288,7 @@ impl Replay {
         self.edits += 1;
         // A missing edit in the middle would leave a tree that looks sound.
         if edit.ordinal != self.edits {
-            return damaged(format!("edit {} stands where {} belongs", edit.ordinal, self.edits));
+            return damaged(format!("edit {} is where {} belongs", edit.ordinal, self.edits));
         }
         if let Some(name) = edit.comparator.as_ref().filter(|name| *name != COMPARATOR) {
             let what = format!("keys in the order {name:?}; known is {COMPARATOR:?}");
@@ -439,7 +439,7 @@ impl Replay {
         Ok(())
     }
 
-    /// What all edits together say.
+    /// The sum of all edits.
     ///
     /// # Errors
     /// There is no edit, or tables of a level overlap.
@@ -847,7 +847,7 @@ mod tests {
         let mut without_second = bytes[..ends[0] as usize].to_vec();
         without_second.extend_from_slice(&bytes[ends[1] as usize..]);
         let error = replayed(&without_second).unwrap_err().to_string();
-        assert!(error.contains("edit 3 stands where 2 belongs"), "{error}");
+        assert!(error.contains("edit 3 is where 2 belongs"), "{error}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! question for a key, unless the table has range deletes.
 //!
 //! The transaction's snapshot is registered at that sequence until the commit has ended. So what
-//! jobs drop meanwhile does not matter: of versions, tombstones and range deletes above a
+//! jobs drop in the meantime does not matter: of versions, tombstones and range deletes above a
 //! registered sequence they drop one only where a newer one stays, or where nothing of the key is
 //! left and nothing was there at that sequence.
 

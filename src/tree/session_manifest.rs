@@ -21,7 +21,7 @@ use crate::tree::manifest::{ManifestState, ManifestWriter};
 use std::path::{Path, PathBuf};
 
 /// A manifest lists the begins of this many sessions: a follower that last looked in an earlier
-/// one cannot know that the history continues what it showed.
+/// one cannot know that the history continues from what it showed.
 pub(crate) const SESSIONS_MAX: usize = 16;
 
 /// The manifest in force and how much of it is durable: what a new log's first record carries.
@@ -33,7 +33,7 @@ pub(crate) struct ManifestPosition {
     pub synced_bytes: u64,
 }
 
-/// What other threads read without the lock of the version set.
+/// The part that other threads read without the lock of the version set.
 #[derive(Debug, Default)]
 pub(crate) struct SharedNumbers {
     /// The next file number; taking one is `fetch_add(1)`.

@@ -1,7 +1,7 @@
 //! `VersionSet`: the current version of each keyspace, and the only way to the next one.
 //!
 //! `apply(edit)` checks the order of the levels, opens the tables that the edit adds, logs the
-//! edit, syncs it, then replaces the versions. The set is behind one lock. Jobs make tables and
+//! edit, syncs it, then replaces the versions. One lock protects the set. Jobs make tables and
 //! their names durable before they apply an edit (I5).
 //!
 //! [`VersionSet::activate`] creates the manifest of a session before its first edit, so opening and
@@ -144,7 +144,7 @@ impl VersionSet {
         self.trees.iter().map(|(&id, tree)| (id, Arc::clone(&tree.current)))
     }
 
-    /// What the manifest says of each keyspace, by number.
+    /// The manifest's facts about each keyspace, by number.
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceMeta> {
         self.trees.values().map(|tree| &tree.meta)
     }

@@ -28,18 +28,18 @@ use crate::tree::overlap::search_order;
 /// The descriptions of the tables, by level: the input of the compaction picker.
 pub(crate) type LevelFiles = [Vec<Arc<FileMeta>>; LEVELS];
 
-/// What one lookup did in one table, for `explain`.
+/// The step of one lookup in one table, for `explain`.
 #[derive(Clone, Debug)]
 pub(crate) struct TableStep {
     /// Level of the table.
     pub level: usize,
     /// Number of its file.
     pub number: u64,
-    /// What its filter said.
+    /// The answer of its filter.
     pub verdict: FilterVerdict,
     /// Blocks touched.
     pub io: TableIo,
-    /// What the search found; `Absent` after a "no", without searching.
+    /// The result of the search; `Absent` after a "no", without searching.
     pub lookup: Lookup,
 }
 

@@ -430,7 +430,7 @@ fn path_problem(tree: &Tree, importer: &[String], path: &[String]) -> Option<Str
     let (from, to) = (&tree[importer].place, &module.place);
     let common = from.iter().zip(to).take_while(|(a, b)| a == b).count();
     let goes_down = from.get(common) < to.get(common) || tree[importer].is_test;
-    (!goes_down).then(|| format!("`crate::{shown}` stands above this module"))
+    (!goes_down).then(|| format!("`crate::{shown}` is above this module"))
 }
 
 /// `crate::` and `super::` outside of `use` items, in production code.
@@ -590,9 +590,9 @@ fn a_tree_in_order_passes_every_check() {
 #[test]
 fn upward_imports_are_found() {
     let cases = [
-        ("", "", "", "use crate::top::Top;", "src/low.rs:1: `crate::top::Top` stands above"),
+        ("", "", "", "use crate::top::Top;", "src/low.rs:1: `crate::top::Top` is above"),
         ("", "", "\nuse crate::folder::first::First;", "", "src/folder/second.rs:2:"),
-        ("", "", "use crate::top::Top;", "", "stands above"),
+        ("", "", "use crate::top::Top;", "", "is above"),
         ("use crate::{low::Low};", "", "", "", "hides which modules"),
         ("use crate::Low;", "", "", "", "`crate::Low` does not name the module"),
         ("use crate::folder::First;", "", "", "", "does not name the module"),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// An Env whose reads take longer by so many microseconds.
+/// An Env whose reads take longer by this number of microseconds.
 #[derive(Debug)]
 struct SlowEnv {
     inner: Arc<dyn Env>,

@@ -1,4 +1,4 @@
-//! Reading commands beside a process that has the database open to write: this one.
+//! Reading commands while a process, this one, has the database open to write.
 
 use crate::cli::{Place, command, fails, ok, siftdb};
 use siftdb::{Db, Options};
@@ -18,7 +18,8 @@ fn open(place: &Place) -> (Db, String) {
 
 const NOTE: &str = "a program has the database open to write; this is one moment of it\n";
 
-/// Standard output of a command that has to succeed beside the writer, and to say so in one line.
+/// Standard output of a command that must succeed while the writer is open, and must say so in one
+/// line.
 fn beside(arguments: &[&str]) -> String {
     let output = siftdb(arguments);
     let stderr = String::from_utf8(output.stderr).unwrap();

@@ -1,4 +1,4 @@
-//! Changes: the writes of a database in their order, read beside the process that makes them.
+//! Changes: the writes of a database in their order, read while another process makes them.
 
 use crate::support::data::key;
 use crate::support::rng::Rng;

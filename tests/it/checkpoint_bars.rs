@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Half of what a memtable may hold before it is switched, in [`with_tables`].
 const BUFFER_BYTES: usize = 32 << 20;
 
-/// A database with at least so many tables, and nothing unflushed.
+/// A database with at least this number of tables, and nothing unflushed.
 fn with_tables(path: &Path, tables: usize) -> Db {
     let options = Options::new().table_bytes(64 << 10).auto_compaction(false);
     let db = options.write_buffer_bytes(5 * BUFFER_BYTES / 2).open(path).unwrap();
@@ -71,7 +71,7 @@ fn checkpoints_take_twice_the_writing_at_most() {
     assert!(checkpoint <= 2 * flush);
 }
 
-/// How long puts took beside some calls.
+/// How long puts took during some calls.
 #[derive(Default)]
 struct Latencies {
     all: Vec<Duration>,
@@ -112,7 +112,7 @@ impl Latencies {
         let (p50, p999, p9999) = (at(0.5), at(0.999), at(0.9999));
         let (puts, slowest) = (self.all.len(), median(self.slowest));
         println!("{what}: {puts} puts, p50 {p50:.1?}, p99.9 {p999:.1?}, p99.99 {p9999:.1?}");
-        println!("  the slowest put beside each, median {slowest:.1?}");
+        println!("  the slowest put during each, median {slowest:.1?}");
         p999
     }
 }

@@ -57,7 +57,7 @@ fn contents(db: &Db) -> Contents {
         .collect()
 }
 
-/// Ends a writer, also if an assertion beside it fails.
+/// Ends a writer, also if an assertion of another thread fails.
 struct StopsOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopsOnDrop<'_> {
@@ -531,7 +531,7 @@ fn other_directories_are_refused_and_stay() {
         let files = files(&mem);
         let error = db.checkpoint(path).unwrap_err();
         let (mut after, mut before) = (self::files(&mem), files);
-        // Only what a refused call may create or what this database writes beside it.
+        // Only what a refused call may create or what this database writes next to it.
         after.retain(|path, _| !path.starts_with(HOME) && !path.ends_with("LOCK"));
         before.retain(|path, _| !path.starts_with(HOME) && !path.ends_with("LOCK"));
         assert_eq!(after, before, "{path}");

@@ -1,4 +1,4 @@
-//! The `siftdb` command end to end: output, exit codes, pipes, and what it leaves behind.
+//! The `siftdb` command end to end: output, exit codes, pipes, and which files it leaves.
 
 use serde_json::Value;
 use std::io::{Read, Write};

@@ -148,7 +148,8 @@ fn key(number: usize) -> Vec<u8> {
 }
 
 /// A database with a table at level 1, one at level 0 that shadows part of it, and a log with
-/// synced and unsynced batches, all with range deletes and entries that expire: after its process died, and after a clean close.
+/// synced and unsynced batches, all with range deletes and entries that expire: after its process
+/// died, and after a clean close.
 fn images(filter: &NamedFilter) -> [Image; 2] {
     let options = small_options().filter(filter.filter.clone()).auto_compaction(false);
     let env = MemEnv::with_log();
@@ -467,7 +468,7 @@ fn extended(image: &Image) -> Vec<Damage> {
     let damaged = image.files.iter().flat_map(|(path, bytes)| {
         let junk: [&[u8]; 7] = [&[0], b"x", &[0; 11], &[0; 512], &noise[..5], &noise, bytes];
         junk.map(|junk| {
-            let what = format!("with {} bytes of junk behind it", junk.len());
+            let what = format!("with {} bytes of junk after it", junk.len());
             let junk = junk.to_vec();
             Damage::new(path, image.last(), what, move |b| b.extend_from_slice(&junk))
         })

@@ -167,7 +167,7 @@ impl Explorer<'_> {
         }
     }
 
-    /// Crashes the calls that opening a state, and going on from it, made.
+    /// Crashes the calls that opening a state, and continuing from it, made.
     fn crash_again(&mut self, after: &Run, target: usize, crashes: &[Crash]) {
         let Some(&(one_in, count)) = AGAIN.get(crashes.len() - 1) else { return };
         if self.rng.below(one_in) > 0 {

@@ -51,7 +51,7 @@ fn examples() -> Vec<String> {
     all
 }
 
-/// What stands for a placeholder in the directory of [`directory`].
+/// The value of a placeholder in the directory of [`directory`].
 fn filled(command: &str) -> String {
     let words: Vec<&str> = command.split_whitespace().collect();
     let of = |at: usize| words.get(at).copied().unwrap_or_default();

@@ -581,7 +581,7 @@ fn failing_compaction_filters_change_nothing() {
         let error = db.compact_range_with(.., &all).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("test.ByValue") && text.contains(what), "{text}");
-        let Err(Error::ReadOnly { cause }) = db.put("more", "1") else { panic!("it goes on") };
+        let Err(Error::ReadOnly { cause }) = db.put("more", "1") else { panic!("it takes writes") };
         assert!(matches!(*cause, Error::CompactionFilter { .. }), "{cause}");
         assert_eq!(read(&db, "k").as_deref(), Some(value));
         assert_eq!((read(&db, "other").as_deref(), tables(&db)), (Some("remove"), before));

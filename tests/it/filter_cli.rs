@@ -310,7 +310,7 @@ fn impossible_rebuilds_are_refused_untouched() {
         fails(4, &["filter", subcommand, &missing]);
         assert!(!Path::new(&missing).exists(), "{subcommand}");
         let held = siftdb::Db::open(place.path("held")).unwrap();
-        // `stats` only reads, so it reads beside the handle.
+        // `stats` only reads, so it reads while the handle is open.
         if subcommand == "rebuild" {
             let message = fails(4, &["filter", subcommand, &place.path("held")]);
             assert!(message.contains("locked"), "{message}");

@@ -135,7 +135,7 @@ fn rebuild_rewrites_only_differing_tables() {
     assert!(all.tables.iter().all(|table| !old.contains(&table.table)));
 }
 
-/// Writers, readers and due compactions go on while filters are rebuilt again and again.
+/// Writers, readers and due compactions continue while filters are rebuilt again and again.
 #[test]
 fn rebuild_allows_concurrent_reads_and_writes() {
     let env = MemEnv::new();

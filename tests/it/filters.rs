@@ -561,7 +561,7 @@ fn counters_continue_after_reopening() {
     for bad in [vec![], good[..good.len() - 1].to_vec(), [&good[..], b"x"].concat()] {
         env.write_file(stats_file, &bad);
         let db = open(&env, &small_options()).unwrap();
-        assert_eq!(db.stats().gets, 0, "counting starts anew");
+        assert_eq!(db.stats().gets, 0, "counting starts again");
         assert_eq!(scan(&db).unwrap().len(), 200);
         drop(db);
     }

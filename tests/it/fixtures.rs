@@ -369,7 +369,7 @@ fn directory() -> PathBuf {
 }
 
 #[test]
-#[ignore = "writes tests/fixtures anew"]
+#[ignore = "writes tests/fixtures again"]
 fn write_every_fixture() {
     let _ = fs::remove_dir_all(directory());
     fs::create_dir_all(directory()).unwrap();

@@ -1,11 +1,12 @@
-//! Followers in processes of their own beside a writer that is killed again and again: what they
+//! Followers in processes of their own, of a writer that is killed again and again: what they
 //! show at every refresh is a prefix of the writes, at or after the last one, with everything that
 //! was acknowledged before.
 //!
 //! The processes are this test binary. The writer runs `the_writer_beside_followers`: operations of
 //! a counted history (`support/counted.rs`), under flushes, compactions, drops and creations of
 //! keyspaces. It notes each operation that was acknowledged. Each follower runs
-//! `the_follower_of_a_writer`. The next writer goes on after the last operation of the one before.
+//! `the_follower_of_a_writer`. The next writer continues after the last operation of the one
+//! before.
 //!
 //! `SIFTDB_REFRESHES` sets how many refreshes there are over all followers.
 
@@ -135,7 +136,7 @@ fn start(test: &str, variable: &str, value: &str) -> Child {
         .unwrap()
 }
 
-/// Kills its process when it goes, so that none is left behind a failed assertion.
+/// Kills its process when it goes, so that none is left after a failed assertion.
 struct Killed(Option<Child>);
 
 impl Drop for Killed {

@@ -375,7 +375,7 @@ fn refreshes_are_quick_beside_many_entries() {
     assert!(took[25] < Duration::from_millis(5));
 }
 
-/// Ends a writer, also if an assertion beside it fails.
+/// Ends a writer, also if an assertion of another thread fails.
 struct StopsOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopsOnDrop<'_> {

@@ -178,7 +178,7 @@ fn no_crash_takes_data_without_its_delete() {
 
 fn disk_bytes(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory).unwrap();
-    // A worker may remove a file meanwhile.
+    // A worker may remove a file at any time.
     files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()
 }
 

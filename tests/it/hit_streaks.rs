@@ -94,7 +94,7 @@ fn explain_asks_during_a_streak() {
     let steps = db.explain(key(7)).unwrap().steps;
     let table = steps.iter().find(|step| matches!(step.target, ExplainTarget::Table { .. }));
     assert_eq!(table.unwrap().filter.answer, FilterAnswer::Maybe);
-    assert_eq!(counted(&db, |db| hits(db, 1)).not_paying, 1, "the streak goes on");
+    assert_eq!(counted(&db, |db| hits(db, 1)).not_paying, 1, "the streak continues");
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn loads_go_as_deep_as_they_fit() {
 }
 
 /// A compaction may write a table over a gap between its inputs. A load that comes into the gap
-/// meanwhile goes to another level.
+/// at the same time goes to another level.
 #[test]
 fn loads_stay_out_of_the_outputs_of_a_running_compaction() {
     let disk = MemEnv::new();
@@ -325,7 +325,7 @@ fn fail_each(fault: Fault, among: Calls, sorts: bool) -> usize {
         }
         run.env.heal();
         let Err(error) = answer else {
-            // The failure of a removal, or of a job beside it.
+            // The failure of a removal, or of a job at the same time.
             assert_eq!(scan(&run.db).unwrap(), run.all(), "{place}");
             continue;
         };
@@ -375,7 +375,7 @@ fn failed_loads_appear_whole_or_not_at_all() {
     }
 }
 
-/// A writer dies in the middle of a load, and another one goes on: followers go on with it, unless
+/// A writer dies in the middle of a load, and another one continues: followers follow it, unless
 /// they have shown what is no longer there.
 #[test]
 fn followers_go_on_after_a_load_that_was_cut_short() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const BUFFER: usize = 64 << 10;
 
-/// A log that the worker removes meanwhile has no bytes.
+/// A log that the worker removes in the meantime has no bytes.
 fn wal_bytes(env: &MemEnv) -> usize {
     files_ending(env, ".wal")
         .iter()

@@ -19,11 +19,11 @@
 //! | `range_deletes` | lookups and scans of every kind agree with a sorted map |
 //! | `range_differential` | range deletes answer as single deletes of the same keys |
 //! | `checkpoint_bars` | what checkpoints cost, in time and to writers; only on demand |
-//! | `checkpoints` | databases of their own at one moment, whatever happens meanwhile |
-//! | `changes` | the writes of a database in their order, read beside its writer |
+//! | `checkpoints` | databases of their own at one moment, whatever happens at the same time |
+//! | `changes` | the writes of a database in their order, read while they are written |
 //! | `kept_logs` | logs kept for followers stay up to the limit and change no answer |
-//! | `followers` | prefixes of the writes beside a writer, and typed errors where there is none |
-//! | `follower_processes` | the same in processes, beside a writer that is killed |
+//! | `followers` | prefixes of the writes of a writer, and typed errors where there is none |
+//! | `follower_processes` | the same in processes, of a writer that is killed |
 //! | `read_only` | reading changes no byte, whatever the permissions and the state of the logs |
 //! | `recovery` | the three modes: what each drops, refuses, keeps and reports |
 //! | `verify` | finds and names damage, and nothing else |
@@ -60,7 +60,7 @@
 //! | `help_cli` | help, topics, completions, manual pages, colors, widths |
 //! | `foreign_tables_cli` | single tables of LevelDB and RocksDB: layout, entries, damage, filters |
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
-//! | `beside_writer_cli` | reading commands beside a process that writes |
+//! | `beside_writer_cli` | reading commands while a process writes |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
 //! | `page_cli` | pages of the command: reports, tables, files that cannot be written |
 //! | `regressions` | found defects, each with its account |

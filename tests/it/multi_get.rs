@@ -290,7 +290,7 @@ fn multi_get_reads_one_sequence() {
             assert!(found[0].is_some() && found.iter().all(|value| *value == found[0]));
         }
     });
-    assert!(db.stats().flushes > 0, "the batches went on while memtables became tables");
+    assert!(db.stats().flushes > 0, "the batches continued while memtables became tables");
 }
 
 #[test]

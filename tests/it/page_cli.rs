@@ -186,7 +186,7 @@ fn files_that_cannot_be_written_are_named() {
         let text = fails(4, &["report", &db, option, path]);
         assert!(text.contains(path.as_str()) && text.contains(advice), "{text}");
     }
-    // A page replaces an earlier one, as a whole and with nothing beside it.
+    // A page replaces an earlier one, as a whole and with nothing next to it.
     let page = place.path("pages/page.html");
     ok(&["report", &db, "--csv", &place.path("pages")]);
     write(&page, b"an earlier page");

@@ -1,5 +1,5 @@
-//! Range deletes against a sorted map: lookups and scans of every kind, in memtables and tables, now
-//! and in snapshots between deletes.
+//! Range deletes against a sorted map: lookups and scans of every kind, in memtables and tables,
+//! now and in snapshots between deletes.
 
 use crate::support::cursors::{Sorted, entries_within, roam};
 use crate::support::data::{odd_keys, value};
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// So many entries that the next range delete begins a segment.
+    /// Entries enough that the next range delete begins a segment.
     fn bulk(&mut self, step: u64, rng: &mut Rng) {
         let first = rng.pick(&self.keys).clone();
         let key = |n: u64| [&first[..], format!("/{n:04}").as_bytes()].concat();

@@ -72,8 +72,8 @@ fn a_damaged_frame_costs_no_entry() {
         let path = files_ending(&env, ".sst").remove(0);
         let table = env.read_file(&path).unwrap();
         let mut cases = vec![
-            ("a byte behind it".to_string(), [&table[..], b"x"].concat()),
-            ("junk behind it".to_string(), [&table[..], &table[..700]].concat()),
+            ("a byte after it".to_string(), [&table[..], b"x"].concat()),
+            ("junk after it".to_string(), [&table[..], &table[..700]].concat()),
             ("no footer".to_string(), table[..table.len() - FOOTER].to_vec()),
         ];
         let mut damage = |what: String, place: std::ops::Range<usize>| {
@@ -89,7 +89,7 @@ fn a_damaged_frame_costs_no_entry() {
             damage(format!("block of kind {kind}"), place.start + 8..place.end);
             damage(format!("prefix of kind {kind}"), place.start..place.start + 8);
         }
-        damage("everything behind the data".into(), behind..table.len());
+        damage("everything after the data".into(), behind..table.len());
         for (what, damaged) in cases {
             for without_manifest in [false, true] {
                 let what = format!("{}: {what}, {without_manifest}", filter.name);
@@ -106,7 +106,7 @@ fn a_damaged_frame_costs_no_entry() {
                 assert_eq!(report.entries, KEYS as u64, "{what}");
                 assert!(without_manifest || report.saved_everything(), "{what}: {report}");
                 // Without manifest and properties nothing says how many entries there were.
-                let untold = what.contains("behind the data") || what.contains("kind 4");
+                let untold = what.contains("after the data") || what.contains("kind 4");
                 let lost: Vec<_> = report.lost.iter().filter(|lost| lost.path == path).collect();
                 assert!(lost.is_empty() || without_manifest && untold, "{what}: {lost:?}");
             }

@@ -1,5 +1,5 @@
 //! Transactions on bad input, on failing disks, and on a database that is closed, read-only or
-//! forked meanwhile: the right error, nothing written, and nothing held.
+//! forked in the meantime: the right error, nothing written, and nothing held.
 
 use crate::support::data::bytes;
 use crate::support::stores::{HOME, as_env, files_ending, open, small_options};

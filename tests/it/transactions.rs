@@ -32,8 +32,8 @@ fn key(n: u8) -> Vec<u8> {
     vec![b'a' + n]
 }
 
-/// Random transactions and the writes of others beside them, with what each must read and whether
-/// it must conflict.
+/// Random transactions and the writes of others at the same time, with what each must read and
+/// whether it must conflict.
 struct World {
     spaces: [Keyspace; SPACES],
     /// Its keys are no matter.

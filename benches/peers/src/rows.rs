@@ -102,5 +102,5 @@ pub const ROWS: &[Row] = &[
     row("transactions-p99-alone", Own, "put, 99th percentile", WALL),
     row("transactions-p99", Own, "put, 99th percentile, next to a transaction", WALL),
     row("transactions-p99-times", Own, "the second over the first", TIMES),
-    row("transactions-scans", Own, "transactions that scan everything meanwhile", RATE),
+    row("transactions-scans", Own, "transactions that scan everything at the same time", RATE),
 ];

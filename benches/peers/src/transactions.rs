@@ -6,7 +6,7 @@
 //! - 4 threads that add to one counter, and 4 that move money between accounts. What is there at
 //!   the end is compared with what must be: a lost update is an error that ends the run.
 //! - The 99th percentile of puts, alone and next to a thread that scans everything in a transaction
-//!   and commits it with a write, over and over. The puts are to keys behind the scanned ones, so
+//!   and commits it with a write, over and over. The puts are to keys after the scanned ones, so
 //!   nothing conflicts.
 //!
 //! Values begin with a number of 8 bytes. Rates are by wall time, of all threads together.

@@ -83,7 +83,7 @@ fn dump_to(
     dumped.map_err(or_foreign)
 }
 
-/// What a file is, with its number if its name says one.
+/// The kind of a file, with its number if its name has one.
 enum Kind {
     Table,
     Wal(Option<u64>),

@@ -99,7 +99,7 @@ pub fn verify_live_table(env: &Arc<dyn Env>, table: &LiveTable) -> Result<Option
     }
 }
 
-/// What [`live_tables`] and [`verify_live_table`] do not check.
+/// The logs that [`live_tables`] and [`verify_live_table`] do not check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UncheckedLogs {

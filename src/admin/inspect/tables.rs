@@ -301,7 +301,7 @@ fn print_filter(
         let policy = properties.filter_policy.escape_debug();
         return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
     }
-    // A damaged filter never makes an answer wrong: print the damage and go on.
+    // A damaged filter never makes an answer wrong: print the damage and continue.
     let damage = match filter.layout_name() {
         "partitioned" => print_partitions(table, handle, printer),
         "block-based" => print_windows(table, handle, printer),

@@ -49,7 +49,7 @@ pub(crate) struct History {
     pub by_current: bool,
     /// The logs that may have writes that are in no table.
     pub logs: Vec<u64>,
-    /// What the manifest says about these logs.
+    /// The facts of the manifest about these logs.
     pub facts: ManifestFacts,
     /// Opening would recover these logs without an error.
     pub logs_are_sound: bool,

@@ -83,7 +83,7 @@ pub(crate) struct TablesOfLogs {
     pub tables: Vec<FileMeta>,
     /// The first sequence that was read; `None` if there was no entry.
     pub first_sequence: Option<SequenceNumber>,
-    /// What could be read.
+    /// The entries that could be read.
     pub logs: SalvagedLogs,
 }
 

@@ -42,7 +42,7 @@ pub struct RenamedKeyspace {
     pub number: u32,
     /// Its name now.
     pub name: String,
-    /// What is not certain.
+    /// The reason why the name is not certain.
     pub why: String,
 }
 

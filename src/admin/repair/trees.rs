@@ -31,7 +31,7 @@ const UNPLACED: &str = "nothing that can be read says which keyspace the table i
 /// Why an ingested table is lost.
 const UNNUMBERED: &str = "the table was ingested, and no manifest says the sequence of its entries";
 
-/// What a repair works with.
+/// The inputs of a repair.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
     /// The options of the repaired database.
@@ -55,7 +55,7 @@ pub(crate) struct Trees {
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceTables>,
     /// Files for `lost`, with the reason.
     pub aside: Vec<(FileName, String)>,
-    /// What was kept, written and lost.
+    /// The report of kept, written and lost files.
     pub report: RepairReport,
     /// The largest sequence in any file.
     pub last_sequence: SequenceNumber,

@@ -48,7 +48,7 @@ pub(crate) struct Stripe<'a> {
     shared: bool,
 }
 
-/// So many hits make a streak long.
+/// The number of hits after which a streak is long.
 const LONG: u64 = 4096;
 
 /// The hits of the last level in a row, which say whether asking its filter pays.
@@ -59,12 +59,12 @@ const LONG: u64 = 4096;
 /// lookup that no table answers ends the streak, and filters are asked again; so does one that
 /// finds no value in the last level, or reads a block for it.
 ///
-/// The guess can be wrong once for each streak. It then costs the search of one block that is at
-/// hand, a few times a question: for any other block the filter is asked before it is read. So
-/// wrong guesses take less than a thousandth of the time of all lookups.
+/// The guess can be wrong once for each streak. It then costs the search of one cached block, a few
+/// times as much as asking the filter. Before any other block is read, the filter is asked after
+/// all. So wrong guesses take less than a thousandth of the time of all lookups.
 ///
-/// Of one thread, in one keyspace. A thread that gets the stripe of one that ended goes on with its
-/// streak.
+/// A streak belongs to one thread and one keyspace. A thread that takes over the stripe of an ended
+/// thread continues its streak.
 #[derive(Debug)]
 pub(crate) struct HitStreak(AtomicU64);
 
@@ -74,7 +74,7 @@ impl HitStreak {
         HitStreak(AtomicU64::new(0))
     }
 
-    /// Long enough to expect that the next lookup hits, too.
+    /// True if the streak is long enough to expect that the next lookup hits too.
     #[inline]
     #[must_use]
     pub(crate) fn is_long(&self) -> bool {
@@ -157,8 +157,8 @@ impl Counters {
 }
 
 impl<'a> Stripe<'a> {
-    /// True after many hits of the last level in a row. Never of threads that share a stripe: the
-    /// hits of one say nothing of the others' keys.
+    /// True after many hits of the last level in a row. Always false for threads that share a
+    /// stripe, because the hits of one say nothing about the keys of the others.
     #[inline]
     #[must_use]
     pub(crate) fn expects_hit(&self) -> bool {

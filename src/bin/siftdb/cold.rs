@@ -89,7 +89,7 @@ impl Files {
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
             if entry.file_type()?.is_file() {
-                // A file that the database has removed meanwhile has no pages to drop.
+                // A file that the database has removed in the meantime has no pages to drop.
                 match File::open(entry.path()) {
                     Ok(file) => files.push(file),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -205,7 +205,8 @@ mod tests {
         assert!(refused.contains("/no/such/place"), "{refused}");
     }
 
-    /// On a file system that can drop pages, files are cold afterwards; on others the refusal says why.
+    /// On a file system that can drop pages, files are cold afterwards; on others the refusal says
+    /// why.
     #[expect(clippy::disallowed_methods, reason = "the test's own files")]
     #[test]
     fn files_are_cold_or_a_line_says_why() {

@@ -124,7 +124,7 @@ pub struct Demo {
     page: PageArgs,
 }
 
-/// What is shown after the acts.
+/// The figures that are shown after the acts.
 #[derive(Default)]
 struct Shows {
     figures: Vec<Figure>,

@@ -1,8 +1,8 @@
 //! `siftdb export DIR --format FORMAT`: prints what a database has, to be read elsewhere.
 //!
-//! What leaves is the live entries of one moment, in the order of their keys. `import` reads each
-//! format back. A format that cannot carry what is there is refused, before or at that entry: no
-//! entry and no expiry is left out in silence.
+//! It prints the live entries of one moment, in key order. `import` reads each format back. A
+//! format that cannot carry an entry is refused, before or at that entry: no entry and no expiry is
+//! left out in silence.
 
 use crate::args::{InKeyspace, options, unnamed};
 use crate::bars::Bar;

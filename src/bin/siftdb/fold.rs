@@ -1,4 +1,5 @@
-//! Text as wide as the terminal: long lines continue under their description, wide tables in bands.
+//! Folds text to the width of the terminal. Long lines continue under their description, and wide
+//! tables are split into bands of columns.
 //!
 //! [`folded`] is for results and help on a terminal. A pipe gets whole lines. Entries are never
 //! folded: a break in a value would not be one of its bytes.
@@ -25,7 +26,7 @@ pub fn folded(text: &str, width: usize) -> String {
     fold(text, width, false)
 }
 
-/// The same for help: what a line has too much goes before the line that continues it.
+/// The same for help: the words that do not fit in a line begin the next line of its paragraph.
 pub fn reflowed(text: &str, width: usize) -> String {
     fold(text, width, true)
 }
@@ -34,7 +35,7 @@ fn fold(text: &str, width: usize, is_reflowed: bool) -> String {
     let mut lines: VecDeque<String> = text.split('\n').map(str::to_string).collect();
     let mut done: Vec<String> = Vec::new();
     let is_row = |line: &&String| line.trim_end().chars().count() > width && gaps(line) >= 2;
-    // Where the line before went on.
+    // The indent at which the line before continued.
     let mut hang = 0;
     while let Some(line) = lines.front() {
         let rows: Vec<&String> = lines.iter().take_while(is_row).collect();

@@ -113,7 +113,7 @@ pub fn ranges(ranges: &[RangeInclusive<u64>]) -> Value {
     list(ranges, |range| json!([range.start(), range.end()]))
 }
 
-/// What went wrong: kind, file, offset, and the words for it.
+/// An error: kind, file, offset, and the words for it.
 pub fn error_json(error: &Error) -> Value {
     let (path, offset, operation, what) = match error {
         Error::Io { op, path, source } => (Some(path), None, Some(*op), source.to_string()),

@@ -33,7 +33,7 @@ pub struct List {
     place: InKeyspace,
 }
 
-/// What is listed of a keyspace.
+/// The listed facts of a keyspace.
 struct Listed {
     name: String,
     number: u32,

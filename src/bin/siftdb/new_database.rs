@@ -31,7 +31,7 @@ pub struct NewDatabase {
     parent: TempDir,
 }
 
-/// What is being done with the directory in which the database is built.
+/// The state of the directory in which the database is built.
 #[derive(PartialEq, Eq)]
 enum State {
     Building,

@@ -24,7 +24,7 @@ pub struct Output {
 #[must_use]
 pub struct Shown(());
 
-/// What text is written to: standard output, folded to the width of a terminal.
+/// The writer of text: standard output, folded to the width of a terminal.
 pub struct Text<'a> {
     out: BufWriter<StdoutLock<'a>>,
     /// The width, and what is not folded yet.

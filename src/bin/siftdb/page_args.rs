@@ -1,4 +1,4 @@
-//! What every command with figures can write: a page, and a table for each figure.
+//! The files that every command with figures can write: a page, and a table for each figure.
 //!
 //! A command flattens [`PageArgs`] into its arguments, calls [`PageArgs::check`] before it measures
 //! and [`PageArgs::write`] at its end. Files are written whole under another name and then renamed,
@@ -121,7 +121,7 @@ fn create_folder(folder: &Path) -> Outcome {
     std::fs::create_dir_all(folder).map_err(|error| refused(folder, error))
 }
 
-/// What happened to a file, and what to do.
+/// A failed write of a file, with advice.
 fn refused(file: &Path, error: io::Error) -> Failure {
     let advice = match error.kind() {
         ErrorKind::NotFound => "its folder does not exist: create it, or name another",

@@ -1,8 +1,8 @@
 //! Where the entries of `load` and `import` go: one keyspace of an open database.
 //!
-//! Keys that come in ascending order become tables directly, by a bulk load, which appears as a
-//! whole. All others are written in batches. The first entries decide, which wait for that in
-//! memory. A key out of order ends a bulk load: what came before it appears, and batches follow.
+//! Keys in ascending order become tables directly, by a bulk load, which appears as a whole. Other
+//! keys are written in batches. The first entries are kept in memory until they decide which way is
+//! taken. A key out of order ends a bulk load: its entries appear, and batches follow.
 
 use crate::exchange::record::Expiry;
 use crate::failure::{Failure, Outcome};
@@ -12,14 +12,14 @@ use std::time::Duration;
 /// Bytes at which a batch is written, and at which ascending keys become a bulk load.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// What an entry that waits takes besides its bytes.
+/// Memory of an entry that waits, besides its bytes.
 const WAITING_BYTES: usize = 64;
 
 /// The limits of the library. Larger entries are refused here, to be reported with their line.
 const KEY_BYTES_MAX: usize = 65_535;
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// Writes entries to a keyspace. What it took is there after [`Sink::finish`].
+/// Writes entries to a keyspace. All entries that it took are visible after [`Sink::finish`].
 pub struct Sink<'a> {
     db: &'a Db,
     keyspace: Keyspace,
@@ -73,12 +73,12 @@ impl<'a> Sink<'a> {
         self.taken
     }
 
-    /// The entries that are in the database, whatever comes later.
+    /// The entries that are in the database already.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Writes what waits, and goes on in another keyspace.
+    /// Writes all that it took, and switches to another keyspace.
     pub fn turn_to(&mut self, keyspace: Keyspace) -> Outcome {
         self.finish()?;
         self.keyspace = keyspace;

@@ -86,7 +86,7 @@ counted once for a database, such as batches and its log, is 0 then.
 pub struct Stats {
     #[command(flatten)]
     place: InKeyspace,
-    /// Print them again and again, after so many seconds [default: 1], until Ctrl-C
+    /// Print them again every SECONDS [default: 1], until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
     watch: Option<f64>,
 }
@@ -94,7 +94,7 @@ pub struct Stats {
 /// A keyspace: its name, its number, and what it counted and holds.
 type OfKeyspace = (String, u32, Figures);
 
-/// What is printed at one moment.
+/// The report of one moment.
 struct Moment {
     stats: Figures,
     keyspaces: Vec<OfKeyspace>,

@@ -78,7 +78,7 @@ fn lines(
         (LookupPart::Filter, Some(ExplainOutcome::FalsePositive)) => {
             "all of the bits are 1, here set by other keys: only the data block tells"
         }
-        (LookupPart::Filter, _) => "the key may be here, so the search goes on",
+        (LookupPart::Filter, _) => "the key may be here, so the search continues",
         (LookupPart::Index, _) => "the index knows the last key of each block",
         (
             _,
@@ -89,7 +89,7 @@ fn lines(
                 | ExplainOutcome::Expired,
             ),
         ) => "newer data comes first, so the search ends here",
-        _ => "the search goes on with older data",
+        _ => "the search continues in older data",
     };
     lines.push(("means", meaning.into()));
     if says_no && step.part == LookupPart::Filter {

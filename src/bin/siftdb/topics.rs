@@ -23,7 +23,7 @@ pub const TOPICS: [Topic; 10] = [
     Topic { name: "layouts", about: "where the bits of a filter are", text: LAYOUTS },
     Topic { name: "keyspaces", about: "which keyspace a command concerns", text: KEYSPACES },
     Topic { name: "durability", about: "what survives a crash", text: DURABILITY },
-    Topic { name: "readers", about: "commands beside a program that writes", text: READERS },
+    Topic { name: "readers", about: "commands while a program writes", text: READERS },
     Topic { name: "formats", about: "files that commands read and write", text: FORMATS },
     Topic { name: "bytes", about: "how keys and values are spelled", text: BYTES },
     Topic { name: "json", about: "objects and errors with --json", text: JSON },
@@ -106,9 +106,9 @@ lost.";
 const READERS: &str = "\
 Commands that only read show one moment of a database that a program has open
 to write, and say so on standard error. What that program has not synced yet
-is part of it. `stats --watch` goes on from moment to moment. Commands that
-write need the database for themselves: beside a program that has it open they
-end with exit code 4.";
+is part of it. `stats --watch` shows a new moment each time. Commands that
+write need the database for themselves: while a program has it open to write,
+they end with exit code 4.";
 
 const FORMATS: &str = "\
 Entries as text:

@@ -1,4 +1,4 @@
-//! What differs between two sets of runs beyond the noise.
+//! Differences between two sets of runs that exceed the noise.
 //!
 //! Runs of one workload repeat in rounds. The n-th round of one side is compared with the n-th of
 //! the other: their ratio. If the sides were run by turns, a pair is close in time, so whatever
@@ -71,7 +71,7 @@ pub struct Comparison {
     pub rounds_needed: usize,
     /// Whether the rounds of both sides were made by turns.
     pub is_by_turns: bool,
-    /// What only one side has.
+    /// Runs that only one side has.
     pub unmatched: Vec<String>,
 }
 

@@ -9,7 +9,7 @@
 use crate::experiment::keys::{KeySet, absent, below, mix, present, shuffled, splitmix64};
 use std::fmt::Write;
 
-/// What keys look like.
+/// The shape of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyShape {
     /// 16 hex digits in no order and without a common prefix.

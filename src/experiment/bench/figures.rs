@@ -8,7 +8,7 @@ use crate::experiment::bench::record::Run;
 use crate::experiment::bench::result::{Latencies, Variant};
 use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
 
-/// Of so many operations one takes longer: the points of a distribution.
+/// The points of a distribution: N where one of N operations takes longer.
 const ONE_IN: [u64; 8] = [2, 5, 10, 50, 100, 1_000, 10_000, 100_000];
 
 /// More lines in one picture cannot be told apart.

@@ -6,7 +6,7 @@ use crate::experiment::bench::store::{Result, Store};
 /// Entries of one batch.
 const BATCH_ENTRIES: usize = 500;
 
-/// What the loaded tree looks like.
+/// The shape of the loaded tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tree {
     /// Everything is compacted to one level: a lookup finds one table.

@@ -1,4 +1,4 @@
-//! The machine of a run, and who else used it: what a reader must know before comparing times.
+//! The machine of a run, and the other users of its cores. Times can be compared only with both.
 //!
 //! Everything comes from files of the kernel's that anybody may read. What a system does not tell
 //! is `None`, and `null` in JSON.

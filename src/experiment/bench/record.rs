@@ -21,7 +21,7 @@ pub const QUANTILES: [(&str, f64); 5] = [
 pub struct Run {
     /// The name of the store.
     pub store: String,
-    /// What was measured.
+    /// The measured runs.
     pub measured: Measured,
     /// The settings of this cell of a matrix.
     pub cell: Cell,

@@ -1,4 +1,4 @@
-//! What one run of a workload measured.
+//! The measurements of one run of a workload.
 
 use crate::experiment::bench::interval::Interval;
 use crate::experiment::bench::store::Counts;
@@ -125,7 +125,7 @@ impl ByKind {
     }
 }
 
-/// What a workload measured with filters asked, or without.
+/// The measurements of a workload with filters asked, or without.
 #[derive(Clone, Debug, Default)]
 pub struct Variant {
     /// Whether lookups might ask filters. After many hits in a row they do not.
@@ -141,7 +141,7 @@ pub struct Variant {
     pub typical_nanos: f64,
     /// The latencies by kind of operation.
     pub kinds: Vec<(Kind, Latencies)>,
-    /// What the store counted; `None` if it does not count.
+    /// The counts of the store; `None` if it does not count.
     pub counts: Option<Counts>,
 }
 
@@ -165,7 +165,7 @@ impl Variant {
     }
 }
 
-/// What one run of a workload measured.
+/// The measurements of one run of a workload.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The name of the workload.

@@ -19,8 +19,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-/// A turn lasts at most this long: short beside the changes of a busy machine, and long beside the
-/// refill of the processor's caches, which the other variant has used.
+/// A turn lasts at most this long: short compared with the changes of a busy machine, and long
+/// compared with the refill of the processor's caches, which the other variant has used.
 const TURN: Duration = Duration::from_millis(5);
 
 /// A run is cut into at least about this many turns.
@@ -83,7 +83,7 @@ pub struct Progress {
     pub operations: u64,
 }
 
-/// What else is done between turns, when no operation is under way.
+/// Other work between turns, when no operation runs.
 pub trait Watch {
     /// Comes before each turn, for example to drop caches. False ends the run.
     ///
@@ -179,7 +179,7 @@ struct Thread<'scope> {
     answers: Receiver<Done>,
 }
 
-/// What a thread does: all turns that it is given.
+/// The body of a thread: runs all turns that it is given.
 fn work(
     common: &Common<'_>,
     settings: &Settings,
@@ -312,7 +312,7 @@ impl<'a> Turns<'a> {
     }
 
     fn add(&mut self, variant: usize, sum: &Done) {
-        // Not a number without operations: the turn keeps its place beside its neighbour.
+        // Not a number without operations: the turn keeps its place next to its neighbour.
         self.nanos.push((variant, sum.busy_nanos as f64 / sum.operations as f64));
         let counts = self.common.store.counts();
         let counted = counts.zip(self.counts).map(|(now, before)| now - before);

@@ -1,4 +1,5 @@
-//! What a workload needs of a store. `siftdb` implements it for siftdb, `benches/peers` for others.
+//! The interface of a store to workloads. `siftdb` implements it for siftdb, `benches/peers` for
+//! others.
 
 use std::error::Error;
 use std::ops::{AddAssign, Sub};
@@ -50,7 +51,7 @@ pub trait Store: Sync {
     /// Those of the store.
     fn sync(&self) -> Result<()>;
 
-    /// What the store has counted since it was opened; `None` if it does not count.
+    /// The counts of the store since it was opened; `None` if it does not count.
     fn counts(&self) -> Option<Counts> {
         None
     }
@@ -108,7 +109,7 @@ pub enum Direction {
     Backward,
 }
 
-/// What a store has counted, or the difference of two such counts. Blocks and filters are those of
+/// The counts of a store, or the difference of two such counts. Blocks and filters are those of
 /// reads: what compactions read is not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

@@ -19,7 +19,7 @@ const SCAN_ENTRIES_MAX: u64 = 100;
 /// The system wakes a sleeper up to about this much late, so the rest of a wait is spent spinning.
 const WAKE_UP: Duration = Duration::from_micros(100);
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 pub(crate) struct Common<'a> {
     pub store: &'a dyn Store,
     pub data: &'a Data,
@@ -51,7 +51,7 @@ pub(crate) struct Turn {
     pub recorded: bool,
 }
 
-/// What a thread did in a turn.
+/// The work of a thread in a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub operations: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Done {
 pub(crate) struct Worker<'a> {
     common: &'a Common<'a>,
     readers: Vec<Box<dyn Reader + 'a>>,
-    /// What this thread does all the time, if it is in the background.
+    /// The operation that this thread repeats all the time, if it is in the background.
     background: Option<Action>,
     random: u64,
     /// Nanoseconds between two operations, and the time of the next one.
@@ -90,7 +90,7 @@ struct Request {
     present: u64,
     /// Entries to scan.
     entries: u64,
-    /// The last key of a scan, from where the next one goes on; empty at an end.
+    /// The last key of a scan, from where the next one continues; empty at an end.
     last: Vec<u8>,
     /// How many of the keys are in use.
     used: usize,
@@ -330,7 +330,7 @@ fn scan(
     })
 }
 
-/// Reads on from the last key, which is read again; begins anew after the last entry.
+/// Reads on from the last key, which is read again; begins again after the last entry.
 fn read_on(reader: &mut dyn Reader, request: &mut Request, direction: Direction) -> Result<u64> {
     let read = scan(reader, request, direction, READ_ENTRIES)?;
     if read < READ_ENTRIES {

@@ -3,7 +3,7 @@
 
 use crate::experiment::bench::draw::Distribution;
 
-/// What one operation does.
+/// The kind of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Writes the next entries in the workload's order; ends after the last one.
@@ -65,14 +65,14 @@ pub enum Start {
 pub struct Workload {
     /// Its name in options and results.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// Its description in a few words.
     pub about: &'static str,
     /// The store in which it starts.
     pub start: Start,
     /// Its actions, each with its share in per cent.
     pub mix: &'static [(Action, u64)],
-    /// What one more thread does all the time. Its operations are measured, and do not count
-    /// toward the number of operations.
+    /// The operation that one more thread repeats all the time. Its operations are measured, and do
+    /// not count toward the number of operations.
     pub background: Option<Action>,
     /// Replaces the distribution of the settings.
     pub distribution: Option<Distribution>,

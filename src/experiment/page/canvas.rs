@@ -11,7 +11,7 @@ use plotters::element::{Circle, PathElement, Polygon, Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontStyle, IntoFont, IntoTextStyle, RGBColor, ShapeStyle};
 
-/// What is drawn, by meaning; the style sheet has a color for each.
+/// The parts of a drawing by meaning; the style sheet has a color for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paint {
     /// Text and outlines.
@@ -20,7 +20,7 @@ pub(crate) enum Paint {
     Faint,
     /// Lines of a grid.
     Grid,
-    /// What is behind the picture.
+    /// The background of the picture.
     Paper,
     /// A series, by its position.
     Series(usize),
@@ -89,7 +89,7 @@ pub(crate) struct Canvas<'a> {
 /// The elements of a picture of this size, without the `svg` element around them.
 ///
 /// # Errors
-/// What plotters could not draw.
+/// The failure of a drawing.
 pub(crate) fn svg(
     (width, height): (i32, i32),
     draw: impl FnOnce(&Canvas<'_>) -> Drawn,

@@ -96,14 +96,14 @@ pub(crate) fn lines(figure: &Figure, of: Lines, width: i32) -> Result<(String, i
     Ok((text, height))
 }
 
-/// What the dashes and the strokes mean.
+/// The legend of dashes and strokes.
 fn notes(figure: &Figure, of: &Lines) -> Vec<String> {
     let dashes = of.expected.map(|column| format!("dashed: {}", figure.label(column)));
     let strokes = of.interval.map(|_| "upright strokes: interval of the measurement".to_string());
     dashes.into_iter().chain(strokes).collect()
 }
 
-/// The words beside an axis.
+/// The words next to an axis.
 fn titled(label: &str, axis: &Axis) -> String {
     let scale = if axis.is_log() { " (logarithmic)" } else { "" };
     format!("{label}{scale}")

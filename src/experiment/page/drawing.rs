@@ -75,7 +75,7 @@ pub(crate) fn boxes(figure: &Figure, of: Boxes, width: i32) -> Result<(String, i
     Ok((text, height))
 }
 
-/// What the shades mean: the darkest, the lightest and none.
+/// The legend of the shades: the darkest, the lightest and none.
 fn shades(canvas: &Canvas<'_>, figure: &Figure, column: usize, darkest: f64, width: i32) -> Drawn {
     let label = figure.label(column);
     let most = figure.unit(column).print(darkest);

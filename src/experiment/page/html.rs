@@ -1,7 +1,7 @@
 //! The HTML of a page: one document with its style and pictures inside, which loads nothing.
 //!
 //! Each picture is drawn twice, for wide and for narrow windows; the style sheet shows one of them.
-//! So its text keeps its size on a phone. The table behind a picture is folded.
+//! So its text keeps its size on a phone. The table of a picture is folded.
 
 use crate::experiment::figure::{Figure, Picture, Unit};
 use crate::experiment::page::chart::{self, Bars, Lines};
@@ -131,7 +131,7 @@ fn picture(figure: &Figure, width: i32) -> Result<(String, i32), String> {
     }
 }
 
-/// What a reader who does not see the picture has to know about it.
+/// The description of a picture for readers who do not see it.
 fn description(figure: &Figure) -> String {
     let label = |column: usize| figure.label(column);
     let kind = match &figure.picture {

@@ -14,7 +14,7 @@ pub struct Page {
     pub sentence: String,
     /// The shell command that makes the page again.
     pub command: String,
-    /// What else belongs to the run, such as its seed or the machine: names and texts.
+    /// Other facts of the run, such as its seed or the machine: names and texts.
     pub facts: Vec<(String, String)>,
     /// The figures, in reading order, with different ids.
     pub figures: Vec<Figure>,

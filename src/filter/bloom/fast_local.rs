@@ -13,7 +13,7 @@
 use crate::base::cache_line::{self, LINE_BYTES};
 use crate::filter::bloom::simd;
 
-/// The persisted name in the full and partitioned layouts. It stands for all of RocksDB's
+/// The persisted name in the full and partitioned layouts. It is that of all of RocksDB's
 /// built-in encodings; the trailer tells which.
 pub(crate) const NAME: &str = "rocksdb.BuiltinBloomFilter";
 
@@ -144,7 +144,8 @@ fn line_of(hash: u64, lines: u32) -> usize {
     ((u64::from(hash as u32) * u64::from(lines)) >> 32) as usize
 }
 
-/// The line of `hash` in a filter of so many bytes, the number of lines, and the bits in the line.
+/// The line of `hash` in a filter of `filter_bytes` bytes, the number of lines, and the bits in the
+/// line.
 #[cfg(any(feature = "cli", feature = "testing"))]
 #[must_use]
 pub(crate) fn probed(filter_bytes: u64, millibits: u32, hash: u64) -> (u64, u64, Vec<usize>) {

@@ -56,7 +56,7 @@ pub(crate) fn may_match(filter: &[u8], hash: u32) -> bool {
         .all(|position| body.get(position / 8).is_none_or(|byte| byte & (1 << (position % 8)) != 0))
 }
 
-/// The bits of `hash` in a filter of so many bytes.
+/// The bits of `hash` in a filter of this length.
 #[cfg(any(feature = "cli", feature = "testing"))]
 #[must_use]
 pub(crate) fn probed(filter_bytes: u64, bits_per_key: u32, hash: u32) -> Vec<usize> {

@@ -4,7 +4,7 @@
 //! for each key (`banding.rs`); a lookup takes one parity over 128 bits for each column, in one run
 //! of bytes (`space.rs`). Building takes more time than Bloom and about 20 bytes of memory a key;
 //! asking takes more time too. Bits per key mean those of a Bloom filter with the same rate of
-//! false positives: 10 stand for 7.1 bits of space.
+//! false positives: 10 take 7.1 bits of space.
 //!
 //! Source: `Standard128RibbonBitsBuilder` in RocksDB's `filter_policy.cc`,
 //! `SerializableInterleavedSolution` in its `util/ribbon_impl.h`. The bytes equal RocksDB's for the

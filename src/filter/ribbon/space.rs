@@ -236,7 +236,8 @@ impl Columns {
         Columns { upper: upper as u32, upper_start: upper_start as u32 }
     }
 
-    /// Columns of most of so many blocks, and the mean over them of one in `2^columns`.
+    /// The number of columns that most of `blocks` blocks have, and the mean rate of all: a block
+    /// of `n` columns has the rate `2^-n`.
     #[cfg(any(feature = "cli", feature = "testing"))]
     pub(crate) fn count_and_rate(self, blocks: u32) -> (u32, f64) {
         let lower = f64::from(self.upper_start.min(blocks)) / f64::from(blocks.max(1));

@@ -19,7 +19,7 @@ const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
 pub(crate) const CURRENT_BYTES_MAX: u64 = 64;
 const LEVELS: usize = 7;
 
-/// What the manifest says of a table.
+/// The facts of the manifest about a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableFacts {
     pub level: usize,
@@ -28,7 +28,7 @@ pub(crate) struct TableFacts {
     pub largest: Vec<u8>,
 }
 
-/// What a manifest says when all its edits are applied.
+/// The contents of a manifest, with all its edits applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     /// By number.
@@ -143,7 +143,7 @@ impl Manifest {
     }
 }
 
-/// What a field of an edit is.
+/// The kind of a field of an edit.
 enum Field {
     Known,
     Refused(String),

@@ -1,4 +1,4 @@
-//! What is read of LevelDB databases, held against LevelDB's own and against models.
+//! Reads of LevelDB databases, compared with LevelDB's own answers and with models.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::InternalIterator;
@@ -110,7 +110,7 @@ fn recorded_tables_are_written_again() {
 struct Written {
     /// A batch each.
     writes: Vec<Vec<Write>>,
-    /// The first so many writes are at level 1, the next at level 0, the rest in logs.
+    /// This many writes, the first ones, are at level 1, the next at level 0, the rest in logs.
     level_1: usize,
     level_0: usize,
     style: TableStyle,

@@ -1,4 +1,4 @@
-//! What is read of RocksDB's tables, held against what RocksDB says of them.
+//! Reads of RocksDB's tables, compared with RocksDB's own answers.
 //!
 //! `tests/it/golden/rocksdb` has tables that RocksDB 11.8.1 wrote, and in `facts.json` what its own
 //! reader says: entries (their number, and a checksum of all), counts, and for each lookup whether
@@ -435,7 +435,7 @@ fn what_is_not_read_is_refused_by_name() {
     }
 }
 
-/// What each block says is sound by itself.
+/// Each block is sound by itself.
 #[test]
 fn contradictions_between_blocks_are_found() {
     let name = "v2_crc32c";

@@ -1,4 +1,4 @@
-//! What a compaction makes of the entries that it keeps: tombstones of expired ones, and what the
+//! Changes of the entries that a compaction keeps: tombstones of expired ones, and what the
 //! user's compaction filter says.
 //!
 //! The time of a job never goes back, whatever the clock does: it is at or after the largest time
@@ -18,7 +18,7 @@ use crate::state::shared::Shared;
 /// The rules of one job. By default nothing expires and no filter is asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EntryRules {
-    /// What expiring entries are compared with, in milliseconds since the epoch.
+    /// The time that expiries are compared with, in milliseconds since the epoch.
     pub now: u64,
     /// The filter, if there is one.
     pub filter: Option<Arc<dyn CompactionFilter>>,
@@ -52,7 +52,8 @@ impl EntryRules {
         kind == ValueKind::ExpiringPut && has_expired(stored, self.now)
     }
 
-    /// What becomes of the newest version of a key, which has not expired and which the job keeps.
+    /// The decision about the newest version of a key, which has not expired and which the job
+    /// keeps.
     ///
     /// # Errors
     /// [`Error::CompactionFilter`].

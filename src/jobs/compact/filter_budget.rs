@@ -191,7 +191,7 @@ fn with_usual_level0(
     runs.clone().with_level0(tables, workload.flush_entries as u64)
 }
 
-/// What the options ask for today in the tables of each level.
+/// The filters that the options ask for now, by level.
 pub(crate) fn wanted_filters(
     keyspace: &KeyspaceState,
     version: &Version,
@@ -221,7 +221,7 @@ fn wanted_in(
     std::array::from_fn(|level| options.table_filter_of(level, &runs, allotted[level]))
 }
 
-/// What the earlier tables of a bulk load have.
+/// The filter bytes and entries of the earlier tables of a bulk load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IngestedFilters {
     /// Their entries.

@@ -36,7 +36,7 @@ pub enum FilterRebuild {
     All,
 }
 
-/// What the call is for.
+/// The purpose of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManualGoal {
     /// Tables go down to the bottom level, which is then cleaned.

@@ -1,5 +1,5 @@
-//! What every job writes: entries in order, filtered by the snapshots, into tables that are durable
-//! at the end, or gone.
+//! The output of every job: entries in order, filtered by the snapshots, into tables that are
+//! durable at the end, or gone.
 //!
 //! [`Rewrite`] is the loop of a flush and of a compaction: it reads the merged inputs, asks
 //! [`SnapshotStripes`] which entries and range deletes stay, and counts. Every entry and range
@@ -50,7 +50,7 @@ use std::time::SystemTime;
 /// very small blocks ever get there.
 pub(crate) const INDEX_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 / 4;
 
-/// What a job did, for the statistics.
+/// The counts of a job, for the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobCounts {
     /// Bytes of the input tables; for a flush the bytes of the memtables.
@@ -82,7 +82,7 @@ pub(crate) struct JobContext<'a> {
     pub table_options: TableOptions,
     /// Size of a table's data index at which another table is started.
     pub index_bytes_max: u64,
-    /// What becomes of entries.
+    /// The rules for entries.
     pub rules: EntryRules,
     /// Whether the job makes the names of its tables durable. A flush of several keyspaces does
     /// that once for all of them.
@@ -117,19 +117,19 @@ impl<'a> JobContext<'a> {
     }
 }
 
-/// What a job made.
+/// The result of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JobOutcome {
     /// The new tables, by key, disjoint by user key; durable, but not yet part of the tree.
     pub tables: Vec<FileMeta>,
-    /// What it took.
+    /// Its counts.
     pub counts: JobCounts,
 }
 
 /// Entries between two checks of the stop flag.
 const STOP_CHECK_ENTRIES: u64 = 1024;
 
-/// What a job reads, and how it writes.
+/// The inputs of a job, and how it writes.
 pub(crate) struct Rewrite<'a, I> {
     /// Forward iterators over the inputs, newer ones first.
     pub sources: Vec<I>,
@@ -279,7 +279,7 @@ struct Kept<'e> {
     key: &'e [u8],
     /// Its value as it is stored.
     value: &'e [u8],
-    /// What it counts as.
+    /// The kind that it counts as.
     kind: ValueKind,
     /// It was an expiring put and counts as a tombstone.
     expired: bool,

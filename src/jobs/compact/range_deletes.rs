@@ -57,7 +57,7 @@ impl OutputDeletes {
     pub(crate) fn take_part(&mut self, border: Option<&[u8]>) -> RangeDeletes {
         let part = self.deletes.clipped(&self.border, border);
         let begun = self.next.checked_sub(1).and_then(|last| self.deletes.fragments().get(last));
-        // The last fragment may go on in the next table.
+        // The last fragment may continue in the next table.
         let goes_on = begun.filter(|last| border.is_some_and(|border| !last.ends_before(border)));
         self.bytes = goes_on.map_or(0, |fragment| fragment.encoded_bytes());
         self.border = border.unwrap_or_default().to_vec();

@@ -304,7 +304,7 @@ pub(crate) fn merge(
     Ok(outcome)
 }
 
-/// What a job does not read.
+/// The tables that a job does not read.
 #[derive(Default)]
 struct Unread {
     entries: u64,

@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(kept(&[-5, 4], &[9], below("L3: 1[a..j] 2[l..z]")), NONE);
         assert_eq!(kept(&[-5, 4], &[9], below("L3: 1[a..j] 2[k..z]")), [-5]);
         assert_eq!(kept(&[-5, 4], &[9], below("L0: 1[a..j] 2[k..z] 3[a..b]")), [-5]);
-        // The snapshot at 4 keeps the value, so the tombstone must go on hiding it from others.
+        // The snapshot at 4 keeps the value, so the tombstone must keep hiding it from others.
         assert_eq!(kept(&[-5, 4], &[4, 9], nothing()), [-5, 4]);
         // A newer value covers the tombstone for all but the snapshot, and that sees none below.
         assert_eq!(kept(&[8, -5, 4], &[6, 9], nothing()), [8]);

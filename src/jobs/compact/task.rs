@@ -1,4 +1,4 @@
-//! What a compaction is to do, as plain data: which tables merge into which level.
+//! The task of a compaction as plain data: which tables merge into which level.
 //!
 //! Made by `picker.rs` and `manual.rs`, run by `run.rs`, logged by the caller as
 //! [`CompactionTask::edit`]. Level 0 is listed newest first and may overlap; every other level is
@@ -276,7 +276,7 @@ pub(crate) mod tests {
             (&[100][..], &[400][..], &[300][..])
         );
         assert!(!runs.is_last(0) && !runs.is_last(1));
-        // All of the last level goes on: the level under it is the last one then.
+        // All of the last level moves down: then the level below is the last one.
         let down = CompactionTask::down(&levels, 3, levels[3].clone(), &OPTIONS);
         let runs = runs_after(&down, &levels);
         assert_eq!((runs.level(3), runs.level(4)), (&[][..], &[300][..]));

@@ -1,10 +1,10 @@
 //! The thread that writes a table of a bulk load, while the load fills the next blocks.
 //!
-//! It compresses and writes the blocks. At the end it takes the builder too, writes filter and
-//! index and syncs the file, while the load begins the next table. Where a table
-//! ends does not depend on the schedule: the load asks for blocks back only by their sizes. Its
-//! bytes do not either, but for Ribbon filters that the cache has no memory to build: these become
-//! Bloom filters, and the next table may have taken the memory.
+//! It compresses and writes the blocks. At the end it also takes the builder, writes filter and
+//! index and syncs the file, while the load begins the next table. Where a table ends does not
+//! depend on the schedule: the load asks for blocks back only by their sizes. Its bytes do not
+//! depend on the schedule either, with one exception. A Ribbon filter becomes a Bloom filter if the
+//! cache has no memory to build it, and the next table may have taken the memory.
 //!
 //! Legal calls: `start, write* end? join`. The first failure of the thread is the answer of the
 //! next call. Dropped, the thread has ended, so nothing writes to the file afterwards.
@@ -16,9 +16,10 @@ use crate::table::block_file::{BlockFile, FullBlocks};
 use crate::table::builder::{TableBuilder, TableSummary};
 use std::path::Path;
 
-/// What the thread does next.
+/// The next work of the thread.
 enum Work {
-    /// The first: a thread that cannot be started must not take the file with it.
+    /// The first work. The file is not moved into the thread when it is started, because a thread
+    /// that cannot be started would drop it.
     Begin(Box<BlockFile>),
     Write(FullBlocks),
     End(Box<TableBuilder>),
@@ -37,8 +38,8 @@ pub(super) struct TableThread {
 }
 
 impl TableThread {
-    /// Gives the file of `builder` to a thread. `None` if there is no thread to be had, or the
-    /// filter does not allow it: the builder goes on as before.
+    /// Gives the file of `builder` to a thread. `None` if no thread can be started, or the filter
+    /// does not allow it: then the builder writes the file itself.
     pub(super) fn start(builder: &mut TableBuilder, path: &Path) -> Option<Self> {
         if !builder.can_detach() {
             return None;
@@ -60,14 +61,15 @@ impl TableThread {
         Some(started)
     }
 
-    /// Gives the full blocks to the thread. Waits before that until at most `bytes_max` of earlier
-    /// ones are not written.
+    /// Gives the full blocks to the thread. Waits before that until at most `bytes_max` of the
+    /// earlier blocks are unwritten.
     ///
     /// # Errors
     /// The failure of the thread.
     pub(super) fn write(&mut self, builder: &mut TableBuilder, bytes_max: u64) -> Result<()> {
         let full = builder.detached().take();
-        // As many as the sizes say: where a table ends must not depend on the schedule.
+        // Only as many as the sizes require. Blocks that are written early stay away, because where
+        // a table ends must not depend on the schedule.
         while builder.detached().away_bytes() > full.bytes + bytes_max {
             let Ok((blocks, file_bytes)) = self.written.recv() else { return Err(self.failure()) };
             builder.detached().give_back(blocks, file_bytes);

@@ -60,7 +60,7 @@ pub(crate) struct BadPlace {
     pub torn: bool,
 }
 
-/// What the reader finds next.
+/// The next item of the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
     /// A record.
@@ -497,7 +497,7 @@ mod tests {
         bytes
     }
 
-    /// What a step found, its payload included.
+    /// The item of a step, with its payload.
     #[derive(Clone, Debug, PartialEq, Eq)]
     enum Found {
         Record(Whole),

@@ -27,7 +27,7 @@ pub(crate) struct CleanClose {
     pub last_sequence: SequenceNumber,
 }
 
-/// What the manifest says about the logs.
+/// The facts of the manifest about the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ManifestFacts {
     /// The identity of the database.
@@ -129,11 +129,11 @@ pub(crate) enum CheckedRecord<'a> {
 pub(crate) struct ConsistencyCheck<'a> {
     /// The directory of the database.
     pub directory: &'a Path,
-    /// What the manifest says.
+    /// The facts of the manifest.
     pub facts: &'a ManifestFacts,
     /// The highest sequence in the manifest and in every record so far.
     pub highest_sequence: SequenceNumber,
-    /// What the manifest and every record so far say was durable.
+    /// The durable sequence, as the manifest and every record so far say.
     pub durable: DurableWatermark,
 }
 

@@ -16,7 +16,7 @@ pub(crate) const KIND_START: u8 = 1;
 /// The kind of a write batch.
 pub(crate) const KIND_BATCH: u8 = 2;
 
-/// What tells databases apart, and a database from its copies.
+/// The identity of a database, which distinguishes it from others and from its copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DatabaseIdentity {
     /// Drawn at random when the database was created.
@@ -80,7 +80,7 @@ pub(crate) enum WalBody<'a> {
     Batch(DecodedBatch<'a>),
 }
 
-/// What [`visit`] finds in a log.
+/// An item that [`visit`] finds in a log.
 #[derive(Debug)]
 pub(crate) enum WalItem<'a> {
     /// A record that decodes. The dumps print it; `verify` only counts it.

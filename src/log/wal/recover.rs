@@ -849,7 +849,7 @@ mod tests {
         put(&mut log3, 0, 2, 1, 10);
         let bytes = env.read_file(&path_of(3)).unwrap();
         env.write_file(&path_of(3), &bytes[..bytes.len() - 1]);
-        // An opening saw the torn tail, gave sequence 2 up and went on from 8.
+        // An opening saw the torn tail, gave up sequence 2 and continued from 8.
         let start = WalStart { first_sequence: 8, ..start_of(1, 3, 1) };
         let mut log5 = create(&env, 5, &start);
         let recovered = recover_in(&env, &[3, 5], &facts()).unwrap();

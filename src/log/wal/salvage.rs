@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn records_once_dropped_stay_dropped() {
         let env = two_logs();
-        // That recovery saw 3 damaged, ended history at 2 and went on from 20.
+        // That recovery saw 3 damaged, ended history at 2 and continued from 20.
         let mut log6 = create(&env, 6, 2, 20);
         put(&mut log6, 2, 20);
         damage(&env, 3, 3);

@@ -2,7 +2,7 @@
 //!
 //! A [`LogTail`] keeps its place: the log, the end of the last record that it read, and the next
 //! sequence. Each [`LogTail::read`] hands out the batches that were appended since, over as many
-//! logs as there are, and reads only the appended bytes. It holds the log that it stands in open,
+//! logs as there are, and reads only the appended bytes. It holds the log that it reads open,
 //! and opens all later ones before it reads, so it can finish logs that the writer removes.
 //!
 //! Where a log ends is decided as in `recover`, except that a writer may be at work:
@@ -43,8 +43,8 @@ pub(crate) enum TailEnd {
         /// The number of the log.
         log: u64,
     },
-    /// The history continues after `to`, which is before what was handed out: the writer dropped the
-    /// rest.
+    /// The history continues after `to`, which is before what was handed out: the writer dropped
+    /// the rest.
     Rewound {
         /// The last sequence that is still part of the history.
         to: SequenceNumber,
@@ -61,7 +61,7 @@ struct OpenLog {
     start_end: u64,
 }
 
-/// What the beginning of a log shows.
+/// The state of the beginning of a log.
 enum Beginning {
     /// The file does not exist.
     Missing,
@@ -93,7 +93,7 @@ impl Reach {
 enum Stop {
     /// The sequence that a later log follows is reached.
     EndOfLog,
-    /// What was asked for was handed out.
+    /// All requested records were handed out.
     Reached,
     /// There is no next batch at this offset.
     NoBatch { offset: u64, what: String, followed: bool },
@@ -106,7 +106,7 @@ pub(crate) struct LogTail {
     directory: Arc<Path>,
     /// Logs before this one are not read.
     first_log: u64,
-    /// The log that it stands in.
+    /// The log that it reads.
     current: Option<Box<OpenLog>>,
     /// The end of the last record that was handed out, in that log.
     offset: u64,
@@ -174,7 +174,7 @@ impl LogTail {
         self.synced_through
     }
 
-    /// The number of the log that it stands in; 0 before the first.
+    /// The number of the log that it reads; 0 before the first.
     #[must_use]
     pub(crate) fn log(&self) -> u64 {
         self.current.as_ref().map_or(0, |log| log.file.number)
@@ -401,7 +401,7 @@ impl LogTail {
         found.map(|(number, log)| (*number, log.start))
     }
 
-    /// The first sequence of the log after the one that it stands in.
+    /// The first sequence of the log after the one that it reads.
     #[must_use]
     pub(crate) fn next_log_begins_with(&self) -> Option<SequenceNumber> {
         self.next_log().map(|(_, start)| start.first_sequence)

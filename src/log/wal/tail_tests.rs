@@ -305,7 +305,7 @@ fn a_doubtful_record_is_read_once_more() {
 #[test]
 fn records_that_a_recovery_dropped_are_skipped() {
     let env = written(&sample(300));
-    // Log 4 lost 8 and 9. The recovery ended history at 7, used no number again, and went on.
+    // Log 4 lost 8 and 9. The recovery ended history at 7, used no number again, and continued.
     let files = sample(300);
     let ends = ends_of(4, &files[1].1);
     let mut bytes = files[1].1.clone();

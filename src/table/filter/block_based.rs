@@ -197,7 +197,7 @@ impl BlockBasedReader {
     }
 }
 
-/// What a block says of a data offset.
+/// The filter of a data offset.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Window<'c> {
     /// The filter of the keys in this window; empty for no keys.

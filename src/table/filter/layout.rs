@@ -1,7 +1,7 @@
-//! What the three layouts share: the settings of a table's filter, and its blocks.
+//! The parts that the three layouts share: the settings of a table's filter, and its blocks.
 //!
 //! A filter block that cannot be read or understood is never a "no": the lookup counts it in
-//! `TableIo::filter_errors` and goes on without a filter. Filter blocks are never compressed.
+//! `TableIo::filter_errors` and continues without a filter. Filter blocks are never compressed.
 
 use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
@@ -99,7 +99,7 @@ pub(crate) struct TableFilter {
     pub encoding: Encoding,
     /// Where in the table these bytes are.
     pub layout: FilterLayout,
-    /// What is added for each key.
+    /// The members of a filter for each key.
     pub members: FilterMembers,
 }
 
@@ -159,7 +159,7 @@ impl TableFilter {
     }
 }
 
-/// What a filter holds of each key: the key as a whole, its prefix, or both.
+/// The members of a filter for each key: the whole key, its prefix, or both.
 #[derive(Clone, Debug)]
 pub(crate) struct FilterMembers {
     /// Whole keys. A filter without them has no answer for a key that has no prefix.
@@ -237,7 +237,7 @@ pub(crate) trait BlockSink {
 /// A filter that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilterBlockSummary {
-    /// What the metaindex points to.
+    /// The block that the metaindex names.
     pub handle: BlockHandle,
     /// Bytes of all its blocks, without their trailers.
     pub filter_bytes: u64,
@@ -270,7 +270,7 @@ pub(crate) fn write_one_block(
 /// The block that a metaindex entry names, and the reader of its filters.
 #[derive(Debug)]
 pub(crate) struct FilterSource {
-    /// What the bytes of its filters mean.
+    /// The reader of its filters.
     pub reader: FilterReader,
     /// The filter block, or the top-level index of partitions.
     pub handle: BlockHandle,

@@ -1,5 +1,5 @@
 //! The engine's own code under many schedules: a scheduler decides at every lock, every atomic and
-//! every swapped pointer which thread goes on (see `sync` and `scheduled`).
+//! every swapped pointer which thread runs next (see `sync` and `scheduled`).
 //!
 //! Only the package `tests/interleavings/` compiles this; CONTRIBUTING.md has the commands. A check
 //! runs a scenario of a few threads under thousands of schedules. Half of them are drawn evenly;
@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `queue` | one leader at a time, every request answered once, nobody left waiting |
 //! | `reads` | view, sequence, memtable filter; batches; snapshots during jobs; loads; removed files |
-//! | `transactions` | no lost update, no write skew; beside batches, jobs and a close |
+//! | `transactions` | no lost update, no write skew; with batches, jobs, a close |
 //! | `blocks` | one load for many, slots and the cache, use and eviction |
 //! | `tickets` | no ticket resolves before its sync, and each does; a close beside them |
 //! | `whole` | an open database with its workers: stalls, flushes, loads, closing, drops |

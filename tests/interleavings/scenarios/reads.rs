@@ -158,7 +158,7 @@ pub fn reads_load_their_view_before_the_sequence() {
         ("scan", |store| walked(store.iter())),
     ];
     for (name, read) in reads {
-        check(&format!("{name} beside a flush"), 4000, 2, move || {
+        check(&format!("{name} during a flush"), 4000, 2, move || {
             let store = Store::new();
             store.write(1);
             thread::scope(|scope| {
@@ -242,7 +242,8 @@ pub fn snapshots_are_stable_under_writes_and_jobs() {
     });
 }
 
-/// A load is installed beside readers. Its tables are in the view before its sequence can be read.
+/// A load is installed while others read. Its tables are in the view before its sequence can be
+/// read.
 pub fn snapshots_show_loads_always_or_never() {
     check("bulk loads", 3000, 2, || {
         let store = Store::new();

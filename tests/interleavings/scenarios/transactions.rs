@@ -1,4 +1,4 @@
-//! Transactions beside each other, beside writers, and beside the jobs that move what they check.
+//! Concurrent transactions, with writers and with the jobs that move what transactions check.
 //!
 //! Each scenario answers what came out. Whether that is right is asked of the values: increments
 //! add up, a rule between two keys holds.
@@ -98,7 +98,7 @@ pub fn no_increment_is_lost() {
 /// While a memtable is switched, flushed and compacted.
 pub fn no_increment_is_lost_beside_jobs() {
     for scans in [false, true] {
-        check("increments beside jobs", 1500, 3, move || {
+        check("increments during jobs", 1500, 3, move || {
             let (db, shared) = open();
             db.put("n", [0]).unwrap();
             flush(&shared);
@@ -168,7 +168,7 @@ fn moves(tx: &Transaction) -> Result<()> {
 
 /// A batch writer gives both keys new values, and memtables are switched and flushed.
 pub fn transactions_beside_batches_keep_a_sum() {
-    check("a sum beside batches", 2000, 3, || {
+    check("a sum during batches", 2000, 3, || {
         let (db, shared) = open();
         let both = |x: u8| {
             let mut batch = WriteBatch::new();
@@ -201,7 +201,7 @@ pub fn transactions_beside_batches_keep_a_sum() {
 /// the group is published.
 pub fn groups_in_flight_at_the_begin_are_found() {
     for scans in [false, true] {
-        check("begin beside a group in flight", 3000, 3, move || {
+        check("begin during a group", 3000, 3, move || {
             let (db, _) = open();
             thread::scope(|scope| {
                 let noted = scope.spawn(|| increment(&db, "other", false));
@@ -241,7 +241,7 @@ pub fn transactions_sent_back_end() {
 
 /// A transaction that was answered is there after the close, whole; any other one is not.
 pub fn a_close_beside_transactions_leaves_whole_ones() {
-    check("closing beside transactions", 1500, 3, || {
+    check("closing during transactions", 1500, 3, || {
         let env = MemEnv::new();
         let options = Options::new().env(Arc::new(env.clone())).write_buffer_bytes(64 << 10);
         let db = options.clone().open("/db").unwrap();

@@ -77,7 +77,7 @@ pub struct Operation {
     /// A batch is written by a transaction that also counts up [`COUNTER`], and a single entry by
     /// an update of its key.
     pub transaction: bool,
-    /// A transaction that reads what a batch writes lives beside it, and is refused.
+    /// A transaction that reads what a batch writes is open at the same time, and is refused.
     pub refused: bool,
     /// Written as a bulk load: values only, all in the keyspace of keys that end evenly, by key.
     pub load: bool,
@@ -316,7 +316,7 @@ impl Expected {
             let number = self.next[writer];
             self.next[writer] += 1;
             if acknowledged == 0 {
-                assert_eq!(place, last, "notes behind one that was not acknowledged");
+                assert_eq!(place, last, "notes after one that was not acknowledged");
                 return Ok(Some((number, begun)));
             }
             let operation = operation(self.seed, writer, number);

@@ -81,7 +81,7 @@ impl<const N: usize> Drop for OpensOnDrop<'_, N> {
     }
 }
 
-/// An Env behind a gate.
+/// An Env whose calls wait at a gate.
 #[derive(Clone, Debug)]
 pub struct GateEnv {
     inner: Arc<dyn Env>,

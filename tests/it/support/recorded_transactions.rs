@@ -1,9 +1,9 @@
 //! Transactions in a history, and updates of one key, which are transactions too.
 //!
-//! A transaction that was committed found and wrote what it did at one moment of its commit. It also
-//! found that when it began, because nothing of it was written since. A transaction without writes,
-//! and one that met a conflict, read at the moment of its begin. Reads of its own writes are
-//! compared here and are not part of the history.
+//! A transaction that was committed found and wrote what it did at one moment of its commit. It
+//! also found that when it began, because nothing of it was written since. A transaction without
+//! writes, and one that met a conflict, read at the moment of its begin. Reads of its own writes
+//! are compared here and are not part of the history.
 
 use super::linearizability::{Action, Entries, Held, Operation};
 use super::ranges::is_empty;
@@ -11,7 +11,7 @@ use super::recorder::{NAMES, Recorder, Space, expiring, held, value_of, walked};
 use siftdb::{Error, Result, Savepoint, Transaction, WriteOptions};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A transaction that met a conflict: something that it read was written meanwhile.
+/// A transaction that met a conflict: something that it read was written in the meantime.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     begun: u64,

@@ -33,7 +33,8 @@ pub const OTHER: &str = "other";
 /// The keyspace that is dropped and created again.
 pub const PASSING: &str = "passing";
 
-/// For the checker the existence of `PASSING` is a key too: one for each creation, used in turn.
+/// For the checker the existence of `PASSING` is a key too: one for each creation, used
+/// alternately.
 pub const LIVES: Range<usize> = 11..KEYS;
 
 /// Creations of `PASSING` in one history: those and the one before have keys of their own.

@@ -187,8 +187,8 @@ impl Run {
         }
     }
 
-    /// Makes the changes in a bulk load, if all are puts to `default`. `None` if they are not, or if
-    /// the load failed and the database takes writes: then nothing of it appears.
+    /// Makes the changes in a bulk load, if all are puts to `default`. `None` if they are not, or
+    /// if the load failed and the database takes writes: then nothing of it appears.
     fn ingest(&self, db: &Db, changes: &Changes) -> Option<Result<()>> {
         let mut entries = Map::new();
         for (key, change) in changes {
@@ -411,7 +411,7 @@ impl Run {
     }
 
     fn go_on(&self, db: Db, rng: &mut Rng) -> std::result::Result<(), Violation> {
-        let violation = |error: siftdb::Error| Violation::new("going on", error);
+        let violation = |error: siftdb::Error| Violation::new("continuing", error);
         self.burst(&db, 0, &[20, 2000], rng.next()).map_err(violation)?;
         if rng.chance(20) {
             self.wait(rng);

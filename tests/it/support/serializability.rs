@@ -67,7 +67,7 @@ struct Graph<'a> {
     threads: Vec<Vec<usize>>,
     /// The nodes that write a key, by key and thread, in order.
     writers: HashMap<usize, Vec<Vec<usize>>>,
-    /// Who put each number under its key.
+    /// The operation that put each number under its key.
     puts: HashMap<(usize, Held), usize>,
     /// What comes directly before each node.
     edges: Vec<BTreeMap<usize, Why>>,

@@ -227,7 +227,7 @@ impl Watch for Watching {
     }
 }
 
-/// What is printed and written.
+/// The outputs: printed and written.
 struct Answer<'a> {
     args: &'a BenchArgs,
     machine: Machine,

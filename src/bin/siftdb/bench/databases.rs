@@ -24,7 +24,7 @@ use tempfile::TempDir;
 /// Keys of an existing database that are looked up: a sample, if it has more.
 const SAMPLED_KEYS: usize = 1_000_000;
 
-/// What the benchmark runs on.
+/// The databases that the benchmark runs on.
 pub enum Databases {
     /// Databases of its own, by cell: whether each is loaded.
     Own { directory: TempDir, loaded: Vec<bool> },
@@ -105,7 +105,7 @@ impl Databases {
         }
     }
 
-    /// What is written and looked up.
+    /// The keys and values that are written and looked up.
     pub fn data(&self, args: &BenchArgs) -> Outcome<Data> {
         let value_bytes = args.value_bytes as usize;
         if let Databases::Existing(directory) = self {

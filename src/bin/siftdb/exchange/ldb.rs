@@ -1,5 +1,5 @@
-//! What RocksDB's `ldb dump --hex` prints: a line for each entry, `0x6B6579 ==> 0x76616C7565`, and
-//! in the end how many there were. Only read.
+//! The output of RocksDB's `ldb dump --hex`: a line for each entry, `0x6B6579 ==> 0x76616C7565`,
+//! and in the end how many there were. Only read.
 //!
 //! `ldb` prints that last line also after an error, such as a damaged block. Only its exit code
 //! tells, so a pipe alone is not safe.

@@ -63,7 +63,7 @@ impl Reader for MdbReader {
     }
 }
 
-/// What a header says.
+/// The database that a header names.
 enum Header {
     Keyspace(String),
     Unnamed,

@@ -1,4 +1,4 @@
-//! What the files of all formats say: keyspaces and entries.
+//! The contents of files of all formats: keyspaces and entries.
 //!
 //! A [`Reader`] turns lines into [`Record`]s. A [`Writer`] is the way back.
 
@@ -8,7 +8,7 @@ use siftdb::KeyspaceOptions;
 use std::io::Write;
 use std::time::SystemTime;
 
-/// What a file says next.
+/// The next item of a file.
 #[derive(Debug)]
 pub enum Record {
     /// The entries that follow are of this keyspace.

@@ -1,7 +1,7 @@
 //! `siftdb filter stats` of a LevelDB database, or of a single table of LevelDB or RocksDB.
 //!
-//! It says what the filters are, what they do for lookups of given keys, and what others of the
-//! same rate would take.
+//! It reports the filters, their effect on lookups of given keys, and the size of other encodings
+//! at the same rate.
 
 use crate::failure::Outcome;
 use crate::foreign_table;
@@ -185,7 +185,7 @@ fn kind_of(figures: &FilterFigures) -> String {
     }
 }
 
-/// What shares a filter.
+/// The unit that shares a filter, in words.
 fn one_for(figures: &FilterFigures) -> String {
     match (figures.window_bytes, figures.partitions) {
         (0, 0) => "one a table".into(),

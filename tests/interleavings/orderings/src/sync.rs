@@ -32,7 +32,7 @@ impl<T> Default for OnceLock<T> {
     }
 }
 
-/// Locks that order nothing but what is behind them.
+/// Locks that order nothing but what they protect.
 pub mod plain {
     use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
