@@ -344,7 +344,7 @@ impl WriteBatch {
         }
         let (start, end) = bounds.half_open();
         // No key lies before the empty one, or between a key and the same with a zero byte. And an
-        // empty end would stand for none.
+        // empty end would mean no end.
         if end.as_ref().is_some_and(|end| *end <= start) {
             return;
         }
