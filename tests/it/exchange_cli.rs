@@ -3,6 +3,7 @@
 use crate::cli::{Place, command, fails, files, json, ok, read, siftdb, write};
 use crate::support::rng::Rng;
 use rustix::fs::{FlockOperation, fcntl_lock};
+use serde_json::{Value, json as object};
 use siftdb::{Db, Filter, KeyspaceOptions, WriteOptions};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -169,9 +170,16 @@ fn jsonl_carries_keyspaces_settings_and_expiry() {
     assert_eq!(ok(&["settings", &copy]), ok(&["settings", &path]));
     // Once more into the same: nothing changes, and settings that are there stay.
     ok(&["settings", &copy, "--keyspace", "sessions", "--set", "block_bytes=4096"]);
-    json(&["import", "jsonl", &file, &copy, "--json"]);
+    let answer = json(&["import", "jsonl", &file, &copy, "--json"]);
     assert_eq!(contents(&copy), contents(&path));
     assert!(ok(&["settings", &copy]).contains("block_bytes=4096"));
+    let ignored = object!([{ "name": "block_bytes", "value": "16384" }]);
+    let kept = object!([{ "keyspace": "sessions", "ignored": ignored }]);
+    assert_eq!(answer["settings_kept"], kept);
+    let noted = siftdb(&["import", "jsonl", &file, &copy]);
+    let noted = String::from_utf8(noted.stderr).unwrap();
+    let note = "keyspace \"sessions\" was there and keeps its settings; ignored: block_bytes=16384\n";
+    assert!(noted.contains(note) && noted.matches("ignored").count() == 1, "{noted}");
     // A scan's entries have no keyspace, so an argument may name one.
     write(&file, ok(&["scan", &path, "--json"]).as_bytes());
     json(&["import", "jsonl", &file, &copy, "--keyspace", "more", "--json"]);
@@ -207,6 +215,48 @@ fn formats_refuse_what_they_cannot_carry() {
         assert!(refused.contains("key tab\\there expires"), "{refused}");
         assert!(refused.contains("--format jsonl"), "{refused}");
         assert!(fails(2, &["export", &path, "--format", format, "--json"]).contains("--json"));
+    }
+}
+
+/// LMDB keeps the names of databases among the keys of the main one.
+#[test]
+fn dumps_for_lmdb_refuse_keys_that_name_keyspaces() {
+    let place = Place::new();
+    let path = place.path("db");
+    let db = Db::open(&path).unwrap();
+    db.keyspace("users").unwrap().put("users", "1815").unwrap();
+    db.put("a", "1").unwrap();
+    db.close().unwrap();
+    ok(&["export", &path, "--format", "mdb"]);
+    ok(&["put", &path, "users", "1"]);
+    let refused = fails(2, &["export", &path, "--format", "mdb"]);
+    assert!(refused.contains("the key \"users\"") && refused.contains("jsonl"), "{refused}");
+    assert_eq!(siftdb(&["export", &path, "--format", "mdb"]).stdout, b"");
+    // Alone, or in a file of Berkeley DB, they are apart.
+    ok(&["export", &path, "--format", "bdb"]);
+    for keyspace in ["default", "users"] {
+        ok(&["export", &path, "--format", "mdb", "--keyspace", keyspace]);
+    }
+}
+
+#[test]
+fn failed_imports_say_how_many_entries_are_written() {
+    let place = Place::new();
+    let (db, lines) = (place.path("db"), place.path("lines"));
+    ok(&["put", "--create", &db, "other", "v"]);
+    // Keys that descend are written in batches.
+    let line = |i: usize| format!("key{i:06}\t{}\n", "v".repeat(90));
+    let text: String = (0..5000).rev().map(line).chain(["no tab\n".into()]).collect();
+    write(&lines, text.as_bytes());
+    for to in [&place.path("new"), &db] {
+        let refused = fails(2, &["import", "tsv", &lines, to, "--json"]);
+        let error: Value = serde_json::from_str(&refused).unwrap();
+        assert_eq!(error["error"]["line"], 5001, "{refused}");
+        let written = error["error"]["entries_written"].as_u64().unwrap();
+        assert_eq!(written > 0, to == &db, "{refused}");
+        if to == &db {
+            assert_eq!(ok(&["count", &db]), format!("{}\n", written + 1));
+        }
     }
 }
 

@@ -83,6 +83,17 @@ fn help_fits_every_width() {
 }
 
 #[test]
+fn the_list_of_commands_fits_every_width() {
+    let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+    let wide = words(&help(&[], 100));
+    for columns in [50, 60, 80] {
+        let text = help(&[], columns);
+        assert!(widest(&text) <= columns, "{columns}: {text}");
+        assert_eq!(words(&text), wide, "{columns}");
+    }
+}
+
+#[test]
 fn help_of_a_command_is_the_same_either_way() {
     for words in commands().iter().chain([&vec!["filter".to_string()], &vec!["sst".to_string()]]) {
         let asked = siftdb(&[&["help"], &strs(words)[..]].concat());
@@ -261,6 +272,15 @@ fn manual_pages_have_every_command_and_option() {
     ok(&["man", &directory]);
     let first = ok(&["man"]);
     assert_eq!(read(&Path::new(&directory).join("siftdb.1")), first.as_bytes());
+    // Pages are the same whatever the width of the terminal.
+    let narrow = place.path("narrow");
+    std::fs::create_dir(&narrow).unwrap();
+    let made = command(&["man", &narrow]).env("COLUMNS", "40").output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    for page in files(&directory, ".1") {
+        let name = page.file_name().unwrap();
+        assert!(read(&page) == read(&Path::new(&narrow).join(name)), "{name:?}");
+    }
     for words in commands() {
         let page = Path::new(&directory).join(format!("siftdb-{}.1", words.join("-")));
         let page = String::from_utf8(read(&page)).unwrap();

@@ -127,8 +127,10 @@ fn bad_lines_are_left_out_on_request() {
 
     // Without any, all is well.
     write(&lines, b"e\t6\n");
-    let answer = json(&["load", &db, &lines, "--bad-lines", &place.path("none"), "--json"]);
+    let none = place.path("none");
+    let answer = json(&["load", &db, &lines, "--bad-lines", &none, "--json"]);
     assert_eq!((&answer["bad_lines"], &answer["first_bad_lines"]), (&0.into(), &object!([])));
+    assert!(!Path::new(&none).exists(), "a file for no lines");
 }
 
 #[test]

@@ -413,6 +413,8 @@ fn what_is_not_read_is_refused_by_name() {
         .unwrap();
     let zstd = refusal(&forged(name, first, 7));
     assert!(zstd.contains("compression zstd (7)"), "{zstd}");
+    let early = refusal(&forged(name, first, 0x40));
+    assert!(early.contains("compression ZSTDNotFinal (64)"), "{early}");
     let at = position(name, b"leveldb.BytewiseComparator") + 8;
     assert!(refusal(&forged(name, at, b'X')).contains("leveldb.XytewiseComparator"));
     let at = position(name, b"index.type") + b"index.type".len();
@@ -478,6 +480,18 @@ fn contradictions_between_blocks_are_found() {
 
 fn wrong(changed: &Changed) -> String {
     changed.open().and_then(|table| table.verify()).unwrap_err().to_string()
+}
+
+/// LevelDB has zstd under a number of its own.
+#[test]
+fn compressions_have_the_names_of_their_store() {
+    let style = TableStyle { block_bytes: 60, snappy: false, bits_per_key: 0 };
+    let key = [&b"a"[..], &(7u64 << 8 | 1).to_le_bytes()].concat();
+    let bytes = testing::table(&[(key, vec![b'v'])], style);
+    let table = Changed::new(bytes.clone()).open().unwrap();
+    let compression = parts(&table, "data")[0].end - 5;
+    let refused = refusal(&resealed(bytes, compression, 2, ChecksumKind::Crc32c));
+    assert!(refused.contains("compression zstd (2)"), "{refused}");
 }
 
 #[test]
