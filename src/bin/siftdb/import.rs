@@ -42,7 +42,8 @@ From other stores:
              not with -p, which loses backslashes in older versions
   Berkeley   db_dump FILE | siftdb import bdb - TO
 
-A keyspace that has entries keeps its settings; a note names those of the file that differ.
+A keyspace that is there keeps its settings (`default` only if it has entries); a note names those
+of the file that were ignored.
 An import that is killed (kill -9) leaves a directory .siftdb-import-... next to TO: remove it.
 
 ";
