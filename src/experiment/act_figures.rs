@@ -120,11 +120,7 @@ pub fn latency_figure(act: &Act, command: &str) -> Figure {
         command: command.into(),
         columns: vec![
             Heading { name: "layout", label: "layout", unit: Unit::Text },
-            Heading {
-                name: "one_in",
-                label: "one lookup in N takes longer",
-                unit: Unit::Count,
-            },
+            Heading { name: "one_in", label: "one lookup in N takes longer", unit: Unit::Count },
             Heading { name: "share_within", label: "lookups within", unit: Unit::Share },
             Heading { name: "nanos", label: "time", unit: Unit::Nanos },
         ],

@@ -178,7 +178,8 @@ fn jsonl_carries_keyspaces_settings_and_expiry() {
     assert_eq!(answer["settings_kept"], kept);
     let noted = siftdb(&["import", "jsonl", &file, &copy]);
     let noted = String::from_utf8(noted.stderr).unwrap();
-    let note = "keyspace \"sessions\" was there and keeps its settings; ignored: block_bytes=16384\n";
+    let note =
+        "keyspace \"sessions\" was there and keeps its settings; ignored: block_bytes=16384\n";
     assert!(noted.contains(note) && noted.matches("ignored").count() == 1, "{noted}");
     // A scan's entries have no keyspace, so an argument may name one.
     write(&file, ok(&["scan", &path, "--json"]).as_bytes());

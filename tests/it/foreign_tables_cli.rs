@@ -109,7 +109,10 @@ fn damaged_foreign_tables_are_named() {
                 refused.contains(name) && refused.contains("at byte 0: a block fails its checksum"),
                 "{refused}"
             );
-            assert!(!refused.contains("siftdb repair") && !refused.contains("salvage"), "{refused}");
+            assert!(
+                !refused.contains("siftdb repair") && !refused.contains("salvage"),
+                "{refused}"
+            );
             assert!(refused.contains("; restore the table from a copy, or "), "{refused}");
         }
         let output = siftdb(&["sst", "verify", &path, "--json"]);
@@ -207,6 +210,9 @@ fn options_of_databases_are_refused_for_single_tables() {
     ];
     for option in options {
         let refused = fails(2, &[&["filter", "stats", &file], &option[..]].concat());
-        assert!(refused.contains(&format!("{} is for databases of siftdb", option[0])), "{refused}");
+        assert!(
+            refused.contains(&format!("{} is for databases of siftdb", option[0])),
+            "{refused}"
+        );
     }
 }

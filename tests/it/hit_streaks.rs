@@ -203,17 +203,12 @@ fn tables_without_filter_end_the_streak() {
         let options = Options::new().filter(filter).auto_compaction(false);
         options.env(as_env(&env)).open("/db").unwrap()
     };
-    let fill = |db: &Db, numbers: std::ops::Range<usize>| {
-        numbers.for_each(|number| db.put(key(number), bytes(number as u64, 40)).unwrap());
-        db.flush().unwrap();
-    };
+    let entry = |number: usize| (key(number), bytes(number as u64, 40));
     let db = open(Filter::none());
-    fill(&db, 0..half);
-    db.compact_range(..).unwrap();
+    db.ingest((0..half).map(entry)).unwrap();
     db.close().unwrap();
     let db = open(Filter::bloom(10.0));
-    fill(&db, half..KEYS);
-    db.compact_range(key(half)..).unwrap();
+    db.ingest((half..KEYS).map(entry)).unwrap();
     let tables: Vec<_> = db.tables().iter().map(|one| (one.level, one.filter_bytes > 0)).collect();
     assert!(matches!(tables[..], [(a, false), (b, true)] if a == b), "{tables:?}");
     let get = |db: &Db, number: usize| assert!(db.get(key(number)).unwrap().is_some());

@@ -117,9 +117,11 @@ fn loads_have_the_same_tables_every_time() {
         let tables = db.tables().into_iter();
         tables.map(|table| (table.first_key, table.entries, table.bytes)).collect::<Vec<_>>()
     };
-    // Of a large table several parts wait for the thread. Half of each value compresses.
-    let value = |n: u64| [bytes(n, 200), vec![b'v'; 200]].concat();
-    let large: Map = (0..3000).map(|n| (format!("key{n:05}").into_bytes(), value(n))).collect();
+    // Of a large table several parts wait for the thread. Half of each value compresses. Small and
+    // large values alternate, so that now the load is faster, now the thread.
+    let half = |n: u64| if n / 24 % 2 == 0 { 100 } else { 3000 };
+    let value = |n: u64| [bytes(n, half(n)), vec![b'v'; half(n)]].concat();
+    let large: Map = (0..800).map(|n| (format!("key{n:05}").into_bytes(), value(n))).collect();
     let small = entries();
     let cases = [(&small, false, 16 << 10), (&small, true, 16 << 10), (&large, true, 128 << 10)];
     for (load, snappy, table_bytes) in cases {

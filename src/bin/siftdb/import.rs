@@ -6,8 +6,8 @@
 //! was written to that database before it stays, and the message says how much it is.
 //!
 //! A LevelDB database is only read: no byte of it changes. Its lock is held during the import, so
-//! that LevelDB cannot open it. Damage is an error with file and offset; `--salvage` continues after
-//! damage and reports what it left out.
+//! that LevelDB cannot open it. Damage is an error with file and offset; `--salvage` continues
+//! after damage and reports what it left out.
 
 use crate::args::{Database, options, unnamed};
 use crate::bars::Bar;
