@@ -83,7 +83,7 @@ enum Body {
     NotAsked,
     BlockBased(BlockBasedFilter),
     Full(PreparedFilter),
-    Partitioned(OnePartition),
+    Partitioned(Box<OnePartition>),
 }
 
 /// The partitions of a filter, one of which is in memory.
@@ -142,7 +142,7 @@ impl TableFilter {
                 }
                 let partitions = table.partitions(handle)?;
                 let one = OnePartition { partitions, is_last: false, loaded: None };
-                if is_known { Body::Partitioned(one) } else { Body::NotAsked }
+                if is_known { Body::Partitioned(Box::new(one)) } else { Body::NotAsked }
             }
             _ => Body::NotAsked,
         };

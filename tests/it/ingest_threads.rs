@@ -119,7 +119,7 @@ fn loads_have_the_same_tables_every_time() {
     };
     // Of a large table several parts wait for the thread. Half of each value compresses. Small and
     // large values alternate, so that now the load is faster, now the thread.
-    let half = |n: u64| if n / 24 % 2 == 0 { 100 } else { 3000 };
+    let half = |n: u64| if (n / 24).is_multiple_of(2) { 100 } else { 3000 };
     let value = |n: u64| [bytes(n, half(n)), vec![b'v'; half(n)]].concat();
     let large: Map = (0..800).map(|n| (format!("key{n:05}").into_bytes(), value(n))).collect();
     let small = entries();
