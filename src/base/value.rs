@@ -85,8 +85,8 @@ impl Value {
         Value(Repr::Chunk { chunk: Arc::clone(chunk), start, len })
     }
 
-    /// The bytes after the first `count`, which the value must have. They stay shared unless they fit
-    /// inline.
+    /// The bytes after the first `count`, which the value must have. They stay shared unless they
+    /// fit inline.
     #[must_use]
     pub(crate) fn without_front(self, count: usize) -> Self {
         let rest = &self.as_slice()[count..];
