@@ -361,6 +361,20 @@
 //! [`Db::recovery_report`] says what opening dropped after a crash, and [`Recovery`] sets what it
 //! may drop.
 //!
+//! # Watching a database
+//!
+//! - **Events:** [`Options::event_listener`] tells an [`EventListener`] of flushes, compactions,
+//!   stalls, tables that come and go, log switches, built and damaged filters, and failures, each
+//!   with its figures. It runs in a thread of its own, so it delays nothing.
+//! - **Figures:** [`Db::stats`] has counters by level; [`Stats::to_openmetrics`] is their text for
+//!   Prometheus and others. With [`Options::latency_histograms`] they say how long calls took
+//!   ([`Stats::latency`]).
+//! - **Spans:** with the feature `tracing` there are spans `open`, `recovery`, `flush`,
+//!   `compaction`, `stall`, `verify` and `repair` of the target `siftdb`, at the level of infos.
+//!   Each has the field `directory`.
+//!
+//! `examples/metrics.rs` shows the first two.
+//!
 //! # Limits
 //!
 //! Keys have up to 65,535 bytes, values up to 1 GiB, batches up to 2 GiB; empty keys and values are
@@ -440,6 +454,7 @@ pub use admin::table_list::TableInfo;
 pub use admin::test_ingest::add_ingested_table;
 pub use admin::verify::{VerifiedKeyspace, VerifyProgress, VerifyReport};
 pub use base::error::{Error, LockHolder, Remedy, Result};
+pub use base::events::{Event, EventListener};
 pub use base::keys;
 pub use base::range::KeyRange;
 pub use base::stats::report::{LevelStats, Stats};

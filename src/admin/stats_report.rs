@@ -9,22 +9,42 @@
 
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{COUNTERS, Counters};
+use crate::base::stats::latency::Latencies;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 
+/// The keyspaces of which a report has one by one what OpenMetrics names them with: each has up to
+/// 250 figures.
+const KEYSPACES_NAMED_MAX: usize = 100;
+
 /// The report for `Db::stats`: all keyspaces together.
 #[must_use]
 pub(crate) fn stats(shared: &Shared) -> Stats {
-    let keyspaces = if shared.process.is_current() { shared.all_keyspaces() } else { Vec::new() };
-    report(shared, &keyspaces, Some(&shared.counters))
+    if !shared.process.is_current() {
+        // A thread of the parent process may hold the locks that the report takes.
+        return Stats::from_totals(&[0; COUNTERS]);
+    }
+    let keyspaces = shared.all_keyspaces();
+    let mut stats = report(shared, &keyspaces, Some(&shared.counters));
+    let (named, others) = keyspaces.split_at(keyspaces.len().min(KEYSPACES_NAMED_MAX));
+    stats.keyspaces = named.iter().map(|keyspace| keyspace_stats(shared, keyspace)).collect();
+    if !others.is_empty() {
+        stats.keyspaces.push(report(shared, others, None));
+    }
+    stats
 }
 
 /// The report for `Keyspace::stats`: what is counted once for the database is 0.
 #[must_use]
 pub(crate) fn keyspace_stats(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> Stats {
-    report(shared, std::slice::from_ref(keyspace), None)
+    if !shared.process.is_current() {
+        return Stats::from_totals(&[0; COUNTERS]);
+    }
+    let mut stats = report(shared, std::slice::from_ref(keyspace), None);
+    stats.keyspace = Some(keyspace.name.clone());
+    stats
 }
 
 fn report(
@@ -32,16 +52,14 @@ fn report(
     keyspaces: &[Arc<KeyspaceState>],
     database: Option<&Arc<Counters>>,
 ) -> Stats {
-    if !shared.process.is_current() {
-        // A thread of the parent process may hold the locks that the report takes.
-        return Stats::from_totals(&[0; COUNTERS]);
-    }
     let counters = keyspaces.iter().map(|keyspace| &keyspace.counters).chain(database);
-    let mut totals = vec![0; COUNTERS];
+    let (mut totals, mut latencies) = (vec![0; COUNTERS], Latencies::default());
     for counters in counters {
         totals.iter_mut().zip(counters.totals()).for_each(|(sum, total)| *sum += total);
+        latencies.add(&counters.latencies());
     }
     let mut stats = Stats::from_totals(&totals);
+    stats.latencies = latencies;
     let mut weighted_fpr = [0.0; LEVELS];
     for keyspace in keyspaces {
         let view = keyspace.view.load();

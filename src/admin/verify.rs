@@ -17,6 +17,7 @@ use crate::base::key::DEFAULT_KEYSPACE_NAME;
 use crate::base::levels::LEVELS;
 use crate::base::stats::text::counted;
 use crate::base::sync::Arc;
+use crate::base::trace::{Span, span};
 use crate::log::record::format::HeaderState;
 use crate::log::wal::file::{LogFile, missing_log};
 use crate::log::wal::format::{WalItem, visit};
@@ -122,6 +123,7 @@ pub(crate) fn verify(
     only: Option<&str>,
     progress: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport> {
+    let _span = span!("verify", shared.directory);
     shared.process.check()?;
     let _lock = shared.hold()?;
     let mut report = VerifyReport::default();

@@ -16,6 +16,8 @@ pub(crate) mod checksum;
 pub(crate) mod coding;
 pub(crate) mod stats;
 pub(crate) mod levels;
+pub(crate) mod events;
+pub(crate) mod trace;
 pub(crate) mod cache_line;
 pub(crate) mod sync;
 #[cfg(feature = "interleavings")]

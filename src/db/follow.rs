@@ -128,7 +128,7 @@ impl Following {
             directory: directory.to_path_buf(),
             lock: DirectoryLock::of_nothing(&FileName::Lock.path(directory)),
             // Every table of a moment stays open: the writer may remove its file.
-            context: table_context(&options, FilePool::holding(Arc::clone(&env))),
+            context: table_context(&options, FilePool::holding(Arc::clone(&env)))?,
             env,
             options,
             manifest: None,
@@ -493,6 +493,7 @@ impl Following {
             options: self.options.clone(),
             lock: Arc::clone(&self.lock),
             cache: Arc::clone(&self.context.cache),
+            events: self.context.events.clone(),
             versions: known.versions.once_more(&known.state, Arc::clone(&numbers)),
             numbers,
             settings: &known.settings,

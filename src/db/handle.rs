@@ -41,6 +41,9 @@ impl Handle {
         let finished = finish(&self.shared);
         // Last of all: another process may open the database as soon as the lock is free.
         self.shared.close_views();
+        // Without the lock: the listener may be in a `close` of its own.
+        drop(workers);
+        self.shared.events.wait();
         stopped.and(finished)
     }
 }

@@ -16,11 +16,13 @@
 //! entries of the logs stay in memory.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId};
 use crate::base::process::Process;
 use crate::base::stats::counters::Counters;
 use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, plain};
+use crate::base::trace::{Span, span};
 use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, refuse_torn};
 use crate::env::api::{Env, FileKind};
@@ -58,6 +60,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// # Errors
 /// As `Options::open`.
 pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+    let _span = span!("open", directory);
     options.validate()?;
     let options = retrying(options);
     let env = Arc::clone(&options.env);
@@ -173,6 +176,7 @@ fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> 
 /// # Errors
 /// As `Options::open_read_only`.
 pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+    let _span = span!("open", directory);
     let options = retrying(options.create_if_missing(false));
     options.validate()?;
     let env = Arc::clone(&options.env);
@@ -276,8 +280,8 @@ fn build(
     let settings = settings_of(&options, directory, &mut state)?;
     let env = Arc::clone(&options.env);
     let files_open = FilePool::new(Arc::clone(&env), options.max_open_files);
-    let context = table_context(&options, files_open);
-    let cache = Arc::clone(&context.cache);
+    let context = table_context(&options, files_open)?;
+    let (cache, events) = (Arc::clone(&context.cache), context.events.clone());
     let next_file = AtomicU64::new(next_file_number(files, &state));
     let numbers = Arc::new(SharedNumbers { next_file, ..SharedNumbers::default() });
     let versions = VersionSet::open(
@@ -289,19 +293,23 @@ fn build(
         Arc::clone(&numbers),
         options.manifest_bytes,
     )?;
-    let parts = Parts { options, lock, cache, versions, numbers, settings: &settings };
+    let parts = Parts { options, lock, cache, events, versions, numbers, settings: &settings };
     assemble(parts, directory, &state, None)
 }
 
 /// The context that all tables of a database with these options share.
-pub(super) fn table_context(options: &Options, files: Arc<FilePool>) -> TableContext {
-    TableContext {
+///
+/// # Errors
+/// The system refuses the thread for events.
+pub(super) fn table_context(options: &Options, files: Arc<FilePool>) -> Result<TableContext> {
+    Ok(TableContext {
         files,
         cache: Cache::new(options.block_cache_bytes, options.filter_pinned_share),
         custom_policies: options.custom_policies(),
         custom_prefixes: options.custom_prefixes(),
         pinning: FilterPinning::default(),
-    }
+        events: Events::start(options.listener.clone().map(|listener| listener.0))?,
+    })
 }
 
 /// The parts from which [`assemble`] makes the state of an open database.
@@ -309,6 +317,7 @@ pub(super) struct Parts<'a> {
     pub options: Options,
     pub lock: Arc<DirectoryLock>,
     pub cache: Arc<BlockCache>,
+    pub events: Events,
     pub versions: VersionSet,
     pub numbers: Arc<SharedNumbers>,
     pub settings: &'a BTreeMap<KeyspaceId, Arc<Options>>,
@@ -322,7 +331,7 @@ pub(super) fn assemble(
     state: &ManifestState,
     before: Option<&Shared>,
 ) -> Result<Shared> {
-    let Parts { options, lock, cache, versions, numbers, settings } = parts;
+    let Parts { options, lock, cache, events, versions, numbers, settings } = parts;
     let empty_memtable = before.map_or_else(
         || Arc::new(Memtable::new(0, false)),
         |before| Arc::clone(&before.empty_memtable),
@@ -341,6 +350,8 @@ pub(super) fn assemble(
         directory: directory.to_path_buf(),
         env: Arc::clone(&options.env),
         counters,
+        events,
+        slowed_since: Mutex::default(),
         counting_since,
         cache,
         default: keyspaces.default_state().ok_or_else(|| no_default(directory, state))?,

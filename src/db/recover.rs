@@ -18,9 +18,11 @@
 //! manifest that makes them obsolete is written.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
+use crate::base::trace::{Span, span};
 use crate::base::write_batch::DecodedBatch;
 use crate::env::directory::{keep_in_lost, our_files};
 use crate::jobs::flush::{FlushInput, write_memtables};
@@ -38,6 +40,7 @@ use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{KeyspaceTables, ManifestState};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Refuses what was dropped at the torn end of a manifest or log, if `recovery` says so.
 ///
@@ -95,7 +98,10 @@ fn try_recover(
     state: &ManifestState,
     kept_in_lost: &mut Vec<PathBuf>,
 ) -> Result<()> {
+    let span = span!("recovery", shared.directory; logs, entries, tables);
+    let started = Instant::now();
     let Recovered { contents, logs, clean, mut report } = read_logs(shared, files, state)?;
+    let entries = contents.entries;
     if let Limit::Count { bytes_max } = contents.limit
         && contents.bytes > bytes_max
     {
@@ -112,16 +118,25 @@ fn try_recover(
         added: tables.into_iter().map(|meta| (0, meta)).collect(),
         ..VersionEdit::default()
     };
+    let tables = edit.added.len() as u64;
+    let wal = |name: &&FileName| matches!(name, FileName::Wal(n) if *n >= state.facts.log_number);
+    let names: Vec<FileName> = files.iter().filter(wal).copied().collect();
     let salvages = shared.options.recovery == Recovery::Salvage;
     if salvages && !shared.read_only && !report.is_complete() {
-        let wal =
-            |name: &&FileName| matches!(name, FileName::Wal(n) if *n >= state.facts.log_number);
-        let names: Vec<FileName> = files.iter().filter(wal).copied().collect();
         *kept_in_lost = keep_in_lost(&*shared.env, &shared.directory, &names)?;
         report.set_aside.clone_from(kept_in_lost);
     }
+    let (logs, dropped) = (names.len() as u64, report.dropped.len() as u64);
     *shared.recovery.lock() = report;
-    if keeps { Ok(()) } else { session::begin_recovered(shared, edit) }
+    if !keeps {
+        session::begin_recovered(shared, edit)?;
+    }
+    let duration = started.elapsed();
+    shared.events.note(|| Event::Recovered { logs, entries, tables, dropped, duration });
+    [("logs", logs), ("entries", entries), ("tables", tables)]
+        .into_iter()
+        .for_each(|(field, value)| span.record(field, value));
+    Ok(())
 }
 
 /// The result of reading the logs.
@@ -247,6 +262,8 @@ struct Contents<'a> {
     /// In these memtables, or, where it is only counted, in all.
     bytes: u64,
     last_sequence: SequenceNumber,
+    /// Entries of the logs so far.
+    entries: u64,
     /// Tables that were flushed so far; no manifest names them yet.
     tables: Vec<FileMeta>,
 }
@@ -268,6 +285,7 @@ impl<'a> Contents<'a> {
             memtables: Vec::new(),
             bytes: 0,
             last_sequence: 0,
+            entries: 0,
             tables: Vec::new(),
         }
     }
@@ -289,6 +307,7 @@ impl<'a> Contents<'a> {
         }
         let is_counted = matches!(self.limit, Limit::Count { bytes_max } if self.bytes > bytes_max);
         self.last_sequence = batch.sequence + u64::from(batch.count) - 1;
+        self.entries += u64::from(batch.count);
         for (id, first, run) in batch.runs() {
             let Some(&flushed_through) = self.flushed_through.get(&id) else {
                 self.expect_dropped(log_number, id)?;

@@ -15,6 +15,7 @@
 //! step fails, the database stays read-only and `resume` may be called again.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::base::sync::{Arc, Ordering};
@@ -25,6 +26,7 @@ use crate::state::session;
 use crate::state::shared::{LogState, Shared};
 use crate::tree::edit::{DeletedFile, FirstLog, VersionEdit};
 use crate::tree::set::VersionSet;
+use std::time::Instant;
 
 /// Takes writes again after the disk was full.
 ///
@@ -50,8 +52,11 @@ pub(crate) fn resume(shared: &Shared) -> Result<()> {
         return Err(Error::ReadOnly { cause: Arc::new(lasting) });
     }
     probe(shared)?;
+    let started = Instant::now();
     // A sync that fails here can only be cleared by reopening.
-    restart(shared, &mut log).map_err(|error| shared.set_background_error(error))
+    restart(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
+    shared.events.note(|| Event::Resumed { duration: started.elapsed() });
+    Ok(())
 }
 
 /// Checks that there is room for a full log.

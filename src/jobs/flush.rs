@@ -25,6 +25,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
+use crate::jobs::job_events::{FlushEvents, TableSums};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
 use crate::state::keyspace::KeyspaceState;
@@ -140,11 +141,17 @@ fn flush_through(shared: &Shared, through: SequenceNumber) -> Result<bool> {
             flushed.push(Flushed { keyspace, waiting });
         }
     }
-    if flushed.is_empty() && !frees_logs(shared) {
-        return Ok(false);
+    match flushed.is_empty() {
+        true if !frees_logs(shared) => return Ok(false),
+        true => install(shared, &flushed, Vec::new(), None)?,
+        false => {
+            let memtables = inputs.iter().flat_map(|input| &input.memtables);
+            let events = FlushEvents::begin(shared, memtables.map(|memtable| &**memtable));
+            write_memtables(shared, inputs, None)
+                .and_then(|tables| install(shared, &flushed, tables, Some(&events)))
+                .inspect_err(|error| events.failed(error))?;
+        }
     }
-    let tables = write_memtables(shared, inputs, None)?;
-    install(shared, &flushed, tables)?;
     shared.want_compactions(flushed.iter().map(|flushed| flushed.keyspace.id));
     shared.save_stats();
     Ok(true)
@@ -308,11 +315,17 @@ fn sync_older_writes(shared: &Shared, flushed: &[Flushed]) -> Result<Option<Sequ
     Ok(Some(log.synced_through))
 }
 
-/// Logs the edit that replaces `flushed` with `tables`, then removes the logs.
+/// Logs the edit that replaces `flushed` with `tables`, tells `events` that reads see them, then
+/// removes the logs.
 ///
 /// # Errors
 /// The failure of the manifest: nothing was removed.
-fn install(shared: &Shared, flushed: &[Flushed], tables: Vec<FileMeta>) -> Result<()> {
+fn install(
+    shared: &Shared,
+    flushed: &[Flushed],
+    tables: Vec<FileMeta>,
+    events: Option<&FlushEvents<'_>>,
+) -> Result<()> {
     let synced_through = sync_older_writes(shared, flushed)?;
     let needed = {
         shared.check_lock()?;
@@ -322,6 +335,7 @@ fn install(shared: &Shared, flushed: &[Flushed], tables: Vec<FileMeta>) -> Resul
         let (tables, gone): (Vec<_>, Vec<_>) =
             tables.into_iter().partition(|meta| there.contains(&meta.keyspace));
         shared.obsolete.add(gone.iter().map(|meta| FileName::Table(meta.number)));
+        let sums = TableSums::of(&tables);
         let needed = first_log(shared, flushed);
         let stay = flushed.iter().filter(|f| there.contains(&f.keyspace.id));
         let edit = VersionEdit {
@@ -348,6 +362,9 @@ fn install(shared: &Shared, flushed: &[Flushed], tables: Vec<FileMeta>) -> Resul
             // A worker frees them once no reader holds one (`obsolete.rs`).
             let memtables = flushed.waiting.iter().map(|full| Arc::clone(&full.memtable));
             shared.retired.lock().extend(memtables);
+        }
+        if let Some(events) = events {
+            events.done(sums);
         }
         needed
     };

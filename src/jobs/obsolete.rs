@@ -4,6 +4,7 @@
 //! of their last reader, and files of earlier sessions. A flush removes the logs of its memtables
 //! itself.
 
+use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::sync::Arc;
 use crate::state::shared::Shared;
@@ -33,6 +34,14 @@ pub(crate) fn remove(shared: &Shared, name: FileName) {
     let versions = shared.versions.lock();
     if !shared.background_error.is_set() && !versions.has_failed() {
         debug_assert!(versions.is_obsolete(name), "I9: {name} is still needed");
-        let _ = shared.env.remove(&name.path(&shared.directory));
+        let path = name.path(&shared.directory);
+        // Its size is asked for the listener only, and before it is gone.
+        let is_told = shared.events.is_on() && matches!(name, FileName::Table(_));
+        let metadata = if is_told { shared.env.metadata(&path).ok() } else { None };
+        if shared.env.remove(&path).is_ok()
+            && let Some(metadata) = metadata
+        {
+            shared.events.note(|| Event::TableRemoved { path, bytes: metadata.bytes });
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A tree without log and manifest, next to a model that keeps every version: for tests of jobs.
 
 use crate::base::error::Result;
+use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{
@@ -46,6 +47,7 @@ pub(crate) fn table_options() -> TableOptions {
         filter: None,
         construction: Construction::default(),
         write_bytes: 64 << 10,
+        events: Events::default(),
     }
 }
 
@@ -84,6 +86,7 @@ impl Tree {
                 custom_policies: Vec::new(),
                 custom_prefixes: Vec::new(),
                 pinning: FilterPinning::default(),
+                events: Events::default(),
             },
             env,
             disk,

@@ -235,8 +235,10 @@ impl Cursor {
             return self.leave(Position::AfterLast);
         }
         let scan = &self.scan;
+        let timer = scan.timer();
         let front = self.front.get_or_insert_with(|| Forward::new(scan));
         let found = front.seek(from, Until { scan, key: None });
+        scan.stop(timer);
         scan.note_passed(front.passed);
         self.arrive(found)
     }
@@ -246,9 +248,12 @@ impl Cursor {
         if !self.begin()? {
             return self.leave(Position::BeforeFirst);
         }
+        let timer = self.scan.timer();
         let back = self.back.get_or_insert_with(|| Backward::new(&self.scan));
         back.seek(from);
-        self.find_back()
+        let found = self.find_back();
+        self.scan.stop(timer);
+        found
     }
 
     /// Before the first read: false if the range is empty.

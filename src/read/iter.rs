@@ -73,9 +73,12 @@ impl Iter {
     #[cold]
     fn start_front(&mut self) -> Result<Found> {
         self.start()?;
+        let timer = self.scan.timer();
         let front = self.front.insert(Forward::new(&self.scan));
         let until = Until { scan: &self.scan, key: self.returned.as_deref() };
-        Ok(front.seek(self.scan.entrance(Direction::Forward), until))
+        let found = front.seek(self.scan.entrance(Direction::Forward), until);
+        self.scan.stop(timer);
+        Ok(found)
     }
 
     /// The next entry from the front: its key, and what `take` makes of its value, which begins
@@ -111,6 +114,7 @@ impl Iter {
         if self.over {
             return None;
         }
+        let timer = self.back.is_none().then(|| self.scan.timer());
         if self.back.is_none() {
             match self.start() {
                 Ok(()) => {
@@ -127,6 +131,9 @@ impl Iter {
             |key: &[u8]| bounds.is_after_start(key) && front.is_none_or(|front| key > front);
         let item = back.next(&self.scan, within, take);
         self.scan.note_passed(back.passed);
+        if let Some(timer) = timer {
+            self.scan.stop(timer);
+        }
         match &item {
             Some(Ok((key, _))) => self.returned = Some(key.clone()),
             _ => self.over = true,

@@ -14,6 +14,7 @@ use crate::base::error::Result;
 use crate::base::expiry::ReadClock;
 use crate::base::key::{Lookup, SequenceNumber, key_head};
 use crate::base::stats::counters::{Counter, Stripe};
+use crate::base::stats::latency::TimedCall;
 use crate::base::value::Value;
 use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
@@ -36,7 +37,11 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     options: &ReadOptions,
 ) -> Result<Vec<Option<Value>>> {
     let keys: Vec<K> = keys.into_iter().collect();
-    search(shared, keyspace, keys.iter().map(AsRef::as_ref).collect(), sequence, options)
+    let timer = keyspace.timer();
+    let keys = keys.iter().map(AsRef::as_ref).collect();
+    let found = search(shared, keyspace, keys, sequence, options);
+    timer.stop(&keyspace.counters, TimedCall::MultiGet);
+    found
 }
 
 fn search(

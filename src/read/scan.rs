@@ -15,7 +15,8 @@ use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{OWN_SEQUENCE_FIRST, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::range::KeyBounds;
-use crate::base::stats::counters::Counter;
+use crate::base::stats::counters::{Counter, Timer};
+use crate::base::stats::latency::TimedCall;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::value::Value;
 use crate::env::directory_lock::DirectoryLock;
@@ -138,6 +139,16 @@ impl Scan {
     #[cold]
     pub(crate) fn has_expired(&self, source: &Source) -> bool {
         self.clock.has_expired(source.value(), || self.shared.env.now())
+    }
+
+    /// A timer for a seek, which does nothing unless calls are timed.
+    pub(crate) fn timer(&self) -> Timer {
+        self.keyspace.timer()
+    }
+
+    /// Counts a seek.
+    pub(crate) fn stop(&self, timer: Timer) {
+        timer.stop(&self.keyspace.counters, TimedCall::Seek);
     }
 
     /// Counts one scan of a user.

@@ -22,14 +22,16 @@ struct Failures {
 }
 
 impl BackgroundError {
-    /// Records a failure. Writes answer the first one.
-    pub(crate) fn set(&self, error: &Error) {
+    /// Records a failure. Writes answer the first one. True if this is it.
+    pub(crate) fn set(&self, error: &Error) -> bool {
         let mut failures = self.failures.lock();
+        let is_first = failures.first.is_none();
         failures.first.get_or_insert_with(|| error.clone());
         if !error.is_out_of_space() {
             failures.lasting.get_or_insert_with(|| error.clone());
         }
         self.is_set.store(true, Ordering::Release);
+        is_first
     }
 
     /// True after a failure.

@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::base::expiry::Expiry;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
-use crate::base::stats::counters::Counters;
+use crate::base::stats::counters::{Counters, Timer};
 use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
@@ -39,6 +39,8 @@ pub(crate) struct KeyspaceState {
     pub view_update: Mutex<()>,
     /// The counters of lookups and scans in this keyspace.
     pub counters: Arc<Counters>,
+    /// How long they take is counted, too. Next to what every lookup loads.
+    pub times_calls: bool,
     /// The input for the division of a filter budget.
     pub filter_workload: Mutex<FilterWorkload>,
     /// A scan passed many tombstones since a memtable was last switched for that.
@@ -64,6 +66,7 @@ impl KeyspaceState {
             id,
             name,
             expire_after: AtomicU64::new(options.expire_after_millis()),
+            times_calls: options.latency_histograms,
             options: ArcSwap::new(options),
             view: ArcSwap::from_pointee(view),
             view_update: Mutex::default(),
@@ -73,6 +76,12 @@ impl KeyspaceState {
             dropped_as: AtomicU64::new(0),
             is_open: AtomicBool::new(id == DEFAULT_KEYSPACE),
         }
+    }
+
+    /// A timer for a read, which does nothing unless calls are timed.
+    #[inline]
+    pub(crate) fn timer(&self) -> Timer {
+        Timer::start(self.times_calls)
     }
 
     /// Gives it other settings.

@@ -8,8 +8,9 @@
 //! `turns` lets transactions that run again run one at a time; `read_view` is what a read looks at;
 //! `snapshots` lists live snapshots; `live_logs` tells which logs are needed; `background_error`
 //! keeps the first failure; `filter_workload` is what a filter budget is divided by; `stats_file`
-//! keeps counters across openings.
+//! keeps counters across openings; `stalls` counts and tells how long writers wait.
 
+pub(crate) mod stalls;
 pub(crate) mod session;
 pub(crate) mod shared;
 pub(crate) mod write_queue;

@@ -15,6 +15,7 @@
 //! leaves no gap between logs (I13).
 
 use crate::base::error::{Error, Result};
+use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
@@ -161,6 +162,11 @@ fn next_log(shared: &Shared, log: &mut LogState) -> Result<WalWriter> {
     let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
     shared.counters.add(Counter::LogSwitches, 1);
     shared.counters.add(Counter::LogSwitchNanos, nanos(started));
+    shared.events.note(|| Event::LogSwitched {
+        path: FileName::Wal(number).path(&shared.directory),
+        old_bytes: log.current.as_ref().map_or(0, WalWriter::bytes),
+        duration: started.elapsed(),
+    });
     Ok(wal)
 }
 

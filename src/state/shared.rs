@@ -26,9 +26,11 @@
 //! still holds an older view keeps the directory locked (I20).
 
 use crate::base::error::{Error, Result};
+use crate::base::events::delivery::Events;
+use crate::base::events::event::Event;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::process::Process;
-use crate::base::stats::counters::Counters;
+use crate::base::stats::counters::{Counters, Timer};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Bell, Condvar, Mutex, Ordering};
 use crate::env::api::Env;
 use crate::env::directory_lock::DirectoryLock;
@@ -56,6 +58,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// A scan that passes more tombstones than this to reach one entry, some 100 us of work, asks for
 /// a flush of the memtable.
@@ -128,6 +131,10 @@ pub(crate) struct Shared {
     pub env: Arc<dyn Env>,
     /// All counters.
     pub counters: Arc<Counters>,
+    /// What the user's listener is told.
+    pub events: Events,
+    /// When writes were first slowed down, as the listener was told; `None` while they are not.
+    pub slowed_since: Mutex<Option<Instant>>,
     /// When counting began, seconds since 1970.
     pub counting_since: u64,
     /// Blocks, filters, indexes.
@@ -206,7 +213,9 @@ impl Shared {
     /// Makes `error` the background error: the database takes no writes until `resume` or reopening
     /// (I8). Returns the error.
     pub(crate) fn set_background_error(&self, error: Error) -> Error {
-        self.background_error.set(&error);
+        if self.background_error.set(&error) {
+            self.events.note(|| Event::BackgroundError { error: error.clone() });
+        }
         // Under the lock: a waiter checks and waits under it, so it cannot miss this signal.
         let _jobs = self.jobs.lock();
         self.work.ring();
@@ -224,6 +233,12 @@ impl Shared {
             Some(cause) => Err(Error::ReadOnly { cause: Arc::new(cause) }),
             None => Ok(()),
         }
+    }
+
+    /// A timer for a write, which does nothing unless calls are timed.
+    #[inline]
+    pub(crate) fn timer(&self) -> Timer {
+        Timer::start(self.options.latency_histograms)
     }
 
     /// `Closed` once `close` was called.
@@ -378,11 +393,11 @@ impl Shared {
 
     /// Saves the counters for the next session.
     pub(crate) fn save_stats(&self) {
-        let totals = |keyspace: &Arc<KeyspaceState>| (keyspace.id, keyspace.counters.totals());
+        let totals = |keyspace: &Arc<KeyspaceState>| (keyspace.id, keyspace.counters.saved());
         let counted = |(_, totals): &(KeyspaceId, Vec<u64>)| totals.iter().any(|total| *total > 0);
         let stats = SavedStats {
             since_unix_seconds: self.counting_since,
-            database: self.counters.totals(),
+            database: self.counters.saved(),
             keyspaces: self.all_keyspaces().iter().map(totals).filter(counted).collect(),
         };
         save(&*self.env, &self.directory, self.numbers.take_file_number(), &stats);

@@ -21,15 +21,15 @@ use std::path::Path;
 pub(crate) const MAGIC: &[u8; 8] = b"siftstat";
 const VERSION: u32 = 1;
 
-/// No version of this file is longer.
-pub(crate) const BYTES_MAX: u64 = 64 << 10;
+/// No version of this file is longer: that of the most keyspaces takes some kilobytes for each.
+pub(crate) const BYTES_MAX: u64 = 256 << 20;
 
 /// Saved counters and when counting began, in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SavedStats {
     /// When counting began.
     pub since_unix_seconds: u64,
-    /// The totals of the counters of the database.
+    /// What `Counters::saved` gave of the database.
     pub database: Vec<u64>,
     /// The same of each keyspace that counted anything.
     pub keyspaces: Vec<(KeyspaceId, Vec<u64>)>,

@@ -14,6 +14,8 @@
 //! id, entries and options determine the bytes.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::delivery::Events;
+use crate::base::events::event::Event;
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
     KEY_BYTES_MAX, KeyspaceLabel, SequenceNumber, VALUE_BYTES_MAX, ValueKind, compare_internal,
@@ -35,6 +37,7 @@ use crate::table::properties::Properties;
 use crate::table::writer::TableWriter;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// How a table is written. Each table records what a reader needs to know.
 #[derive(Clone, Debug)]
@@ -56,6 +59,8 @@ pub(crate) struct TableOptions {
     pub construction: Construction,
     /// Bytes of one write to the file, which are buffered.
     pub write_bytes: usize,
+    /// Where to tell that a filter was built.
+    pub events: Events,
 }
 
 /// The table that was written.
@@ -319,10 +324,19 @@ impl TableBuilder {
         let (Some(mut builder), Some(filter)) = (self.filter.take(), &self.options.filter) else {
             return Ok(None);
         };
-        let user_keys = self.index.user_keys_suffice();
+        let (user_keys, started) = (self.index.user_keys_suffice(), Instant::now());
         let Some(summary) = builder.finish(user_keys, out)? else {
             return Ok(None);
         };
+        self.options.events.note(|| Event::FilterBuilt {
+            keyspace: self.options.keyspace.name.clone(),
+            path: out.path().to_path_buf(),
+            layout: filter.layout.to_string(),
+            policy: filter.policy_name(),
+            entries: summary.entries,
+            bytes: summary.filter_bytes,
+            duration: started.elapsed(),
+        });
         let properties = &mut self.properties;
         filter.describe(properties);
         properties.filter_bytes = summary.filter_bytes;
@@ -388,6 +402,7 @@ mod tests {
             filter,
             construction: Construction::default(),
             write_bytes: 64 << 10,
+            events: Events::default(),
         }
     }
 

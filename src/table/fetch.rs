@@ -15,9 +15,11 @@
 
 use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
+use crate::base::events::delivery::Events;
+use crate::base::events::event::Event;
 use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::range_deletes::RangeDeletes;
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::base::value::{COPY_BYTES, Value};
 use crate::cache::cache::{CacheKey, Fetched, Priority, Request};
 use crate::cache::cached::{Cached, SlotRef};
@@ -92,6 +94,9 @@ pub(crate) struct TableFile {
     index_key_is_user_key: bool,
     /// The sequence of all entries of an ingested table, which are stored with 0.
     global_sequence: Option<SequenceNumber>,
+    events: Events,
+    /// Its filter was found damaged, and that was told.
+    told_damage: AtomicBool,
 }
 
 impl TableFile {
@@ -109,6 +114,8 @@ impl TableFile {
             cache: Arc::clone(cache),
             index_key_is_user_key: false,
             global_sequence: None,
+            events: Events::default(),
+            told_damage: AtomicBool::new(false),
         }
     }
 
@@ -123,6 +130,23 @@ impl TableFile {
     pub(crate) fn with_global_sequence(mut self, sequence: Option<SequenceNumber>) -> Self {
         self.global_sequence = sequence;
         self
+    }
+
+    /// Sets where to tell that its filter is damaged.
+    pub(crate) fn with_events(mut self, events: &Events) -> Self {
+        self.events = events.clone();
+        self
+    }
+
+    /// Tells that its filter is damaged, once. A system error is no damage.
+    #[cold]
+    pub(crate) fn tell_damaged_filter(&self, error: &Error) {
+        if error.is_corruption() && !self.told_damage.swap(true, Ordering::Relaxed) {
+            self.events.note(|| Event::FilterDamaged {
+                path: self.path().to_path_buf(),
+                error: error.clone().of_filter(),
+            });
+        }
     }
 
     /// Its path, for errors.

@@ -16,6 +16,7 @@
 //! never "absent". `iter` iterates over a table, `verify` checks all of it.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::delivery::Events;
 use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber};
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, Mutex, OnceLock};
@@ -50,6 +51,8 @@ pub(crate) struct TableContext {
     pub custom_prefixes: Vec<Arc<dyn PrefixExtractor>>,
     /// How much of a filter stays in memory; by level, so it differs between the tables.
     pub pinning: FilterPinning,
+    /// Where to tell of damaged filters.
+    pub events: Events,
 }
 
 /// What the manifest records of a file. A field that is `None` is not checked.
@@ -122,7 +125,8 @@ impl Table {
             let what = format!("table id {found:016x}, the manifest says {expected:016x}");
             return Err(Error::corruption(path, bytes - FOOTER_BYTES as u64, what));
         }
-        let file = TableFile::new(handle, footer.table_id, bytes, &context.cache);
+        let file = TableFile::new(handle, footer.table_id, bytes, &context.cache)
+            .with_events(&context.events);
         let metaindex = read_metaindex(&file, footer.metaindex)?;
         let mut properties = read_properties(&file, &metaindex)?;
         let found = &properties.keyspace;

@@ -4,6 +4,7 @@
 //! index, compression, every filter layout and encoding, pinned or cached filters and indexes.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::delivery::Events;
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{
@@ -54,6 +55,7 @@ pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
         filter,
         construction: Construction::default(),
         write_bytes: 64 << 10,
+        events: Events::default(),
     }
 }
 
@@ -95,6 +97,7 @@ pub(crate) fn any_options() -> impl Strategy<Value = TableOptions> {
             filter: all[filter].clone(),
             construction: Construction::default(),
             write_bytes: 64 << 10,
+            events: Events::default(),
         },
     )
 }
@@ -176,6 +179,7 @@ pub(crate) fn open_in(env: MemEnv, expect: Expect, cache: Arc<BlockCache>) -> Re
         custom_policies: Vec::new(),
         custom_prefixes: Vec::new(),
         pinning: FilterPinning::default(),
+        events: Events::default(),
     };
     Table::open(&context, Path::new(PATH), expect).map(Arc::new)
 }

@@ -8,6 +8,7 @@
 //! readable and pass each key and its prefix. The first contradiction is a `Corruption`.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::delivery::Events;
 use crate::base::key::{
     LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer, user_key,
 };
@@ -98,6 +99,7 @@ impl TableCheck<'_> {
             custom_policies: self.custom_policies.clone(),
             custom_prefixes: self.custom_prefixes.clone(),
             pinning: FilterPinning::All,
+            events: Events::default(),
         };
         Table::open(&context, path, expect)
     }

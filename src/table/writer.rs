@@ -12,7 +12,7 @@ use crate::table::filter::layout::BlockSink;
 use crate::table::format::{
     BLOCK_BYTES_MAX, BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, Header,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A file being written from front to back.
 pub(crate) struct TableWriter {
@@ -43,6 +43,11 @@ impl TableWriter {
     /// The id that blocks are tied to.
     pub(crate) fn table_id(&self) -> u64 {
         self.table_id
+    }
+
+    /// The path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where the next byte goes.

@@ -296,6 +296,7 @@ impl InternalIterator for LevelIter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::events::delivery::Events;
     use crate::base::key::{KeyspaceLabel, ValueKind, pack_trailer, put_key_with_trailer};
     use crate::base::levels::LEVELS;
     use crate::base::range::KeyBounds;
@@ -341,6 +342,7 @@ mod tests {
             custom_policies: Vec::new(),
             custom_prefixes: Vec::new(),
             pinning: FilterPinning::default(),
+            events: Events::default(),
         };
         let options = TableOptions {
             keyspace: KeyspaceLabel::default(),
@@ -355,6 +357,7 @@ mod tests {
             }),
             construction: Construction::default(),
             write_bytes: 64 << 10,
+            events: Events::default(),
         };
         let handle = |(number, keys): (usize, &&[u32])| {
             let (name, table_id) = (format!("/{number}"), 1 + number as u64);

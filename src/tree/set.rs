@@ -10,6 +10,7 @@
 //! is reopened (I8).
 
 use crate::base::error::{Error, Result};
+use crate::base::events::event::Event;
 use crate::base::filename::{FileName, parse};
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
@@ -231,6 +232,7 @@ impl VersionSet {
                 gone.mark_obsolete();
             }
         }
+        self.tell_new_tables(&edit);
         self.trees.iter_mut().for_each(|(id, tree)| {
             let flushed = edit.flushed_through.iter().find(|(flushed, _)| flushed == id);
             tree.meta.flushed_through = flushed.map_or(tree.meta.flushed_through, |(_, s)| *s);
@@ -315,6 +317,24 @@ impl VersionSet {
         replaced
     }
 
+    /// Tells of the tables that a durable edit adds.
+    fn tell_new_tables(&self, edit: &VersionEdit) {
+        if !self.context.events.is_on() {
+            return;
+        }
+        let new = self.new_tables(edit);
+        for (level, meta) in edit.added.iter().filter(|(_, meta)| new.contains(&meta.number)) {
+            let keyspace = self.trees.get(&meta.keyspace);
+            self.context.events.note(|| Event::TableCreated {
+                keyspace: keyspace.map_or_else(String::new, |tree| tree.meta.name.clone()),
+                level: *level,
+                path: FileName::Table(meta.number).path(&self.directory),
+                entries: meta.entries,
+                bytes: meta.bytes,
+            });
+        }
+    }
+
     /// The tables that the edit adds and does not only move.
     fn new_tables(&self, edit: &VersionEdit) -> Vec<u64> {
         let moved = |number: &u64| edit.deleted.iter().any(|file| file.number == *number);
@@ -347,6 +367,7 @@ impl VersionSet {
             }
             return Err(error);
         }
+        self.tell_new_tables(&edit);
         let live = self.live_tables();
         let doubtful = std::mem::take(&mut self.doubtful);
         let unnamed = doubtful.into_iter().filter(|number| !live.contains(number));
@@ -389,7 +410,9 @@ impl VersionSet {
         self.manifest.set_session_log(log, last_sequence);
         self.manifest.advance(edit, last_sequence);
         self.replace(next);
-        self.manifest.start(number, self.snapshot())
+        self.manifest.start(number, self.snapshot())?;
+        self.tell_new_tables(edit);
+        Ok(())
     }
 
     /// True if this session has written a manifest that is in force, or may be.
@@ -573,6 +596,7 @@ fn open_trees(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::events::delivery::Events;
     use crate::cache::cache::Cache;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
@@ -587,6 +611,7 @@ mod tests {
             custom_policies: Vec::new(),
             custom_prefixes: Vec::new(),
             pinning: FilterPinning::default(),
+            events: Events::default(),
         };
         let mut state = ManifestState::new_database(DatabaseIdentity::default());
         for id in 1..keyspaces as KeyspaceId {

@@ -15,7 +15,8 @@ use crate::base::error::{Error, Result};
 use crate::base::expiry::{Expiry, clock_millis};
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, OWN_SEQUENCE_FIRST, SequenceNumber};
 use crate::base::stats::counters::Counter;
-use crate::base::sync::{Arc, Ordering, thread};
+use crate::base::stats::latency::TimedCall;
+use crate::base::sync::{Arc, Ordering};
 use crate::base::write_batch::{DecodedBatch, WriteBatch};
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
@@ -23,20 +24,16 @@ use crate::options::access::WriteOptions;
 use crate::state::keyspace::{self, KeyspaceState};
 use crate::state::read_set::ReadSet;
 use crate::state::session::{
-    LOG_BUFFERS_MAX, full_keyspaces, nanos, session_log, switch_memtables, sync_logs,
-    writable_memtable,
+    LOG_BUFFERS_MAX, full_keyspaces, session_log, switch_memtables, sync_logs, writable_memtable,
 };
 use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
+use crate::state::stalls::{self, Stall};
 use crate::state::write_queue::{CheckedReads, Committed, Joined, Request, Switch};
 use crate::write::conflict::{self, Refusal};
 use std::cell::OnceCell;
-use std::time::{Duration, Instant};
 
 /// A transaction joins the queue this often before it is checked while it leads.
 pub(crate) const CHECKS_MAX: usize = 3;
-
-/// Each group waits this long while level 0 grows faster than it is compacted.
-const SLOWDOWN: Duration = Duration::from_millis(1);
 
 /// Writes a batch.
 ///
@@ -48,7 +45,15 @@ pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) 
         return Ok(());
     }
     let (sync, expiry) = (options.sync, options.expiry);
-    written(submit(shared, Request { sync, expiry, ..Request::of(batch) })?)
+    let timer = shared.timer();
+    let answer = submit(shared, Request { sync, expiry, ..Request::of(batch) });
+    timer.stop(&shared.counters, timed_as(sync));
+    written(answer?)
+}
+
+/// What a write is timed as.
+fn timed_as(sync: bool) -> TimedCall {
+    if sync { TimedCall::Sync } else { TimedCall::Write }
 }
 
 /// Writes the batch of a transaction that read `set` at the sequence `since`.
@@ -68,7 +73,19 @@ pub(crate) fn write_checked(
         return write(shared, batch, options);
     }
     check_batch(shared, &batch, options)?;
-    let mut reads = CheckedReads { set, through: since, alone: false };
+    let timer = shared.timer();
+    let reads = CheckedReads { set, through: since, alone: false };
+    let written = submit_checked(shared, batch, options, reads);
+    timer.stop(&shared.counters, timed_as(options.sync));
+    written
+}
+
+fn submit_checked(
+    shared: &Shared,
+    batch: WriteBatch,
+    options: &WriteOptions,
+    mut reads: CheckedReads,
+) -> Result<()> {
     conflict::check(shared, &mut reads)?;
     let (sync, expiry, reads) = (options.sync, options.expiry, Some(Box::new(reads)));
     let mut request = Request { sync, expiry, reads, ..Request::of(batch) };
@@ -459,10 +476,9 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
             .any(|request| !request.batch.is_empty() && request.batch.keyspaces().is_empty())
     };
     if (level0(&shared.default) >= slowdown && writes_default()) || { named }.any(is_slow) {
-        let started = Instant::now();
-        thread::sleep(SLOWDOWN);
-        shared.counters.add(Counter::Level0Slowdowns, 1);
-        shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
+        stalls::slow_down(shared);
+    } else {
+        stalls::full_speed(shared);
     }
     let switched = to_switch(shared, group);
     let logs_full = || logs_wait_for_flush(shared);
@@ -477,25 +493,21 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
         };
         switched.iter().any(is_full)
     };
-    let reasons: [(&dyn Fn() -> bool, Counter, Counter); 2] = [
-        (&memtables_full, Counter::MemtableStalls, Counter::MemtableStallNanos),
-        (&level0_full, Counter::Level0Stalls, Counter::Level0StallNanos),
-    ];
-    for (full, stalls, stall_nanos) in reasons {
+    let reasons: [(&dyn Fn() -> bool, Stall); 2] =
+        [(&memtables_full, Stall::Memtable), (&level0_full, Stall::Level0)];
+    for (full, stall) in reasons {
         if !full() {
             continue;
         }
-        let started = Instant::now();
-        let mut jobs = shared.jobs.lock();
-        jobs.flush_wanted = true;
-        jobs.compactions_wanted.extend(switched.iter().map(|keyspace| keyspace.id));
-        shared.work.ring();
-        while full() && !shared.background_error.is_set() && !jobs.stopping {
-            shared.done.wait(&mut jobs);
-        }
-        drop(jobs);
-        shared.counters.add(stalls, 1);
-        shared.counters.add(stall_nanos, nanos(started));
+        stall.during(shared, || {
+            let mut jobs = shared.jobs.lock();
+            jobs.flush_wanted = true;
+            jobs.compactions_wanted.extend(switched.iter().map(|keyspace| keyspace.id));
+            shared.work.ring();
+            while full() && !shared.background_error.is_set() && !jobs.stopping {
+                shared.done.wait(&mut jobs);
+            }
+        });
         shared.check_writable()?;
     }
     Ok(())

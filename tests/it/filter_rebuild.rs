@@ -4,15 +4,13 @@
 //! `not_consulted` or false positives before are `negatives` afterwards.
 
 use crate::support::data::{absent_key, bytes, key};
-use crate::support::filters::all_filters;
+use crate::support::filters::{all_filters, filter_offset};
 use crate::support::rng::Rng;
 use crate::support::stores::{as_env, files, files_ending, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::{
     Db, Error, Filter, FilterLayout, FilterRebuild, FilterReport, LevelStats, Options, Remedy,
-    inspect,
 };
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const KEYS: usize = 1_500;
@@ -164,19 +162,6 @@ fn rebuild_allows_concurrent_reads_and_writes() {
     }
     db.close().unwrap();
     assert!(matches!(db.rebuild_filters(FilterRebuild::All), Err(siftdb::Error::Closed)));
-}
-
-/// The middle of a table's filter, by `inspect`: of the block that the metaindex names, or with
-/// `partition` of the first partition.
-fn filter_offset(env: &MemEnv, table: &Path, partition: bool) -> usize {
-    let mut text = Vec::new();
-    inspect::layout(&as_env(env), table, &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    let mut lines = text.lines().skip_while(|line| !line.starts_with("  filter "));
-    let line = if partition { lines.nth(2) } else { lines.next() };
-    let range = line.unwrap().split_whitespace().nth(1).unwrap();
-    let (start, end) = range.split_once("..").unwrap();
-    (start.parse::<usize>().unwrap() + end.parse::<usize>().unwrap()) / 2
 }
 
 fn kinds(report: &FilterReport) -> Vec<&'static str> {

@@ -44,6 +44,9 @@
 //! | `lifetime` | how long a directory is locked, by which process, and the error about it |
 //! | `tickets` | tickets of a sync resolve after it, never before, and always |
 //! | `fork` | what a forked child may do with its parent's handles |
+//! | `events` | what a listener is told, in which order, and that it harms nothing |
+//! | `metrics` | OpenMetrics text by the rules of its specification, and latencies |
+//! | `spans` | the spans of `tracing`, with the feature of that name |
 //! | `resume` | a disk that fills up at any call, and writes after there is space again |
 //! | `kills` | a process is killed again and again; every acknowledged write is there |
 //! | `hidden_tables` | range deletes give space back at once, and no crash loses one alone |
@@ -99,6 +102,7 @@ mod demo_cli;
 mod encodings;
 #[cfg(feature = "cli")]
 mod entry_cli;
+mod events;
 #[cfg(feature = "cli")]
 mod examples_cli;
 #[cfg(feature = "cli")]
@@ -140,6 +144,7 @@ mod lifetime;
 #[cfg(feature = "cli")]
 mod load_cli;
 mod long_life;
+mod metrics;
 mod model;
 mod monkey;
 mod multi_get;
@@ -159,6 +164,8 @@ mod repair_keyspaces;
 mod rescue;
 mod resources;
 mod resume;
+#[cfg(feature = "tracing")]
+mod spans;
 mod support;
 mod tickets;
 mod transaction_faults;

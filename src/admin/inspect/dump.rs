@@ -155,6 +155,7 @@ fn kind_of_contents(env: &Arc<dyn Env>, path: &Path) -> Result<Kind> {
 mod tests {
     use super::*;
     use crate::admin::inspect::tables::{layout, verify_table};
+    use crate::base::events::delivery::Events;
     use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
     use crate::base::range_deletes::{RangeDelete, RangeDeletes};
     use crate::env::mem::MemEnv;
@@ -194,6 +195,7 @@ mod tests {
             }),
             construction: Construction::default(),
             write_bytes: 64 << 10,
+            events: Events::default(),
         };
         env.remove_file(path);
         let file = env.create_new(path).unwrap();

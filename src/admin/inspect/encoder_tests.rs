@@ -6,6 +6,7 @@
 //!
 //! `UPDATE_GOLDEN=1 cargo test --all-features --lib encoder_tests` rewrites the file.
 
+use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceLabel, SEQUENCE_MAX, ValueKind, put_internal_key};
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
@@ -179,6 +180,7 @@ fn table(filter: Option<TableFilter>, compression: Compression) -> Vec<u8> {
         filter,
         construction: Construction::default(),
         write_bytes: 64 << 10,
+        events: Events::default(),
     };
     let file = env.create_new(&path).unwrap();
     let mut builder = TableBuilder::new(file, path.clone(), TABLE_ID, options);

@@ -7,6 +7,7 @@
 
 use crate::admin::inspect::dump::dump;
 use crate::admin::inspect::text::DumpOptions;
+use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
@@ -113,6 +114,7 @@ fn table(layout: FilterLayout, encoding: Encoding) -> MemEnv {
         filter: Some(TableFilter { encoding, layout, members: FilterMembers::default() }),
         construction: Construction::default(),
         write_bytes: 64 << 10,
+        events: Events::default(),
     };
     let file = env.create_new(&path).unwrap();
     let mut builder = TableBuilder::new(file, path, TABLE_ID, options);

@@ -8,6 +8,7 @@
 use crate::admin::repair::history::History;
 use crate::admin::repair::keyspaces::Keyspaces;
 use crate::base::error::Result;
+use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{KeyspaceId, KeyspaceLabel, SequenceNumber, user_key};
@@ -110,6 +111,7 @@ impl<'a> Rebuild<'a> {
                 custom_policies: options.custom_policies(),
                 custom_prefixes: options.custom_prefixes(),
                 pinning: FilterPinning::default(),
+                events: Events::default(),
             },
             never: AtomicBool::new(false),
         }

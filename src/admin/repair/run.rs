@@ -24,6 +24,7 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::KeyspaceId;
 use crate::base::sync::Ordering;
+use crate::base::trace::{Span, span};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{keep_in_lost, lock_to_write, number_after, our_files};
 use crate::env::foreign::refuse_foreign;
@@ -41,6 +42,7 @@ use std::path::Path;
 /// # Errors
 /// As `Options::repair` says.
 pub(crate) fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
+    let _span = span!("repair", directory);
     let env = DescriptorRetryEnv::over(&options.env);
     let options = &options.env(env);
     options.validate()?;

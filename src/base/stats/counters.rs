@@ -8,9 +8,11 @@
 //! are joined, and always includes what the calling thread counted.
 
 use crate::base::levels::LEVELS;
+use crate::base::stats::latency::{CELLS_OF_CALL, LATENCY_CELLS, Latencies, TimedCall, bucket_of};
 pub(crate) use crate::base::stats::report::{Counter, LevelCounter};
 use crate::base::sync::plain::{AtomicU64, Mutex, Ordering};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 /// Stripes with one owner each; one more stripe is shared.
 const OWNED_STRIPES: usize = 64;
@@ -25,12 +27,19 @@ struct Cells {
     /// lookups write anyway.
     streak: HitStreak,
     counts: [AtomicU64; COUNTERS],
+    /// Histograms, once the thread times a call. At the end, so that the counters stay where they
+    /// are.
+    latencies: OnceLock<Box<[AtomicU64; LATENCY_CELLS]>>,
 }
 
 impl Cells {
     fn new() -> Box<Self> {
         let counts = [const { AtomicU64::new(0) }; COUNTERS];
-        Box::new(Cells { streak: HitStreak::new(), counts })
+        Box::new(Cells { streak: HitStreak::new(), counts, latencies: OnceLock::new() })
+    }
+
+    fn latencies(&self) -> &[AtomicU64; LATENCY_CELLS] {
+        self.latencies.get_or_init(|| Box::new([const { AtomicU64::new(0) }; LATENCY_CELLS]))
     }
 }
 
@@ -95,6 +104,27 @@ impl HitStreak {
     }
 }
 
+/// Times one call, or does nothing.
+#[must_use = "a timer counts when it is stopped"]
+pub(crate) struct Timer(Option<Instant>);
+
+impl Timer {
+    /// Reads the clock if calls are timed.
+    #[inline]
+    pub(crate) fn start(is_on: bool) -> Self {
+        Timer(is_on.then(Instant::now))
+    }
+
+    /// Counts the call, if it was timed.
+    #[inline]
+    pub(crate) fn stop(self, counters: &Counters, call: TimedCall) {
+        if let Some(started) = self.0 {
+            let nanos = started.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+            counters.stripe().time(call, nanos);
+        }
+    }
+}
+
 impl Counters {
     /// All zero.
     #[must_use]
@@ -138,21 +168,56 @@ impl Counters {
         (0..COUNTERS).map(|index| self.sum(index)).collect()
     }
 
-    /// Adds the totals of an earlier session. A list of another length is from another version and
-    /// is ignored.
-    pub(crate) fn restore(&self, totals: &[u64]) {
-        if totals.len() == COUNTERS {
-            for (cell, &value) in self.shared.counts.iter().zip(totals) {
-                cell.fetch_add(value, Ordering::Relaxed);
-            }
+    /// The histograms of timed calls, summed up over all threads.
+    #[must_use]
+    pub(crate) fn latencies(&self) -> Latencies {
+        Latencies::of(&self.latency_totals())
+    }
+
+    /// Empty if no call was timed.
+    fn latency_totals(&self) -> Vec<u64> {
+        let mut sums = Vec::new();
+        for cells in self.all_cells().filter_map(|cells| cells.latencies.get()) {
+            sums.resize(LATENCY_CELLS, 0);
+            let cells = cells.iter().map(|cell| cell.load(Ordering::Relaxed));
+            sums.iter_mut().zip(cells).for_each(|(sum, cell)| *sum += cell);
+        }
+        sums
+    }
+
+    /// What the next session is to restore: all sums, and the histograms if there are any.
+    #[must_use]
+    pub(crate) fn saved(&self) -> Vec<u64> {
+        let mut saved = self.totals();
+        saved.extend(self.latency_totals());
+        saved
+    }
+
+    /// Adds what an earlier session [saved](Counters::saved). A list of another length is from
+    /// another version and is ignored.
+    pub(crate) fn restore(&self, saved: &[u64]) {
+        if saved.len() != COUNTERS && saved.len() != COUNTERS + LATENCY_CELLS {
+            return;
+        }
+        let (totals, latencies) = saved.split_at(COUNTERS);
+        let add = |(cell, value): (&AtomicU64, &u64)| {
+            cell.fetch_add(*value, Ordering::Relaxed);
+        };
+        self.shared.counts.iter().zip(totals).for_each(add);
+        if !latencies.is_empty() {
+            self.shared.latencies().iter().zip(latencies).for_each(add);
         }
     }
 
+    /// The cells of all threads.
+    fn all_cells(&self) -> impl Iterator<Item = &Cells> {
+        let owned = self.owned.iter().filter_map(OnceLock::get).map(Box::as_ref);
+        owned.chain([&*self.shared])
+    }
+
     fn sum(&self, index: usize) -> u64 {
-        let owned = self.owned.iter().filter_map(OnceLock::get);
-        owned
-            .map(|cells| cells.counts[index].load(Ordering::Relaxed))
-            .fold(self.shared.counts[index].load(Ordering::Relaxed), u64::wrapping_add)
+        let cells = self.all_cells().map(|cells| cells.counts[index].load(Ordering::Relaxed));
+        cells.fold(0, u64::wrapping_add)
     }
 }
 
@@ -183,9 +248,21 @@ impl<'a> Stripe<'a> {
         self.bump(level_index(level, counter), amount);
     }
 
+    /// Counts a call that took so many nanoseconds.
+    pub(crate) fn time(&self, call: TimedCall, nanos: u64) {
+        let first = call as usize * CELLS_OF_CALL;
+        let cells = &self.cells.latencies()[first..first + CELLS_OF_CALL];
+        self.raise(&cells[0], nanos);
+        self.raise(&cells[1 + bucket_of(nanos)], 1);
+    }
+
     #[inline]
     fn bump(&self, index: usize, amount: u64) {
-        let cell = &self.cells.counts[index];
+        self.raise(&self.cells.counts[index], amount);
+    }
+
+    #[inline]
+    fn raise(&self, cell: &AtomicU64, amount: u64) {
         if self.shared {
             cell.fetch_add(amount, Ordering::Relaxed);
         } else {
@@ -295,9 +372,33 @@ mod tests {
         first.add(Counter::Flushes, 3);
         first.stripe().add_level(2, LevelCounter::FalsePositives, 5);
         let second = Counters::new();
-        second.restore(&first.totals());
+        first.stripe().time(TimedCall::Sync, 1_000);
+        second.restore(&first.saved());
         second.restore(&[1, 2, 3]);
         assert_eq!(second.total(Counter::Flushes), 3);
         assert_eq!(second.level_total(2, LevelCounter::FalsePositives), 5);
+        assert_eq!((second.latencies(), second.latencies().count("sync")), (first.latencies(), 1));
+        // A session that times nothing keeps them.
+        let third = Counters::new();
+        third.restore(&second.saved());
+        assert_eq!(third.saved(), first.saved());
+        assert_eq!(Counters::new().saved().len(), COUNTERS);
+    }
+
+    #[test]
+    fn timed_calls_of_all_threads_add_up() {
+        let counters = Counters::new();
+        std::thread::scope(|scope| {
+            for _ in 0..OWNED_STRIPES + 8 {
+                scope.spawn(|| {
+                    (0..100).for_each(|n| counters.stripe().time(TimedCall::Get, 100 * n));
+                });
+            }
+        });
+        let latencies = counters.latencies();
+        let threads = OWNED_STRIPES as u64 + 8;
+        assert_eq!(latencies.count("get"), 100 * threads);
+        assert_eq!(latencies.of_call("get").map(|(sum, _)| sum), Some(4950 * 100 * threads));
+        assert_eq!(latencies.count("write"), 0);
     }
 }

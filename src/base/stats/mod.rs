@@ -14,7 +14,9 @@
 //! - observed FPR = false positives / (false positives + negatives): of the lookups of keys the
 //!   table does not have, the share that the filter let through.
 
+pub(crate) mod openmetrics;
 pub(crate) mod text;
 pub(crate) mod counters;
 pub(crate) mod report;
+pub(crate) mod latency;
 pub(crate) mod interval;

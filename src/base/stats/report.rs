@@ -2,22 +2,29 @@
 //!
 //! These are plain numbers that `Db::stats` takes. All arithmetic on them (rates, totals,
 //! differences between two reports) is here, so that no caller divides by the wrong denominator.
-//! `text` prints them.
+//! `text` prints them for people, `openmetrics` for programs that collect figures.
 
 use crate::base::levels::LEVELS;
 use crate::base::stats::interval::wilson_95;
+use crate::base::stats::latency::{Latencies, TIMED_CALLS};
+use std::time::Duration;
+
+/// A figure: its name, its help, and how it is read.
+pub(crate) type Named<R> = (&'static str, &'static str, R);
 
 /// Declares the counters of one scope, each in one place: the variant that the engine counts with,
-/// and the field of the public report with its sum. The report also has figures of the present.
+/// and the field of the public report with its sum. The report also has figures of the present, and
+/// others that only methods show. The documentation of a field is its help in OpenMetrics, too.
 macro_rules! report {
     (
         $(#[$report_doc:meta])* $Report:ident, counted by $(#[$counter_doc:meta])* $Counter:ident;
-        counted { $($(#[$doc:meta])* $Variant:ident: $sum:ident,)* }
-        present { $($(#[$figure_doc:meta])* $figure:ident: $type:ty,)* }
+        counted { $($(#[doc = $doc:literal])* $Variant:ident: $sum:ident,)* }
+        present { $($(#[doc = $figure_doc:literal])* $figure:ident: $type:ty,)* }
+        inside { $($(#[$inside_doc:meta])* $inside:ident: $inside_type:ty,)* }
     ) => {
         $(#[$counter_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum $Counter { $($(#[$doc])* $Variant,)* }
+        pub(crate) enum $Counter { $($(#[doc = $doc])* $Variant,)* }
 
         impl $Counter {
             /// The number of counters.
@@ -28,8 +35,9 @@ macro_rules! report {
         #[derive(Clone, Debug, Default, PartialEq)]
         #[non_exhaustive]
         pub struct $Report {
-            $($(#[$doc])* pub $sum: u64,)*
-            $($(#[$figure_doc])* pub $figure: $type,)*
+            $($(#[doc = $doc])* pub $sum: u64,)*
+            $($(#[doc = $figure_doc])* pub $figure: $type,)*
+            $($(#[$inside_doc])* pub(crate) $inside: $inside_type,)*
         }
 
         impl $Report {
@@ -37,6 +45,14 @@ macro_rules! report {
             fn counters(&mut self) -> [&mut u64; $Counter::COUNT] {
                 [$(&mut self.$sum,)*]
             }
+
+            /// The name of each counter, its help, and how it is read.
+            pub(crate) const COUNTED: [Named<fn(&$Report) -> u64>; $Counter::COUNT] =
+                [$((stringify!($sum), concat!($($doc),*), |report| report.$sum),)*];
+
+            /// The name of each figure of the present, and its help.
+            pub(crate) const PRESENT: &[(&str, &str)] =
+                &[$((stringify!($figure), concat!($($figure_doc),*)),)*];
         }
     };
 }
@@ -155,6 +171,15 @@ report! {
         /// When counting began, in seconds since 1970; 0 if unknown.
         since_unix_seconds: u64,
     }
+    inside {
+        /// Calls by how long they took.
+        latencies: Latencies,
+        /// Of the report of a keyspace: its name.
+        keyspace: Option<String>,
+        /// Of the report of a database: those of its first keyspaces, and if there are more, one
+        /// without a name for the others together.
+        keyspaces: Vec<Stats>,
+    }
 }
 
 report! {
@@ -247,6 +272,7 @@ report! {
         /// False-positive rate to expect of their filters, weighted by entries; 0 without filters.
         expected_fpr: f64,
     }
+    inside {}
 }
 
 impl LevelStats {
@@ -316,7 +342,56 @@ impl Stats {
         for (level, base) in now.levels.iter_mut().zip(&mut before.levels) {
             subtract(level.counters(), base.counters());
         }
+        now.latencies.subtract(&before.latencies);
+        for keyspace in &mut now.keyspaces {
+            let before = earlier.keyspaces.iter().find(|base| base.keyspace == keyspace.keyspace);
+            *keyspace = before.map_or_else(|| keyspace.clone(), |base| keyspace.since(base));
+        }
         now
+    }
+
+    /// The kinds of calls that are timed with
+    /// [`Options::latency_histograms`](crate::Options::latency_histograms), as
+    /// [`latency`](Self::latency) names them: `get`; `multi_get`, the call as a whole; `seek`, the
+    /// first entry of an iterator and the seeks of a cursor; `write`, without sync, commits of
+    /// transactions included; `sync`, writes with sync and [`Db::sync`](crate::Db::sync). Calls
+    /// that fail are timed, too.
+    pub const TIMED_CALLS: [&'static str; 5] = TIMED_CALLS;
+
+    /// How many calls of this kind were timed: of [`TIMED_CALLS`](Self::TIMED_CALLS), one. Writes
+    /// and syncs are those of the database; the report of a keyspace has none.
+    #[must_use]
+    pub fn timed_calls(&self, call: &str) -> u64 {
+        self.latencies.count(call)
+    }
+
+    /// A duration that this share (0 to 1) of the calls of a kind did not exceed: 0.5 gives the
+    /// median. At most a quarter too long, between 64 ns and 69 s; `Duration::MAX` for longer
+    /// ones. `None` if none was timed.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("db");
+    /// let db = siftdb::Options::new().latency_histograms(true).open(path)?;
+    /// db.put("ada", "1815")?;
+    /// db.get("ada")?;
+    /// let stats = db.stats();
+    /// assert_eq!(stats.timed_calls("get"), 1);
+    /// println!("99 % of gets took at most {:?}", stats.latency("get", 0.99));
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn latency(&self, call: &str, share: f64) -> Option<Duration> {
+        self.latencies.quantile(call, share)
+    }
+
+    /// The mean duration of the calls of a kind; `None` if none was timed.
+    #[must_use]
+    pub fn mean_latency(&self, call: &str) -> Option<Duration> {
+        let (nanos, _) = self.latencies.of_call(call)?;
+        nanos.checked_div(self.timed_calls(call)).map(Duration::from_nanos)
     }
 
     /// The sum of all levels; the expected rate is weighted by entries.

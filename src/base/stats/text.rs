@@ -25,11 +25,7 @@ impl fmt::Display for Stats {
         write_not_paying(f, &self.levels)?;
         write_prefixes(f, &self.levels)?;
         write_scans(f, self.scans, &self.levels)?;
-        writeln!(
-            f,
-            "gets {} (found {}), answered by a memtable {}, memtables skipped by their filter {}",
-            self.gets, self.gets_found, self.memtable_hits, self.memtable_negatives
-        )?;
+        write_gets(f, self)?;
         writeln!(
             f,
             "writes {}, {}, {} in {}; log {}, {}",
@@ -78,6 +74,32 @@ impl fmt::Display for Stats {
              {filter_errors}"
         )
     }
+}
+
+/// Lookups, and a line for each kind of call that was timed.
+fn write_gets(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
+    let Stats { gets, gets_found, memtable_hits, memtable_negatives, .. } = stats;
+    writeln!(
+        f,
+        "gets {gets} (found {gets_found}), answered by a memtable {memtable_hits}, memtables \
+         skipped by their filter {memtable_negatives}"
+    )?;
+    write_latencies(f, stats)
+}
+
+/// A line for each kind of call that was timed.
+fn write_latencies(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
+    for call in Stats::TIMED_CALLS {
+        let (calls, mean) = (stats.timed_calls(call), stats.mean_latency(call));
+        let Some(mean) = mean else { continue };
+        write!(f, "{call}: {}, mean {mean:.1?}", counted(calls, "call"))?;
+        for (name, share) in [("half", 0.5), ("99 %", 0.99), ("99.9 %", 0.999)] {
+            let bound = stats.latency(call, share).unwrap_or_default();
+            write!(f, ", {name} within {bound:.1?}")?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
 }
 
 /// Bulk loads, if there were any.

@@ -59,6 +59,10 @@ counted once for a database, such as batches and its log, is 0 then.
   obsolete_tables_in_use, obsolete_bytes_in_use   replaced tables that older reads still need
   transactions_committed, transaction_conflicts   transactions committed, and refused
   since_unix_seconds      when counting began; 0 if not known
+  latencies               kinds of calls that were timed, by programs that switch that on:
+    call                  get, multi_get, seek, write or sync
+    calls, mean_nanos     how many, and how long they took in the mean
+    p50_nanos, p99_nanos, p999_nanos   half of them, 99 and 99.9 %, took at most so long
   levels, total           for each level, level 0 first, and for all together:
     tables, bytes, entries, filter_bytes   tables, their bytes, entries and bytes of filters
     expected_fpr          false-positive rate to expect, 0 to 1
@@ -89,6 +93,9 @@ pub struct Stats {
     /// Print them again every SECONDS [default: 1], until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
     watch: Option<f64>,
+    /// Print them as OpenMetrics text, which Prometheus reads
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    openmetrics: bool,
 }
 
 /// A keyspace: its name, its number, and what it counted and holds.
@@ -109,6 +116,10 @@ impl Stats {
         }
         let read = |db: &Db, keyspaces: &[Keyspace]| Ok(self.moment(db, keyspaces));
         let moment = self.place.read_all(options(), &unnamed(), read)?;
+        if self.openmetrics {
+            let text = moment.shown().to_openmetrics();
+            return output.show_whole(moment.json(), |out| out.write_all(text.as_bytes()));
+        }
         output.show(moment.json(), |out| moment.write(out))
     }
 
@@ -165,9 +176,14 @@ impl Moment {
         }
     }
 
-    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+    /// What is printed: of the one keyspace, or of the database.
+    fn shown(&self) -> &Figures {
         let one = self.keyspaces.first().filter(|_| self.is_one);
-        let stats = one.map_or(&self.stats, |(_, _, stats)| stats);
+        one.map_or(&self.stats, |(_, _, stats)| stats)
+    }
+
+    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let stats = self.shown();
         writeln!(out, "{stats}")?;
         if self.keyspaces.len() > 1 {
             self.keyspaces.iter().try_for_each(|one| write_keyspace(one, out))?;
@@ -211,7 +227,23 @@ fn stats_json(stats: &Figures) -> Value {
         transactions_committed, transaction_conflicts, since_unix_seconds,
     );
     let levels = list(&stats.levels, level_json);
-    joined([counters, json!({ "levels": levels, "total": level_json(&stats.total()) })])
+    let latencies = Figures::TIMED_CALLS.into_iter().filter_map(|call| latency_json(stats, call));
+    joined([
+        counters,
+        json!({ "latencies": latencies.collect::<Vec<_>>() }),
+        json!({ "levels": levels, "total": level_json(&stats.total()) }),
+    ])
+}
+
+/// The calls of one kind, if any was timed.
+fn latency_json(stats: &Figures, call: &str) -> Option<Value> {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mean = nanos(stats.mean_latency(call)?);
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| stats.latency(call, share).map(nanos));
+    Some(json!({
+        "call": call, "calls": stats.timed_calls(call), "mean_nanos": mean,
+        "p50_nanos": p50, "p99_nanos": p99, "p999_nanos": p999,
+    }))
 }
 
 fn level_json(level: &LevelStats) -> Value {

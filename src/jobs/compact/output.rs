@@ -104,6 +104,7 @@ impl<'a> JobContext<'a> {
         let label = KeyspaceLabel { id: keyspace.id, name: keyspace.name.clone() };
         let mut table_options = keyspace.options.load().table_options(label, level, filter);
         table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
+        table_options.events = shared.events.clone();
         JobContext {
             env: &shared.env,
             directory: &shared.directory,

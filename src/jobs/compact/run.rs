@@ -27,6 +27,7 @@ use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::picker::{CompactionCursors, pick, score};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
+use crate::jobs::job_events::{CompactionEvents, TableSums};
 use crate::jobs::obsolete::remove_files;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::{CompactsInto, Shared};
@@ -173,8 +174,21 @@ fn run_with_filter(
     filter: Option<TableFilter>,
 ) -> Result<()> {
     let Claim { shared, keyspace, task } = claim;
+    let levels = (task.input_level, task.output_level);
+    let replaced = task.replaced().map(|(_, meta)| &**meta);
+    let events = CompactionEvents::begin(shared, keyspace, levels, replaced);
+    run_claimed(claim, version, filter, &events).inspect_err(|error| events.failed(error))
+}
+
+fn run_claimed(
+    claim: &Claim<'_>,
+    version: Arc<Version>,
+    filter: Option<TableFilter>,
+    events: &CompactionEvents<'_>,
+) -> Result<()> {
+    let Claim { shared, keyspace, task } = claim;
     let stripe = shared.counters.stripe();
-    let (mut added, mut expired_through) = (Vec::new(), None);
+    let (mut added, mut expired_through, mut dropped) = (Vec::new(), None, 0);
     if !task.trivial_move {
         let snapshots = shared.snapshots.needed(&shared.published);
         let options = keyspace.options.load().compaction_options();
@@ -199,7 +213,7 @@ fn run_with_filter(
         stripe.add(Counter::EntriesExpired, outcome.counts.entries_expired);
         stripe.add(Counter::EntriesFiltered, outcome.counts.entries_filtered);
         expired_through = Some(context.rules.now).filter(|_| outcome.counts.entries_expired > 0);
-        added = outcome.tables;
+        (added, dropped) = (outcome.tables, outcome.counts.entries_dropped);
     }
     {
         shared.check_lock()?;
@@ -207,9 +221,13 @@ fn run_with_filter(
         let mut versions = shared.versions.lock();
         let published = shared.published.visible();
         let numbers = added.iter().map(|meta| FileName::Table(meta.number)).collect::<Vec<_>>();
+        let sums = TableSums::of(&added);
         let edit = VersionEdit { expired_through, ..task.edit(keyspace.id, added) };
         match versions.apply(edit, published) {
-            Ok(changed) => shared.show(changed),
+            Ok(changed) => {
+                shared.show(changed);
+                events.done(sums, dropped);
+            }
             Err(error) => {
                 if matches!(error, Error::KeyspaceDropped { .. }) {
                     // No manifest ever named them.

@@ -28,9 +28,9 @@ use crate::jobs::workers::run_job;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::Shared;
+use crate::state::stalls::Stall;
 use crate::tree::edit::VersionEdit;
 use crate::tree::file_meta::FileMeta;
-use std::time::Instant;
 
 /// Where a load went.
 #[derive(Clone, Copy, Debug, Default)]
@@ -164,14 +164,12 @@ fn wait_for_level0(shared: &Shared, keyspace: &KeyspaceState, load: &LoadTables)
     if !is_full() {
         return Ok(());
     }
-    let started = Instant::now();
-    shared.want_compactions([keyspace.id]);
-    let mut jobs = shared.jobs.lock();
-    while is_full() && !shared.background_error.is_set() && !jobs.stopping {
-        shared.done.wait(&mut jobs);
-    }
-    drop(jobs);
-    shared.counters.add(Counter::Level0Stalls, 1);
-    shared.counters.add(Counter::Level0StallNanos, session::nanos(started));
+    Stall::Level0.during(shared, || {
+        shared.want_compactions([keyspace.id]);
+        let mut jobs = shared.jobs.lock();
+        while is_full() && !shared.background_error.is_set() && !jobs.stopping {
+            shared.done.wait(&mut jobs);
+        }
+    });
     shared.check_writable()
 }

@@ -8,6 +8,7 @@
 //! Dropped, the sorter removes its runs; after a crash the next session removes them.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
@@ -164,6 +165,7 @@ impl LoadSorter {
             filter: None,
             construction: Construction { verify: false, budget: None },
             write_bytes: 1 << 20,
+            events: Events::default(),
         };
         let mut builder = TableBuilder::new(file, path, new_table_id(), options);
         let mut internal_key = Vec::new();
@@ -187,6 +189,7 @@ impl LoadSorter {
             custom_policies: Vec::new(),
             custom_prefixes: Vec::new(),
             pinning: FilterPinning::default(),
+            events: Events::default(),
         };
         let never_removed = Arc::new(ObsoleteFiles::default());
         let open = |meta: &FileMeta| {

@@ -270,6 +270,7 @@ impl LoadTables {
         let label = KeyspaceLabel { id: self.keyspace.id, name: self.keyspace.name.clone() };
         let mut table_options = options.table_options(label, level, filter);
         table_options.construction.budget = Some(Arc::clone(&self.shared.cache) as _);
+        table_options.events = self.shared.events.clone();
         let number = self.shared.numbers.take_file_number();
         let path = FileName::Table(number).path(&self.shared.directory);
         // First: a call that fails may have created it.

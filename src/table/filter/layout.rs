@@ -294,14 +294,14 @@ impl FilterSource {
         ask: impl FnOnce(&[u8], &mut TableIo) -> R,
     ) -> Option<R> {
         let fetch = |io: &mut _| file.fetch(self.handle, BlockKind::Filter, true, io);
-        let block = self.guard(io, fetch)?;
+        let block = self.guard(file, io, fetch)?;
         // A block of another kind has no bytes of a filter; every reader takes that for damage.
         Some(ask(block.filter().map_or(&[][..], |bytes| bytes), io))
     }
 
     /// The filter block, past the cache, for a reader that pins it.
     pub(crate) fn load(&self, file: &TableFile, io: &mut TableIo) -> Option<AlignedBytes> {
-        self.guard(io, |io| file.read_filter(self.handle, io))
+        self.guard(file, io, |io| file.read_filter(self.handle, io))
     }
 
     /// Runs a read unless the block is known to be damaged. A system error is not remembered: the
@@ -309,14 +309,19 @@ impl FilterSource {
     #[inline]
     pub(crate) fn guard<T>(
         &self,
+        file: &TableFile,
         io: &mut TableIo,
         read: impl FnOnce(&mut TableIo) -> Result<T>,
     ) -> Option<T> {
         if !self.is_known_damaged() {
             match read(io) {
                 Ok(block) => return Some(block),
-                Err(error) if error.is_corruption() => self.damaged.store(true, Ordering::Relaxed),
-                Err(_) => {}
+                Err(error) => {
+                    file.tell_damaged_filter(&error);
+                    if error.is_corruption() {
+                        self.damaged.store(true, Ordering::Relaxed);
+                    }
+                }
             }
         }
         io.filter_errors += 1;

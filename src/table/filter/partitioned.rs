@@ -180,7 +180,7 @@ impl PartitionedReader {
     pub(crate) fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
         let handle = self.source.handle;
         self.index =
-            self.source.guard(io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
+            self.source.guard(file, io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
     }
 
     /// Loads the partitions to stay, if the index is pinned and names them in one run, and the
@@ -303,7 +303,7 @@ impl PartitionedReader {
             None => {
                 let handle = self.source.handle;
                 let fetch = |io: &mut _| file.fetch(handle, BlockKind::FilterIndex, true, io);
-                fetched = self.source.guard(io, fetch)?;
+                fetched = self.source.guard(file, io, fetch)?;
                 fetched.index()
             }
         };
@@ -325,7 +325,8 @@ impl PartitionedReader {
         if let Some(Some(filter)) = self.partitions.get(partition.position()) {
             return Some(ask(filter.view()));
         }
-        let block = file.fetch_named(blocks, partition, BlockKind::Filter, true, io).ok()?;
+        let fetched = file.fetch_named(blocks, partition, BlockKind::Filter, true, io);
+        let block = fetched.inspect_err(|error| file.tell_damaged_filter(error)).ok()?;
         // A partition without bytes would deny every key, and no writer makes one.
         let filter = block.filter().filter(|filter| !filter.is_empty())?;
         Some(ask(self.source.reader.view(filter)))

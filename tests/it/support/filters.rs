@@ -1,7 +1,11 @@
-//! All filters: no filter, and five encodings in three layouts each.
+//! All filters: no filter, and five encodings in three layouts each; and where a table has its
+//! filter.
 
+use crate::support::stores::as_env;
+use siftdb::env::MemEnv;
 use siftdb::filter::{FilterPolicy, PrefixExtractor};
-use siftdb::{Filter, FilterLayout, Prefix};
+use siftdb::{Filter, FilterLayout, Prefix, inspect};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A filter with a name for messages.
@@ -137,4 +141,17 @@ impl FilterPolicy for Marks {
     fn keys_per_partition(&self, partition_bytes: usize) -> usize {
         (partition_bytes / 4).max(1)
     }
+}
+
+/// The middle of a table's filter, by `inspect`: of the block that the metaindex names, or with
+/// `partition` of the first partition.
+pub fn filter_offset(env: &MemEnv, table: &Path, partition: bool) -> usize {
+    let mut text = Vec::new();
+    inspect::layout(&as_env(env), table, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("  filter "));
+    let line = if partition { lines.nth(2) } else { lines.next() };
+    let range = line.unwrap().split_whitespace().nth(1).unwrap();
+    let (start, end) = range.split_once("..").unwrap();
+    (start.parse::<usize>().unwrap() + end.parse::<usize>().unwrap()) / 2
 }

@@ -1,6 +1,6 @@
 //! Shared by the integration tests: random numbers, keys and values, filters, options that make
-//! many levels of little data, a model of the store, a linearizability check, and forged files with
-//! valid checksums.
+//! many levels of little data, a model of the store, a linearizability check, forged files with
+//! valid checksums, and a reader of OpenMetrics.
 
 pub mod alone;
 pub mod archive;
@@ -16,6 +16,7 @@ pub mod history;
 pub mod indexes;
 pub mod linearizability;
 pub mod model;
+pub mod openmetrics;
 pub mod ranges;
 pub mod reads;
 pub mod recorded_transactions;

@@ -1,0 +1,310 @@
+//! [`Stats`] in the text format of OpenMetrics 1.0, for programs that collect figures.
+//!
+//! A family has the name of a field of [`Stats`] after `siftdb_`, or of [`LevelStats`] after
+//! `siftdb_level_`, and the field's documentation as help. Counters end in `_total`. Nanoseconds
+//! and milliseconds become seconds. What each keyspace counts has its name as the label `keyspace`;
+//! keyspaces beyond the first hundred are one row without the label. Levels that have no tables,
+//! and were never searched, have no rows.
+
+use crate::base::stats::latency::{TIMED_CALLS, bound_of, ends_doubling};
+use crate::base::stats::report::{LevelStats, Stats};
+use std::fmt::{Display, Write};
+
+/// Counters that the keyspaces count; the others are the database's.
+const OF_KEYSPACES: [&str; 6] =
+    ["gets", "gets_found", "memtable_hits", "memtable_negatives", "scans", "filter_errors"];
+
+const NANOS: u64 = 1_000_000_000;
+const MILLIS: u64 = 1_000;
+
+impl Stats {
+    /// The figures in the text format of OpenMetrics 1.0, as Prometheus reads it: `# HELP`,
+    /// `# TYPE` and samples of each family, and `# EOF` at the end. Its content type is
+    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+    ///
+    /// Of [`Db::stats`](crate::Db::stats) it has all keyspaces, each under its name in the label
+    /// `keyspace`; those beyond the first hundred are one row without the label. Of
+    /// [`Keyspace::stats`](crate::Keyspace::stats) it has that keyspace alone.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// db.put("ada", "1815")?;
+    /// let text = db.stats().to_openmetrics();
+    /// assert!(text.contains("siftdb_batches_total 1\n"));
+    /// assert!(text.contains("siftdb_gets_total{keyspace=\"default\"} 0\n"));
+    /// assert!(text.ends_with("# EOF\n"));
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn to_openmetrics(&self) -> String {
+        let is_keyspace = self.keyspace.is_some();
+        // The rows of what keyspaces count.
+        let rows: Vec<&Stats> = match self.keyspaces.is_empty() {
+            true => vec![self],
+            false => self.keyspaces.iter().collect(),
+        };
+        let mut text = Text::default();
+        for (name, help, read) in Stats::COUNTED {
+            let of_keyspaces = OF_KEYSPACES.contains(&name);
+            if of_keyspaces || !is_keyspace {
+                let stats: &[&Stats] = if of_keyspaces { &rows } else { &[self] };
+                let samples = stats.iter().map(|stats| (stats.labels(), read(stats)));
+                text.counter(name, help, samples);
+            }
+        }
+        text.memtables(self);
+        if !is_keyspace {
+            text.database_figures(self);
+        }
+        text.levels(&rows);
+        text.latencies(&rows, self);
+        text.0.push_str("# EOF\n");
+        text.0
+    }
+
+    /// The keyspace as a label, if there is one.
+    fn labels(&self) -> Labels {
+        let mut labels = Labels::default();
+        if let Some(name) = &self.keyspace {
+            labels.push("keyspace", name);
+        }
+        labels
+    }
+}
+
+/// Labels of a sample, between the braces.
+#[derive(Clone, Default)]
+struct Labels(String);
+
+impl Labels {
+    fn push(&mut self, name: &str, value: &str) {
+        if !self.0.is_empty() {
+            self.0.push(',');
+        }
+        self.0.push_str(name);
+        self.0.push_str("=\"");
+        escape(value, &mut self.0);
+        self.0.push('"');
+    }
+
+    fn with(&self, name: &str, value: &str) -> Self {
+        let mut labels = self.clone();
+        labels.push(name, value);
+        labels
+    }
+}
+
+/// Appends `value` as it stands between quotes, and in a help.
+fn escape(value: &str, text: &mut String) {
+    for symbol in value.chars() {
+        match symbol {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            symbol => text.push(symbol),
+        }
+    }
+}
+
+/// A number of whole units, of which `per_unit` parts make one: exact, without needless zeros.
+fn decimal(parts: u64, per_unit: u64) -> String {
+    let digits = per_unit.ilog10() as usize;
+    let text = format!("{}.{:0digits$}", parts / per_unit, parts % per_unit);
+    let shortest = text.trim_end_matches('0');
+    shortest.strip_suffix('.').unwrap_or(shortest).to_string()
+}
+
+/// The unit that a family's name ends in.
+fn unit_of(family: &str) -> Option<&'static str> {
+    ["bytes", "seconds"]
+        .into_iter()
+        .find(|unit| family.strip_suffix(unit).is_some_and(|rest| rest.ends_with('_')))
+}
+
+/// The text so far.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, family: &str, kind: &str, help: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "# TYPE {family} {kind}");
+        if let Some(unit) = unit_of(family) {
+            let _ = writeln!(self.0, "# UNIT {family} {unit}");
+        }
+        let _ = write!(self.0, "# HELP {family} ");
+        escape(help.trim(), &mut self.0);
+        self.0.push('\n');
+    }
+
+    fn sample(&mut self, name: &str, Labels(labels): &Labels, value: impl Display) {
+        let _ = match labels.is_empty() {
+            true => writeln!(self.0, "{name} {value}"),
+            false => writeln!(self.0, "{name}{{{labels}}} {value}"),
+        };
+    }
+
+    /// A counter of the field `name`; one of nanoseconds is printed in seconds.
+    fn counter(&mut self, name: &str, help: &str, samples: impl Iterator<Item = (Labels, u64)>) {
+        let seconds = name.strip_suffix("_nanos");
+        let family = match seconds {
+            Some(stem) => format!("siftdb_{stem}_seconds"),
+            None => format!("siftdb_{name}"),
+        };
+        let help =
+            if seconds.is_some() { help.replace("Nanoseconds", "Seconds") } else { help.into() };
+        self.family(&family, "counter", &help);
+        for (labels, value) in samples {
+            let value = if seconds.is_some() { decimal(value, NANOS) } else { value.to_string() };
+            self.sample(&format!("{family}_total"), &labels, value);
+        }
+    }
+
+    /// A figure of the present with the field's own help.
+    fn gauge(&mut self, name: &str, value: Option<String>) {
+        let seconds = name.strip_suffix("_millis").map(|stem| format!("{stem}_seconds"));
+        let family = format!("siftdb_{}", seconds.as_deref().unwrap_or(name));
+        self.family(&family, "gauge", &help_of(name));
+        if let Some(value) = value {
+            self.sample(&family, &Labels::default(), value);
+        }
+    }
+
+    /// Of a database without its keyspaces: flushed memtables that are not yet freed are nobody's.
+    fn memtables(&mut self, stats: &Stats) {
+        let figures = [
+            ("memtable_bytes", stats.memtable_bytes),
+            ("memtable_entries", stats.memtable_entries),
+        ];
+        for (name, value) in figures {
+            let family = format!("siftdb_{name}");
+            self.family(&family, "gauge", &help_of(name));
+            self.sample(&family, &stats.labels(), value);
+        }
+    }
+
+    fn database_figures(&mut self, stats: &Stats) {
+        let one = |value| std::iter::once((Labels::default(), value));
+        self.counter("cache_uncached", &help_of("cache_uncached"), one(stats.cache_uncached));
+        self.counter("cache_rejected", &help_of("cache_rejected"), one(stats.cache_rejected));
+        let gauges = [
+            ("cache_capacity_bytes", stats.cache_capacity_bytes),
+            ("cache_bytes", stats.cache_bytes),
+            ("pinned_bytes", stats.pinned_bytes),
+            ("construction_bytes", stats.construction_bytes),
+            ("evicted_bytes_in_use", stats.evicted_bytes_in_use),
+            ("snapshots", stats.snapshots),
+            ("obsolete_tables_in_use", stats.obsolete_tables_in_use),
+            ("obsolete_bytes_in_use", stats.obsolete_bytes_in_use),
+            ("since_unix_seconds", stats.since_unix_seconds),
+        ];
+        for (name, value) in gauges {
+            self.gauge(name, Some(value.to_string()));
+        }
+        let age = stats.oldest_snapshot_millis.map(|age| decimal(age, MILLIS));
+        self.gauge("oldest_snapshot_millis", age);
+    }
+
+    fn levels(&mut self, rows: &[&Stats]) {
+        let mut levels = Vec::new();
+        for stats in rows {
+            for (number, level) in stats.levels.iter().enumerate() {
+                if level.tables > 0 || LevelStats::COUNTED.iter().any(|(.., read)| read(level) > 0)
+                {
+                    levels.push((stats.labels().with("level", &number.to_string()), level));
+                }
+            }
+        }
+        for (name, help, read) in LevelStats::COUNTED {
+            let samples = levels.iter().map(|(labels, level)| (labels.clone(), read(level)));
+            self.counter(&format!("level_{name}"), help, samples);
+        }
+        for (name, help) in LevelStats::PRESENT {
+            let family = format!("siftdb_level_{name}");
+            self.family(&family, "gauge", help);
+            for (labels, level) in &levels {
+                match *name {
+                    "tables" => self.sample(&family, labels, level.tables),
+                    "bytes" => self.sample(&family, labels, level.bytes),
+                    "entries" => self.sample(&family, labels, level.entries),
+                    "filter_bytes" => self.sample(&family, labels, level.filter_bytes),
+                    _ => self.sample(&family, labels, level.expected_fpr),
+                }
+            }
+        }
+    }
+
+    /// The histograms of calls: reads of each keyspace, writes of the database.
+    fn latencies(&mut self, rows: &[&Stats], database: &Stats) {
+        if database.latencies == Default::default() {
+            return;
+        }
+        let family = "siftdb_call_duration_seconds";
+        self.family(family, "histogram", "How long calls took, by kind of call.");
+        for call in TIMED_CALLS {
+            let is_write = matches!(call, "write" | "sync");
+            let rows: &[&Stats] = if is_write { &[database] } else { rows };
+            for stats in rows {
+                let Some((nanos, buckets)) = stats.latencies.of_call(call) else { continue };
+                let labels = stats.labels().with("call", call);
+                let mut below = 0;
+                for (bucket, calls) in buckets.iter().enumerate() {
+                    below += calls;
+                    // A quarter of the buckets: the text of all would be long.
+                    if ends_doubling(bucket) {
+                        let bound = bound_of(bucket).map_or("+Inf".into(), |b| decimal(b, NANOS));
+                        let labels = labels.with("le", &bound);
+                        self.sample(&format!("{family}_bucket"), &labels, below);
+                    }
+                }
+                self.sample(&format!("{family}_count"), &labels, below);
+                self.sample(&format!("{family}_sum"), &labels, decimal(nanos, NANOS));
+            }
+        }
+    }
+}
+
+/// The help of a figure of the present, in the unit in which it is printed.
+fn help_of(name: &str) -> String {
+    let help =
+        Stats::PRESENT.iter().find(|(field, _)| *field == name).map_or("", |(_, help)| *help);
+    help.replace("in milliseconds", "in seconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_in_the_text() {
+        let text = Stats { levels: vec![LevelStats::default()], ..Stats::default() };
+        let text = text.to_openmetrics();
+        let counted = Stats::COUNTED.map(|(name, ..)| name);
+        let present = Stats::PRESENT.iter().map(|(name, _)| *name);
+        let fields = counted.into_iter().chain(present.filter(|name| *name != "levels"));
+        let levels = LevelStats::COUNTED.map(|(name, ..)| name);
+        let levels = levels.iter().chain(LevelStats::PRESENT.iter().map(|(name, _)| name));
+        for name in fields.map(str::to_string).chain(levels.map(|name| format!("level_{name}"))) {
+            let name = name.replace("_nanos", "_seconds").replace("_millis", "_seconds");
+            assert!(text.contains(&format!("# TYPE siftdb_{name} ")), "{name}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_exact_and_short() {
+        let cases = [(0, "0"), (64, "0.000000064"), (NANOS, "1"), (1_500_000_000, "1.5")];
+        assert!(cases.into_iter().all(|(nanos, text)| decimal(nanos, NANOS) == text));
+        assert_eq!(decimal(u64::MAX, NANOS), "18446744073.709551615");
+        assert_eq!(decimal(12_340, MILLIS), "12.34");
+        assert_eq!(decimal(7 * MILLIS * 10, MILLIS), "70");
+    }
+
+    #[test]
+    fn label_values_are_escaped() {
+        let labels = Labels::default().with("keyspace", "a\\b\"c\nd\u{e9}").with("level", "0");
+        assert_eq!(labels.0, "keyspace=\"a\\\\b\\\"c\\nd\u{e9}\",level=\"0\"");
+    }
+}

@@ -1,0 +1,143 @@
+//! What the user's listener and `tracing` are told of a flush or a compaction: that it begins, and
+//! how it ended.
+//!
+//! Legal calls: `begin`, then one of `done` and `failed`. A job calls `done` under the lock of the
+//! versions, when reads see its tables. So it has ended, for the listener, before any table that it
+//! replaced is removed. A job that panics has no end; the panic is told as the background error.
+
+use crate::base::error::Error;
+use crate::base::events::event::Event;
+use crate::base::trace::{Span, span};
+use crate::memtable::memtable::Memtable;
+use crate::state::keyspace::KeyspaceState;
+use crate::state::shared::Shared;
+use crate::tree::file_meta::FileMeta;
+use std::time::Instant;
+
+/// Tables together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TableSums {
+    tables: u64,
+    entries: u64,
+    bytes: u64,
+}
+
+impl TableSums {
+    /// The sums of `metas`.
+    pub(crate) fn of<'m>(metas: impl IntoIterator<Item = &'m FileMeta>) -> Self {
+        let add = |sums: TableSums, meta: &FileMeta| TableSums {
+            tables: sums.tables + 1,
+            entries: sums.entries + meta.entries,
+            bytes: sums.bytes + meta.bytes,
+        };
+        metas.into_iter().fold(TableSums::default(), add)
+    }
+
+    fn record(self, span: &Span) {
+        span.record("tables", self.tables);
+        span.record("entries", self.entries);
+        span.record("bytes", self.bytes);
+    }
+}
+
+/// A flush that runs.
+pub(crate) struct FlushEvents<'a> {
+    shared: &'a Shared,
+    started: Instant,
+    span: Span,
+}
+
+impl<'a> FlushEvents<'a> {
+    /// The flush of `memtables` begins.
+    pub(crate) fn begin<'m>(
+        shared: &'a Shared,
+        memtables: impl Iterator<Item = &'m Memtable> + Clone,
+    ) -> Self {
+        let span = span!("flush", shared.directory; tables, entries, bytes);
+        shared.events.note(|| Event::FlushBegun {
+            memtables: memtables.clone().count() as u64,
+            entries: memtables.clone().map(|memtable| memtable.entries() as u64).sum(),
+            bytes: memtables.map(|memtable| memtable.bytes() as u64).sum(),
+        });
+        FlushEvents { shared, started: Instant::now(), span }
+    }
+
+    /// It wrote these tables.
+    pub(crate) fn done(&self, sums: TableSums) {
+        sums.record(&self.span);
+        self.end(sums, None);
+    }
+
+    /// It failed.
+    pub(crate) fn failed(&self, error: &Error) {
+        self.end(TableSums::default(), Some(error));
+    }
+
+    fn end(&self, sums: TableSums, error: Option<&Error>) {
+        let TableSums { tables, entries, bytes } = sums;
+        let (duration, error) = (self.started.elapsed(), error.cloned());
+        self.shared.events.note(|| Event::FlushEnded { tables, entries, bytes, duration, error });
+    }
+}
+
+/// A compaction that runs.
+pub(crate) struct CompactionEvents<'a> {
+    shared: &'a Shared,
+    keyspace: &'a KeyspaceState,
+    input_level: usize,
+    output_level: usize,
+    started: Instant,
+    span: Span,
+}
+
+impl<'a> CompactionEvents<'a> {
+    /// A compaction of `keyspace` begins, which replaces these tables.
+    pub(crate) fn begin<'m>(
+        shared: &'a Shared,
+        keyspace: &'a KeyspaceState,
+        (input_level, output_level): (usize, usize),
+        replaced: impl Iterator<Item = &'m FileMeta>,
+    ) -> Self {
+        let span = span!(
+            "compaction",
+            shared.directory,
+            keyspace = keyspace.name.as_str(),
+            input_level = input_level as u64,
+            output_level = output_level as u64;
+            tables, entries, bytes
+        );
+        shared.events.note(|| {
+            let TableSums { tables, entries, bytes } = TableSums::of(replaced);
+            let keyspace = keyspace.name.clone();
+            Event::CompactionBegun { keyspace, input_level, output_level, tables, entries, bytes }
+        });
+        let started = Instant::now();
+        CompactionEvents { shared, keyspace, input_level, output_level, started, span }
+    }
+
+    /// It wrote these tables and dropped so many entries.
+    pub(crate) fn done(&self, sums: TableSums, entries_dropped: u64) {
+        sums.record(&self.span);
+        self.end(sums, entries_dropped, None);
+    }
+
+    /// It failed.
+    pub(crate) fn failed(&self, error: &Error) {
+        self.end(TableSums::default(), 0, Some(error));
+    }
+
+    fn end(&self, sums: TableSums, entries_dropped: u64, error: Option<&Error>) {
+        let TableSums { tables, entries, bytes } = sums;
+        self.shared.events.note(|| Event::CompactionEnded {
+            keyspace: self.keyspace.name.clone(),
+            input_level: self.input_level,
+            output_level: self.output_level,
+            tables,
+            entries,
+            bytes,
+            entries_dropped,
+            duration: self.started.elapsed(),
+            error: error.cloned(),
+        });
+    }
+}

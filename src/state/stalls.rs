@@ -1,0 +1,77 @@
+//! Stalls: a writer waits for flushes or compactions, or is slowed down. Each wait is counted with
+//! its cause and duration, told to the user's listener, and a span of `tracing`.
+//!
+//! The leader of the write queue and a bulk load call it, without a lock.
+
+use crate::base::events::event::Event;
+use crate::base::stats::counters::Counter;
+use crate::base::sync::thread;
+use crate::base::trace::{Span, span};
+use crate::state::session::nanos;
+use crate::state::shared::Shared;
+use std::time::{Duration, Instant};
+
+/// Each group waits this long while level 0 grows faster than it is compacted.
+const SLOWDOWN: Duration = Duration::from_millis(1);
+
+/// The name of a slowdown in events.
+const SLOWDOWN_CAUSE: &str = "slowdown";
+
+/// Why writes stop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stall {
+    /// Memtables or logs wait for their flush.
+    Memtable,
+    /// Level 0 of a keyspace is full.
+    Level0,
+}
+
+impl Stall {
+    /// Its name in events, and what counts it and its nanoseconds.
+    fn parts(self) -> (&'static str, Counter, Counter) {
+        match self {
+            Stall::Memtable => ("memtable", Counter::MemtableStalls, Counter::MemtableStallNanos),
+            Stall::Level0 => ("level0", Counter::Level0Stalls, Counter::Level0StallNanos),
+        }
+    }
+
+    /// Runs `wait`, which ends when writes may go on.
+    pub(crate) fn during(self, shared: &Shared, wait: impl FnOnce()) {
+        let (cause, stalls, stall_nanos) = self.parts();
+        let _span = span!("stall", shared.directory, cause = cause);
+        shared.events.note(|| Event::StallBegun { cause });
+        let started = Instant::now();
+        wait();
+        shared.counters.add(stalls, 1);
+        shared.counters.add(stall_nanos, nanos(started));
+        shared.events.note(|| Event::StallEnded { cause, duration: started.elapsed() });
+    }
+}
+
+/// Delays a group. The listener is told of the first of several in a row.
+#[cold]
+pub(crate) fn slow_down(shared: &Shared) {
+    if shared.events.is_on() {
+        shared.slowed_since.lock().get_or_insert_with(|| {
+            shared.events.note(|| Event::StallBegun { cause: SLOWDOWN_CAUSE });
+            Instant::now()
+        });
+    }
+    let _span = span!("stall", shared.directory, cause = SLOWDOWN_CAUSE);
+    let started = Instant::now();
+    thread::sleep(SLOWDOWN);
+    shared.counters.add(Counter::Level0Slowdowns, 1);
+    shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
+}
+
+/// Called for a group that is not delayed.
+#[inline]
+pub(crate) fn full_speed(shared: &Shared) {
+    // Only a listener asks when a slowdown ends; without one this is a load and a branch.
+    if shared.events.is_on()
+        && let Some(since) = shared.slowed_since.lock().take()
+    {
+        let duration = since.elapsed();
+        shared.events.note(|| Event::StallEnded { cause: SLOWDOWN_CAUSE, duration });
+    }
+}
