@@ -119,7 +119,7 @@ impl Keyspace {
     /// As for [`Keyspace::get`].
     #[inline]
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        point::get(self.shared(), &self.state, key.as_ref(), None, options, None)
+        point::timed_get(self.shared(), &self.state, key.as_ref(), None, options)
     }
 
     /// The values of many keys, in the order of `keys`, all as of one moment: no write comes

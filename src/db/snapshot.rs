@@ -122,7 +122,7 @@ impl Snapshot {
     /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        point::get(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence()), options, None)
+        point::timed_get(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence()), options)
     }
 
     /// The values of many keys at the snapshot, in the order of `keys`; see

@@ -74,44 +74,45 @@ impl LookupTrace {
     }
 }
 
+/// A lookup of a user, timed if calls are. An untimed one pays a load and a branch; inlined, so that
+/// it pays no call more.
+///
+/// # Errors
+/// As for [`get`].
+#[inline(always)]
+pub(crate) fn timed_get(
+    shared: &Shared,
+    keyspace: &KeyspaceState,
+    key: &[u8],
+    sequence: Option<SequenceNumber>,
+    options: &ReadOptions,
+) -> Result<Option<Value>> {
+    match keyspace.times_calls {
+        true => get_by_clock(shared, keyspace, key, sequence, options),
+        false => get(shared, keyspace, key, sequence, options, None),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn get_by_clock(
+    shared: &Shared,
+    keyspace: &KeyspaceState,
+    key: &[u8],
+    sequence: Option<SequenceNumber>,
+    options: &ReadOptions,
+) -> Result<Option<Value>> {
+    let timer = keyspace.timer();
+    let found = get(shared, keyspace, key, sequence, options, None);
+    timer.stop(&keyspace.counters, TimedCall::Get);
+    found
+}
+
 /// The newest version of `key` at or below `sequence`, or at or below the published one.
 ///
 /// # Errors
 /// The first error on the way of the key; `Closed`.
 pub(crate) fn get(
-    shared: &Shared,
-    keyspace: &KeyspaceState,
-    key: &[u8],
-    sequence: Option<SequenceNumber>,
-    options: &ReadOptions,
-    trace: Option<&mut LookupTrace>,
-) -> Result<Option<Value>> {
-    // Two instructions for those that are not timed.
-    if keyspace.times_calls {
-        return get_timed(shared, keyspace, key, sequence, options, trace);
-    }
-    get_untimed(shared, keyspace, key, sequence, options, trace)
-}
-
-// Apart, with a copy of the lookup, so that an untimed one has neither clock nor call.
-#[cold]
-#[inline(never)]
-fn get_timed(
-    shared: &Shared,
-    keyspace: &KeyspaceState,
-    key: &[u8],
-    sequence: Option<SequenceNumber>,
-    options: &ReadOptions,
-    trace: Option<&mut LookupTrace>,
-) -> Result<Option<Value>> {
-    let timer = keyspace.timer();
-    let found = get_untimed(shared, keyspace, key, sequence, options, trace);
-    timer.stop(&keyspace.counters, TimedCall::Get);
-    found
-}
-
-#[inline(always)]
-fn get_untimed(
     shared: &Shared,
     keyspace: &KeyspaceState,
     key: &[u8],
