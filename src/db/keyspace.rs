@@ -126,9 +126,10 @@ impl Keyspace {
     /// between two of them, and a batch is visible as a whole or not at all. Keys may come in any
     /// order and repeat.
     ///
-    /// This costs less than single lookups: filters are asked for many keys at once, and a block
-    /// that several keys need is fetched once. In [`Keyspace::stats`] each key counts as a lookup,
-    /// and each fetch of a block counts once.
+    /// This costs less than single lookups: cache misses overlap, and a block that several keys
+    /// need is fetched once. Where reads wait for a disk, up to seven threads that end before the
+    /// call read blocks at the same time. In [`Keyspace::stats`] each key counts as a lookup, and
+    /// each fetch of a block counts once.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {

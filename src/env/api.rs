@@ -81,6 +81,13 @@ pub trait RandomFile: Send + Sync + Debug {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
+
+    /// The whole file in memory, if it is there anyway, as in a memory map: then siftdb reads
+    /// blocks of tables without a call and without a copy. Every call returns the same bytes at the
+    /// same place. `None` by default, and then every read is a call.
+    fn as_bytes(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// A new file, opened by its only writer.

@@ -113,6 +113,12 @@ fn open_existing(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens an existing ordinary file to be mapped.
+#[cfg(feature = "mmap")]
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    open_existing(path, OpenOptions::new().read(true))
+}
+
 /// Opens the lock file; creates it if needed.
 fn open_lock(path: &Path, mode: LockMode) -> io::Result<File> {
     let mut options = OpenOptions::new();

@@ -198,7 +198,17 @@ impl FileHandle {
     /// Fills `buffer` from `offset`. The caller asks only for bytes that the file must have, so a
     /// file that ends earlier is corrupt.
     pub(crate) fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.file()?.read_exact_at(offset, buffer).map_err(|error| {
+        self.read_from(&*self.file()?, offset, buffer)
+    }
+
+    /// The same from the descriptor that [`FileHandle::file`] returned.
+    pub(crate) fn read_from(
+        &self,
+        file: &dyn RandomFile,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        file.read_exact_at(offset, buffer).map_err(|error| {
             if error.kind() == io::ErrorKind::UnexpectedEof {
                 let what = format!("the file ends within the {} bytes from here", buffer.len());
                 Error::corruption(&self.path, offset, what)
@@ -206,6 +216,12 @@ impl FileHandle {
                 Error::io("read", &self.path, error)
             }
         })
+    }
+
+    /// Puts another file in the place of the descriptor.
+    #[cfg(test)]
+    pub(crate) fn replace(&self, file: Arc<dyn RandomFile>) {
+        self.pool.open.lock().files.put(self.id, file);
     }
 
     /// Refuses a forked child.
@@ -217,7 +233,7 @@ impl FileHandle {
     }
 
     /// The descriptor, from the pool or newly opened.
-    fn file(&self) -> Result<Arc<dyn RandomFile>> {
+    pub(crate) fn file(&self) -> Result<Arc<dyn RandomFile>> {
         self.check_process()?;
         if let Some(file) = self.pool.open.lock().files.get(&self.id) {
             return Ok(Arc::clone(file));

@@ -1,6 +1,7 @@
 //! All access to files goes through an [`Env`].
 //!
-//! [`DiskEnv`] makes the calls on the real file system. [`MemEnv`] is a file system in memory that
+//! [`DiskEnv`] makes the calls on the real file system. `MapEnv` (feature `mmap`) does the same and
+//! reads tables through memory maps. [`MemEnv`] is a file system in memory that
 //! can lose power. [`EnvLayer`] is what an Env on top of another one implements. The feature
 //! `testing` adds environments that fail and crash on purpose.
 //!
@@ -19,6 +20,8 @@ pub(crate) mod handle;
 pub(crate) mod counting;
 #[cfg(any(feature = "cli", feature = "testing"))]
 mod watched;
+#[cfg(feature = "mmap")]
+mod mapped;
 pub(crate) mod layer;
 pub(crate) mod mem;
 mod mem_disk;
@@ -32,4 +35,6 @@ pub use api::{
 pub use counting::{CountingEnv, IoCounts};
 pub use disk::DiskEnv;
 pub use layer::EnvLayer;
+#[cfg(feature = "mmap")]
+pub use mapped::MapEnv;
 pub use mem::MemEnv;

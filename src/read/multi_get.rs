@@ -1,9 +1,11 @@
 //! Many point lookups at one moment, memtable by memtable and table by table.
 //!
-//! Called by `Db::multi_get` and `Snapshot::multi_get`. The keys are sorted and hashed once. Keys
-//! without an answer go on to the next memtable or table, in the order of a single lookup. Sorted
-//! keys meet tables, partitions and blocks in order, so each of these is fetched once. Filters are
-//! asked in windows whose cache misses overlap (`table/batch_key.rs`).
+//! Called by `Db::multi_get` and `Snapshot::multi_get`. Where all filters are pinned, the keys that
+//! they exclude end first, in windows whose cache misses overlap (`tree/screen.rs`). The others are
+//! sorted. Keys without an answer go on to the next memtable or table, in the order of a single
+//! lookup. Sorted keys meet tables, partitions and blocks in order, so each of these is fetched
+//! once; what the next step touches is prefetched, or read, for all keys at once
+//! (`tree/multi_get.rs`).
 //!
 //! One view and one sequence serve the whole batch, loaded in the order of I3, and one `now` to
 //! compare expiring entries with. It takes some 200
@@ -17,12 +19,18 @@ use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::stats::latency::TimedCall;
 use crate::base::value::Value;
 use crate::filter::encoding::FilterVerdict;
+use crate::filter::hash::KeyHash;
 use crate::options::access::ReadOptions;
 use crate::read::point::{sequence_in, unexpired};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::state::shared::Shared;
-use crate::table::batch_key::{BatchKey, ask, set_all};
+use crate::table::batch_key::{BatchKey, WINDOW_KEYS, ask, set_all};
+use crate::tree::screen::Screen;
+
+/// Keys that are searched for in tables at the same time: their blocks' parts that a search touches
+/// fit into a processor's second cache.
+const PIECE_KEYS: usize = 256;
 
 /// The newest version of each key at or below `sequence`, or below the published one, in the order
 /// of `keys`.
@@ -53,15 +61,21 @@ fn search(
 ) -> Result<Vec<Option<Value>>> {
     let view = keyspace.view.load_full();
     let sequence = sequence_in(shared, keyspace, &view, sequence)?;
-    let mut batch = sorted(keys, sequence);
     let stripe = keyspace.counters.stripe();
-    stripe.add(Counter::Gets, batch.len() as u64);
+    stripe.add(Counter::Gets, keys.len() as u64);
+    let mut values = vec![None; keys.len()];
 
+    let mut batch = sorted(screened(&view, &keys, options, &stripe), sequence);
     let mut open: Vec<_> = batch.iter_mut().collect();
     search_memtables(&view, &mut open, options, &stripe);
-    view.version.multi_get(&mut open, options.for_tables(), &keyspace.counters)?;
+    // A piece of the batch stays in the processor's caches from one step to the next.
+    let (mut open, mut piece) = (open.into_iter(), Vec::with_capacity(PIECE_KEYS));
+    while open.len() > 0 {
+        piece.clear();
+        piece.extend(open.by_ref().take(PIECE_KEYS));
+        view.version.multi_get(&mut piece, options.for_tables(), &keyspace.counters)?;
+    }
 
-    let mut values = vec![None; batch.len()];
     let clock = ReadClock::default();
     for key in batch {
         values[key.position] = match key.answer {
@@ -75,13 +89,46 @@ fn search(
     Ok(values)
 }
 
+/// The keys that may be there, with their heads and places: without those that the filters of all
+/// memtables and tables exclude.
+fn screened<'k>(
+    view: &ReadView,
+    keys: &[&'k [u8]],
+    options: &ReadOptions,
+    stripe: &Stripe<'_>,
+) -> Vec<(u64, &'k [u8], usize)> {
+    let with_place = keys.iter().enumerate().map(|(place, key)| (key_head(key), *key, place));
+    let memtables: Vec<_> = view.memtables().filter(|memtable| !memtable.is_empty()).collect();
+    // A range delete may cover a key that no filter has seen.
+    let has_range_deletes = memtables.iter().any(|memtable| memtable.range_deletes().count() > 0);
+    let screen = Screen::of(&view.version).filter(|_| options.use_filters && !has_range_deletes);
+    let Some(mut screen) = screen else { return with_place.collect() };
+    let (mut open, mut window) = (Vec::new(), Vec::with_capacity(WINDOW_KEYS));
+    let mut with_place = with_place.peekable();
+    while with_place.peek().is_some() {
+        window.extend(with_place.by_ref().take(WINDOW_KEYS).map(|(head, key, place)| {
+            let hash = KeyHash::new(key);
+            memtables.iter().for_each(|memtable| memtable.prefetch(&hash));
+            screen.add(head, &hash);
+            (head, hash, place)
+        }));
+        for (head, hash, place) in window.drain(..) {
+            let in_memtable = memtables.iter().any(|memtable| memtable.may_contain(&hash));
+            if !screen.excludes(&hash, in_memtable, stripe) {
+                open.push((head, hash.key(), place));
+            } else if !memtables.is_empty() {
+                stripe.add(Counter::MemtableNegatives, memtables.len() as u64);
+            }
+        }
+    }
+    open
+}
+
 /// The keys in the order of tables. Equal keys are neighbours; each is looked up by itself, in
 /// blocks that were just fetched.
-fn sorted(keys: Vec<&[u8]>, sequence: SequenceNumber) -> Vec<BatchKey<'_>> {
-    let places = keys.into_iter().enumerate();
-    let mut order: Vec<_> = places.map(|(place, key)| (key_head(key), key, place)).collect();
-    order.sort_unstable();
-    order.into_iter().map(|(_, key, place)| BatchKey::new(key, sequence, place)).collect()
+fn sorted(mut keys: Vec<(u64, &[u8], usize)>, sequence: SequenceNumber) -> Vec<BatchKey<'_>> {
+    keys.sort_unstable();
+    keys.into_iter().map(|(_, key, place)| BatchKey::new(key, sequence, place)).collect()
 }
 
 fn search_memtables(

@@ -5,9 +5,13 @@
 //! they find into the keys. So no step keeps a list of its own.
 
 use crate::base::key::{Lookup, LookupKey, SequenceNumber, key_head};
+use crate::base::sync::Arc;
+use crate::cache::cached::Cached;
 use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
-use crate::table::index::IndexEntry;
+use crate::table::fetch::TableIo;
+use crate::table::index::{CachedBlock, IndexEntry};
+use std::fmt;
 
 /// Keys whose filter memory is prefetched before the first of them is probed. RocksDB's batches
 /// have as many. A core tracks a dozen or two misses; further prefetches would be dropped.
@@ -26,10 +30,26 @@ pub(crate) struct BatchKey<'k> {
     pub verdict: FilterVerdict,
     /// The block to read next for this key: a filter partition, then a data block.
     pub block: Option<IndexEntry>,
+    /// That data block, if it was read before the search.
+    pub ahead: Option<Box<ReadAhead>>,
     /// The answer so far: `Absent` while the key is open.
     pub answer: Lookup,
     /// Index of the key in the caller's list.
     pub position: usize,
+}
+
+/// A data block that was read before the search that needs it.
+pub(crate) struct ReadAhead {
+    /// The block.
+    pub block: Arc<Cached<CachedBlock>>,
+    /// What fetching it touched, to be counted if it is used.
+    pub io: TableIo,
+}
+
+impl fmt::Debug for ReadAhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReadAhead")
+    }
 }
 
 impl<'k> BatchKey<'k> {
@@ -41,6 +61,7 @@ impl<'k> BatchKey<'k> {
             head: key_head(user_key),
             verdict: FilterVerdict::NotConsulted,
             block: None,
+            ahead: None,
             answer: Lookup::Absent,
             position,
         }

@@ -63,6 +63,13 @@ pub(crate) struct TableIo {
 }
 
 impl TableIo {
+    /// Adds the data blocks of another fetch.
+    pub(crate) fn absorb(&mut self, other: &TableIo) {
+        self.data_cached += other.data_cached;
+        self.data_read += other.data_read;
+        self.data_bytes += other.data_bytes;
+    }
+
     fn count(&mut self, kind: BlockKind, read: bool, bytes: u64) {
         match (kind, read) {
             (BlockKind::Data, false) => self.data_cached += 1,
@@ -243,22 +250,22 @@ impl TableFile {
             fill,
         };
         let was_read = Cell::new(false);
-        let read = || {
+        let read = |known| {
             was_read.set(true);
-            self.read(handle, kind)
+            self.read_known(handle, kind, known)
         };
         let block = self.cache.fetch(
             request,
-            || self.decode(&read()?, handle, kind),
-            || self.uncached(read()?, handle, slot, kind),
+            || self.decode(&read(0)?, handle, kind),
+            || self.uncached(read(slot.map_or(0, SlotRef::note))?, handle, slot, kind),
         )?;
         io.count(kind, was_read.get(), handle.size + BLOCK_TRAILER_BYTES as u64);
         Ok(block)
     }
 
     /// A block that the cache does not keep. A data block stays in its buffer. Its checksum is
-    /// checked at every read, its structure only at the first one: then its slot remembers the
-    /// checksum of the sound block.
+    /// checked at every read from the file, its structure only at the first one: then its slot
+    /// remembers the checksum of the sound block.
     fn uncached(
         &self,
         read: BlockBuffer,
@@ -463,16 +470,30 @@ impl TableFile {
 
     /// Reads the block at `handle`, checks and decompresses it.
     fn read(&self, handle: BlockHandle, kind: BlockKind) -> Result<BlockBuffer> {
+        self.read_known(handle, kind, 0)
+    }
+
+    /// The same for a block that was found sound before with the checksum `known`; 0 if it was not.
+    fn read_known(&self, handle: BlockHandle, kind: BlockKind, known: u32) -> Result<BlockBuffer> {
         let BlockHandle { offset, size } = handle;
         self.check_handle(handle)?;
         let mut read = BlockBuffer::new(size as usize + BLOCK_TRAILER_BYTES);
-        self.read_bytes(offset, read.stored_mut())?;
-        match self.identity(handle, kind).check(read.stored()) {
-            Ok((_, Compression::None)) => {}
-            Ok((_, Compression::Snappy)) if kind == BlockKind::Filter => {
+        let file = self.handle.file()?;
+        if !read.lend(&file, offset) {
+            self.handle.read_from(&*file, offset, read.stored_mut())?;
+        }
+        // The bytes of a file in memory are still those that were checked. A read may fail anew.
+        let was_checked = known != 0 && read.is_lent() && known == read.checksum();
+        let compression = match read.compression().filter(|_| was_checked) {
+            Some(compression) => Ok(compression),
+            None => self.identity(handle, kind).check(read.stored()).map(|(_, is)| is),
+        };
+        match compression {
+            Ok(Compression::None) => {}
+            Ok(Compression::Snappy) if kind == BlockKind::Filter => {
                 return Err(self.compressed_filter(offset));
             }
-            Ok((_, Compression::Snappy)) => read
+            Ok(Compression::Snappy) => read
                 .decompress()
                 .map_err(|what| self.corruption(offset, format!("Snappy block: {what}")))?,
             Err(what) => return Err(self.corruption(offset, what)),
@@ -616,9 +637,11 @@ fn put_of(found: &Found, floor: SequenceNumber) -> Option<Option<bool>> {
 mod tests {
     use super::*;
     use crate::base::key::{Lookup, LookupKey, ValueKind, put_internal_key};
+    use crate::base::sync::{AtomicBool, Ordering};
     use crate::base::value::Value;
     use crate::cache::cache::Cache;
     use crate::cache::cached::Slots;
+    use crate::env::api::RandomFile;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
     use crate::filter::hash::KeyHash;
@@ -706,6 +729,64 @@ mod tests {
             .trailer(contents, Compression::None);
             let known = slots.slot(0).note().to_le_bytes() == trailer[1..];
             assert_eq!(known, is_sound);
+        }
+    }
+
+    /// A table in memory that changes, which no `RandomFile` may do: it shows what is looked at.
+    #[derive(Debug)]
+    struct Changing {
+        contents: [Vec<u8>; 2],
+        now: AtomicBool,
+    }
+
+    impl RandomFile for Changing {
+        fn read_exact_at(&self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+
+        fn len(&self) -> std::io::Result<u64> {
+            Ok(self.contents[0].len() as u64)
+        }
+
+        fn as_bytes(&self) -> Option<&[u8]> {
+            Some(&self.contents[usize::from(self.now.load(Ordering::Relaxed))])
+        }
+    }
+
+    #[test]
+    fn a_block_in_memory_is_checked_at_its_first_use() {
+        for compression in [Compression::None, Compression::Snappy] {
+            let block = data_block();
+            let stored =
+                if compression == Compression::Snappy { snappy(&block) } else { block.clone() };
+            let (on_disk, handles) = file_of(BlockKind::Data, &[(&stored, compression)]);
+            let mut sound = vec![0; on_disk.bytes() as usize];
+            on_disk.read_bytes(0, &mut sound).unwrap();
+            let mut damaged = sound.clone();
+            // The last byte of the value, which the structure of the block does not depend on.
+            let at = sound.iter().rposition(|&byte| byte == b'v').unwrap();
+            damaged[at] = b'w';
+            let contents = [sound, damaged];
+            let table = Arc::new(Changing { contents, now: AtomicBool::new(true) });
+            let (file, _) = file_of(BlockKind::Data, &[(&stored, compression)]);
+            file.handle.replace(Arc::clone(&table) as Arc<dyn RandomFile>);
+            let slots = Slots::of(1);
+            let fetch = || {
+                let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
+                file.fetch_through_cache(handles[0], slot, BlockKind::Data, false, io)
+            };
+            for _ in 0..2 {
+                assert!(fetch().err().unwrap().is_corruption(), "damaged at its first use");
+                assert_eq!(slots.slot(0).note(), 0);
+            }
+            table.now.store(false, Ordering::Relaxed);
+            assert!(fetch().is_ok());
+            table.now.store(true, Ordering::Relaxed);
+            assert!(fetch().is_ok(), "{compression:?}: it was checked, and is not read again");
+            // A block that the cache keeps is checked at every read.
+            let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
+            let kept = file.fetch_through_cache(handles[0], slot, BlockKind::Data, true, io);
+            assert!(kept.err().unwrap().is_corruption());
         }
     }
 

@@ -11,9 +11,10 @@
 //! taken off the cache's budget as far as that has room: they are needed in any case.
 //!
 //! [`Table::get`] is a lookup: ask the filter, search the index, ask a block-based filter, fetch
-//! the block, search it. A key that a range delete covers is deleted unless the table has a newer
-//! version. The failure of a filter is `NotConsulted`; any other failure is an error,
-//! never "absent". `iter` iterates over a table, `verify` checks all of it.
+//! the block, search it; `batch.rs` does so for many keys at once. A key that a range delete covers
+//! is deleted unless the table has a newer version. The failure of a filter is `NotConsulted`; any
+//! other failure is an error, never "absent". `iter` iterates over a table, `verify` checks all of
+//! it.
 
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
@@ -26,7 +27,6 @@ use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
-use crate::table::batch_key::{BatchKey, set_all};
 use crate::table::block::cursor::for_each_entry;
 use crate::table::fetch::{BlockRef, TableFile, TableIo, not_found};
 use crate::table::filter::dispatch::OpenFilter;
@@ -222,64 +222,9 @@ impl Table {
         }
     }
 
-    /// Many lookups: the steps of [`Table::get`], each taken for all keys before the next. At each
-    /// step, neighbours share one fetch of filter, partition, index or data block. One partition
-    /// and one data block are held at a time, so a batch holds no more of the cache than a lookup
-    /// does.
-    ///
-    /// Sets verdict and answer of every key, as `get` would. With `filter_said_maybe` the verdicts
-    /// are there already, and the keys that the filter excluded are passed over.
-    ///
-    /// # Errors
-    /// The first failure; keys without an answer then stay open.
-    pub(crate) fn multi_get(
-        &self,
-        keys: &mut [&mut BatchKey<'_>],
-        options: TableReadOptions,
-        io: &mut TableIo,
-    ) -> Result<()> {
-        self.search_entries(keys, options, io)?;
-        if self.range_deletes.is_some() {
-            for key in keys.iter_mut().filter(|key| key.is_open()) {
-                if self.covering(&key.lookup) > 0 {
-                    key.answer = Lookup::Deleted;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn search_entries(
-        &self,
-        keys: &mut [&mut BatchKey<'_>],
-        options: TableReadOptions,
-        io: &mut TableIo,
-    ) -> Result<()> {
-        match options {
-            TableReadOptions { use_filters: false, .. } => {
-                set_all(keys, FilterVerdict::NotConsulted);
-            }
-            TableReadOptions { filter_said_maybe: true, .. } => {}
-            _ => self.filter().ask_table(self.file(), keys, io),
-        }
-        if !keys.iter().any(|key| key.may_be_here()) {
-            return Ok(());
-        }
-        let mut held = None;
-        let index = self.index(&mut held, io)?;
-        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
-            io.index_seeks += 1;
-            key.block = index.find(&key.lookup);
-        }
-        if options.use_filters && keys.iter().any(|key| is_undecided(key)) {
-            self.filter().ask_blocks(self.file(), index, keys, io);
-        }
-        self.search_blocks(index, keys, options.fill_cache, io)
-    }
-
     /// The newest range delete that covers the key and that its sequence can see; 0 without one.
     #[inline]
-    fn covering(&self, key: &LookupKey) -> SequenceNumber {
+    pub(crate) fn covering(&self, key: &LookupKey) -> SequenceNumber {
         match &self.range_deletes {
             None => 0,
             Some(resident) => resident.covering(key),
@@ -289,30 +234,6 @@ impl Table {
     /// Its range deletes, if it has any.
     pub(crate) fn range_deletes(&self) -> Option<&RangeDeletes> {
         self.range_deletes.as_ref().map(|resident| &resident.deletes)
-    }
-
-    /// Looks into the blocks: one fetch for all keys of a block, which are neighbours.
-    fn search_blocks(
-        &self,
-        index: &Index,
-        keys: &mut [&mut BatchKey<'_>],
-        fill_cache: bool,
-        io: &mut TableIo,
-    ) -> Result<()> {
-        let mut held: Option<(IndexEntry, BlockRef)> = None;
-        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
-            let Some(entry) = key.block else { continue };
-            // Dropped first: the next block may be read to the same buffer.
-            held = held.filter(|(own, _)| *own == entry);
-            let block = match held.take() {
-                Some((_, block)) => block,
-                None => self.fetch_data(index, entry, fill_cache, io)?,
-            };
-            let found = block.search(&key.lookup, &key.hash, self.covering(&key.lookup));
-            key.answer = found.ok_or_else(|| self.not_data(index.handle_of(entry)))?;
-            held = Some((entry, block));
-        }
-        Ok(())
     }
 
     /// Whether the filter lets the key pass, without a look at data: for `may_contain` and
@@ -438,6 +359,16 @@ impl Table {
         }
     }
 
+    /// Whether the data index stays in memory once it is read.
+    pub(crate) fn pins_index(&self) -> bool {
+        self.index.memory.is_some()
+    }
+
+    /// The data index, if it stays in memory and was read.
+    pub(crate) fn pinned_index(&self) -> Option<&Index> {
+        self.index.pinned.get()
+    }
+
     /// The data index that an earlier call of [`Table::index`] filled `held` for.
     #[inline]
     pub(crate) fn held_index<'t>(&'t self, held: &'t Option<BlockRef>) -> Option<&'t Index> {
@@ -510,11 +441,6 @@ impl DataIndex {
         let index = file.read_index(self.handle, BlockKind::Index, io)?;
         Ok(self.pinned.get_or_init(|| index))
     }
-}
-
-/// True for a key that the filter must be asked about after the index.
-fn is_undecided(key: &BatchKey<'_>) -> bool {
-    key.verdict == FilterVerdict::NotConsulted && key.block.is_some()
 }
 
 fn read_footer(handle: &FileHandle, bytes: u64) -> Result<Footer> {

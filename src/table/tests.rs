@@ -213,7 +213,10 @@ pub(crate) fn multi_get<'k>(
 ) -> Result<Vec<BatchKey<'k>>> {
     let mut batch: Vec<_> = keys.iter().map(|key| BatchKey::new(key, sequence, 0)).collect();
     let mut open: Vec<_> = batch.iter_mut().collect();
-    table.multi_get(&mut open, read, &mut TableIo::default())?;
+    let io = &mut TableIo::default();
+    table.ask_batch(&mut open, read.use_filters, io);
+    table.locate_batch(&mut open, read.use_filters, io)?;
+    table.search_batch(&mut open, read.use_filters, read.fill_cache, io)?;
     Ok(batch)
 }
 

@@ -8,7 +8,8 @@
 //! | `open_tables` | opens the tables of a version, several at a time |
 //! | `level_iter` | an iterator over one sorted level |
 //! | `newer` | whether keys were written since some sequence |
-//! | `multi_get` | the point lookups of a batch, level by level |
+//! | `screen` | the keys of a batch that no table can have, by pinned filters |
+//! | `multi_get`, `read_ahead` | the point lookups of a batch, level by level, and their reads |
 //! | `range_filter` | which tables a scan may skip |
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |
 //! | `level` | the tables of one level: fences and filter probes |
@@ -31,7 +32,9 @@ pub(crate) mod followed_manifest;
 pub(crate) mod open_tables;
 pub(crate) mod newer;
 pub(crate) mod level_iter;
+pub(crate) mod screen;
 pub(crate) mod multi_get;
+pub(crate) mod read_ahead;
 pub(crate) mod range_filter;
 pub(crate) mod version;
 pub(crate) mod level;

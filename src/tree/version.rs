@@ -64,6 +64,7 @@ pub(crate) struct Version {
     /// Levels down to the last that has a table.
     depth: usize,
     holds_prefixes: bool,
+    pins_all_filters: bool,
     range_deletes: Vec<DeletingTables>,
 }
 
@@ -95,15 +96,42 @@ impl Version {
         });
         let mut handles = levels.iter().flat_map(|level| &level.handles);
         let holds_prefixes = handles.any(|handle| handle.table.filter().holds_prefixes());
+        let mut probes = levels.iter().flat_map(|level| &level.probes);
+        let pins_all_filters = probes.all(|probe| probe.filter.is_some());
         let depth = levels.iter().rposition(|level| !level.probes.is_empty()).map_or(0, |i| i + 1);
         let range_deletes = deleting_tables(&levels);
-        Version { levels, depth, holds_prefixes, range_deletes }
+        Version { levels, depth, holds_prefixes, pins_all_filters, range_deletes }
     }
 
     /// True if a filter of these tables can be asked for prefixes.
     #[must_use]
     pub(crate) fn holds_prefixes(&self) -> bool {
         self.holds_prefixes
+    }
+
+    /// True if each table has a pinned filter of whole keys, and none has range deletes.
+    #[must_use]
+    pub(crate) fn pins_all_filters(&self) -> bool {
+        self.pins_all_filters
+    }
+
+    /// Appends the tables whose key ranges cover a key, whose head is `head`, with their levels, in
+    /// the order of the search.
+    pub(crate) fn covering<'v>(
+        &'v self,
+        head: u64,
+        user_key: &[u8],
+        tables: &mut Vec<(usize, &'v TableProbe)>,
+    ) {
+        let [newest_first, sorted @ ..] = &self.levels[..self.depth] else { return };
+        for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
+            if !fence.excludes(head, user_key) {
+                tables.push((0, probe));
+            }
+        }
+        for (number, level) in (1..).zip(sorted) {
+            tables.extend(level.probe_for(head, user_key).map(|probe| (number, probe)));
+        }
     }
 
     /// The tables with range deletes, by source, newest source first; empty if there are none.

@@ -1,7 +1,7 @@
 //! Inherited handles in a forked child: they never write, wait or read a file, and never touch the
 //! parent's files and lock.
 //!
-//! This is the only test file with `unsafe`: the standard library cannot fork.
+//! It has `unsafe`, because the standard library cannot fork.
 #![allow(unsafe_code)]
 
 use crate::support::alone::alone;

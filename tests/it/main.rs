@@ -13,7 +13,9 @@
 //! | `encodings` | sizes and rates for any number and pattern of keys |
 //! | `compatibility` | tables of every filter, read under the options of every other |
 //! | `filters` | no false negatives, expected false positives, exact counters |
+//! | `mapped` | tables in memory: no calls, the same errors; `MapEnv` on a disk |
 //! | `multi_get` | batches answer and count like single lookups, and read less |
+//! | `cold_reads` | what lookups and batches read whose blocks are in no cache |
 //! | `cursors` | cursors and scans of keys agree with a sorted map and copy no value |
 //! | `prefixes` | scans skip tables, and answer as without filters |
 //! | `range_deletes` | lookups and scans of every kind agree with a sorted map |
@@ -88,6 +90,7 @@ mod checkpoint_bars;
 mod checkpoints;
 #[cfg(feature = "cli")]
 mod cli;
+mod cold_reads;
 mod compatibility;
 mod concurrency;
 mod conflicts;
@@ -144,6 +147,7 @@ mod lifetime;
 #[cfg(feature = "cli")]
 mod load_cli;
 mod long_life;
+mod mapped;
 mod metrics;
 mod model;
 mod monkey;

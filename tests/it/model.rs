@@ -10,8 +10,9 @@ use crate::support::filters::{Marks, NamedFilter, UpToDash, all_filters, prefix_
 use crate::support::model::{Change, Changes, Map, Model, apply, batch_of, first_difference};
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{as_env, scan, scan_back, small_options};
-use siftdb::env::MemEnv;
+use crate::support::table_reads::ReadsEnv;
 use siftdb::env::testing::CrashModel;
+use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, Error, FilterRebuild, Iter, Options, ReadOptions, Snapshot, WriteOptions};
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -50,6 +51,14 @@ fn options_never_change_answers() {
 
 fn every_filter() -> Vec<NamedFilter> {
     [all_filters(), prefix_filters()].concat()
+}
+
+/// `env`, or the same with tables in memory.
+fn some_env(env: &MemEnv, rng: &mut Rng) -> Arc<dyn Env> {
+    match rng.chance(50) {
+        true => as_env(env),
+        false => Arc::new(ReadsEnv::in_memory(as_env(env))),
+    }
 }
 
 /// What a run may do in addition to plain operations.
@@ -92,7 +101,7 @@ impl World {
         let env = MemEnv::with_log();
         let mut option_rng = Rng::new(seed ^ filter.name.len() as u64);
         let options = random_options(&mut option_rng, filter);
-        let db = options.env(as_env(&env)).open("/db").unwrap();
+        let db = options.env(some_env(&env, &mut option_rng)).open("/db").unwrap();
         World {
             env,
             db,
@@ -490,7 +499,8 @@ impl World {
         let elsewhere = MemEnv::new();
         self.db = small_options().env(as_env(&elsewhere)).open("/nowhere").unwrap();
         self.env = env;
-        self.db = self.ok(options.env(as_env(&self.env)).open("/db"));
+        let env = some_env(&self.env, &mut self.option_rng);
+        self.db = self.ok(options.env(env).open("/db"));
     }
 }
 

@@ -9,22 +9,20 @@
 //! - `runner`, `report`, `machine`: the first process: alternation, tables and JSON, versions
 //! - `rows`: every row of the report, with the budgets
 //! - `worker`, `phases`: the others: one round of one phase at a time
-//! - `reads`, `writes`, `sustained`, `writers`, `transactions`: what the phases do
+//! - `reads`, `cold`, `writes`, `sustained`, `writers`, `transactions`: what the phases do
 //! - `databases`, `clock`: what the phases need: databases in the right state, and time
 //! - `sample`, `tally`: a figure, and what was found
 //! - `neighbour`: a thread that keeps the shared cache busy, if asked for
-//! - `mapped`: files in memory maps, for siftdb in the one row that compares those
 //! - `workloads`: another mode, the workloads and the report of `siftdb bench`
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
 
 mod args;
 mod clock;
+mod cold;
 mod databases;
 mod engine;
 mod engines;
 mod machine;
-#[cfg(feature = "siftdb")]
-mod mapped;
 mod neighbour;
 mod phases;
 mod reads;

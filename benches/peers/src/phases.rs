@@ -4,6 +4,7 @@
 //! each of its rows, in the row's unit. What is found is compared with what is there in every
 //! round, and a difference is an error that ends the run.
 
+use crate::cold;
 use crate::databases::{Databases, Stage};
 use crate::engine::{Engine, Layout, Result};
 use crate::reads;
@@ -44,6 +45,9 @@ pub enum Phase {
     StarvedMapped,
     /// As starved, data compressed.
     StarvedCompressed,
+    /// Open, then look keys up, nothing in the system's page cache. Needs a directory on a disk.
+    /// Not by default.
+    Cold,
     /// Misses and hits with 100,000 fresh entries in the memtable.
     Memtable,
     /// Misses through about ten files of level 0.
@@ -69,7 +73,7 @@ pub enum Phase {
 impl Phase {
     /// Whether it runs if no phases are selected: the others take long.
     pub fn by_default(self) -> bool {
-        !matches!(self, Phase::Sustained | Phase::Writers | Phase::Transactions)
+        !matches!(self, Phase::Cold | Phase::Sustained | Phase::Writers | Phase::Transactions)
     }
 
     /// Whether an engine has this phase in a layout.
@@ -106,6 +110,7 @@ pub fn run(phase: Phase, round: u64, databases: &mut Databases<'_>) -> Result<Ve
         Phase::StarvedCompressed => {
             lookups("starved-compressed", Stage::StarvedCompressed, Draw::Present)
         }
+        Phase::Cold => cold::cold(databases, round),
         Phase::Memtable => {
             let mut samples = lookups("memtable-miss", Stage::Memtable, Draw::Absent)?;
             samples.extend(lookups("memtable-hit", Stage::Memtable, Draw::Present)?);

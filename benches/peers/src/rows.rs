@@ -18,6 +18,9 @@ pub const RATE: &str = "1/s";
 /// Millions of bytes.
 const MB: &str = "MB";
 
+/// Bytes for each operation.
+const BYTES: &str = "B";
+
 /// A factor.
 const TIMES: &str = "times";
 
@@ -58,6 +61,12 @@ pub const ROWS: &[Row] = &[
     row("starved", Own, "hit, 8 MiB cache", CPU),
     row("starved-mapped", Own, "hit, 8 MiB cache, files mapped", CPU),
     row("starved-compressed", Own, "hit, 8 MiB cache, compressed", CPU),
+    row("cold-open", Own, "open and first lookup, cold", MS),
+    row("cold-hit-p50", Own, "hit, cold: half within", WALL),
+    row("cold-hit-p99", Own, "hit, cold: 99 % within", WALL),
+    row("cold-hit-bytes", Own, "hit, cold: bytes read from the disk", BYTES),
+    row("cold-miss-mean", Own, "miss, cold: mean", WALL),
+    row("cold-miss-bytes", Own, "miss, cold: bytes read from the disk", BYTES),
     row("put", Own, "put, WAL on, no sync", WALL),
     row("overwrite", Own, "put, batches of 100, overwriting", WALL),
     row("sorted", Own, "sorted load, batches of 1000, flushed", WALL),

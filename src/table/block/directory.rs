@@ -103,6 +103,38 @@ impl HashedBlock {
         Some((at, entry.shared))
     }
 
+    /// Prefetches the slot of the directory where the search for a key begins.
+    pub(crate) fn prefetch_directory(&self, xxph3: u64) {
+        let slot = first_slot(fingerprint_of(xxph3), self.directory.into());
+        prefetch(self.directory_bytes(), DIRECTORY_SLOT_BYTES * slot);
+    }
+
+    /// Prefetches the first entry that the directory names for a key.
+    pub(crate) fn prefetch_entry(&self, xxph3: u64) {
+        let (wanted, slots) = (fingerprint_of(xxph3), usize::from(self.directory));
+        let first = first_slot(wanted, slots);
+        for slot in (first..slots).chain(0..first) {
+            let word = get_u32(self.directory_bytes(), DIRECTORY_SLOT_BYTES * slot);
+            let Some((fingerprint, at)) = word.map(|word| (word as u8, (word >> 8) as u16)) else {
+                return;
+            };
+            if at == u16::MAX {
+                return;
+            }
+            if fingerprint == wanted {
+                let end = usize::from(at) + usize::from(self.entry_bytes);
+                return self.prefetch(at.into()..end + 1);
+            }
+        }
+    }
+
+    fn directory_bytes(&self) -> &[u8] {
+        match usize::from(self.directory) {
+            NEAR_SLOTS => &self.near,
+            _ => self.bytes.get(self.len()..).unwrap_or_default(),
+        }
+    }
+
     /// The newest version with at most this trailer, by the directory: where it begins, its parts
     /// and its trailer.
     #[inline(always)]

@@ -8,6 +8,12 @@ use crate::table::block::block::{Block, Found};
 use std::cmp::Ordering;
 use std::ops::Deref;
 
+/// Restart entries that a lookup prefetches: all of a block of 4 KiB.
+const PREFETCHED_RESTARTS: usize = 8;
+
+/// Bytes of an interval that it prefetches.
+const PREFETCHED_BYTES: usize = 2048;
+
 impl<B: Deref<Target = [u8]>> Block<B> {
     /// How many restart entries are below the internal key `bound`.
     pub(crate) fn restarts_below(&self, bound: &[u8]) -> usize {
@@ -32,7 +38,15 @@ impl Block<&[u8]> {
     #[inline(never)]
     pub(crate) fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
         let wanted = key.user_key();
-        let mut at = self.restart(self.restarts_below(key.internal_key()).saturating_sub(1))?;
+        // A block in a memory map may be in no cache of the processor. The restart entries are
+        // prefetched at once, then the lines of the interval: the search follows them one by one.
+        for interval in 0..self.restarts().min(PREFETCHED_RESTARTS) {
+            self.prefetch_line(self.restart(interval)?);
+        }
+        let interval = self.restarts_below(key.internal_key()).saturating_sub(1);
+        let mut at = self.restart(interval)?;
+        let end = self.restart(interval + 1).unwrap_or(self.entries_end());
+        self.prefetch(at..end.min(at + PREFETCHED_BYTES));
         // No key is built. `matched` is the length of the prefix that the entry before has in
         // common with the wanted user key. An entry that shares more than that with the entry
         // before is below the wanted key for the same reason. Any other is compared from `shared`

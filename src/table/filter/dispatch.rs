@@ -285,6 +285,16 @@ impl OpenFilter {
         }
     }
 
+    /// Prefetches what [`ask_table`](Self::ask_table) will touch, in steps from 0 on: each needs
+    /// what the one before has brought. False if there is no such step. The filters of other
+    /// layouts are prefetched while they are asked.
+    pub(crate) fn look_ahead(&self, keys: &mut [&mut BatchKey<'_>], step: usize) -> bool {
+        match &self.layout {
+            Layout::Partitioned(reader) if self.members.whole_keys => reader.look_ahead(keys, step),
+            _ => false,
+        }
+    }
+
     /// Asks [`block_may_contain`](Self::block_may_contain) for the keys of a batch that have no
     /// verdict yet, each with the data block that `index` named for it.
     pub(crate) fn ask_blocks(

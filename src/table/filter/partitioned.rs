@@ -13,7 +13,7 @@
 //! neighbours. A "no" for a prefix at key `k` means that the next key of the table from `k` on does
 //! not have that prefix (rocksdb#5835, rocksdb#8137).
 
-use crate::base::cache_line::AlignedBytes;
+use crate::base::cache_line::{AlignedBytes, prefetch};
 use crate::base::error::Result;
 use crate::base::key::{LookupKey, put_key_with_trailer};
 use crate::cache::cache::Reservation;
@@ -286,6 +286,36 @@ impl PartitionedReader {
             }
             Some(())
         });
+    }
+
+    /// Prefetches what [`ask_all`](Self::ask_all) will touch, in steps from 0 on: each needs what
+    /// the one before has brought. False if there is no such step.
+    pub(crate) fn look_ahead(&self, keys: &mut [&mut BatchKey<'_>], step: usize) -> bool {
+        let Some(index) = self.index.as_ref().filter(|_| step < 3) else { return false };
+        for key in keys {
+            if step == 0 {
+                key.block = partition_of(index, &key.lookup);
+            }
+            let Some(entry) = key.block else { continue };
+            if let Some(Some(filter)) = self.partitions.get(entry.position()) {
+                filter.prefetch(&key.hash);
+                continue;
+            }
+            let slot = index.slot(entry);
+            if step == 0 {
+                slot.prefetch();
+                continue;
+            }
+            let slotted = slot.get();
+            let cached = slotted.as_ref().map(|held| &***held.cached());
+            let Some(CachedBlock::Filter(filter)) = cached else { continue };
+            match step {
+                // The trailer says how to read the filter.
+                1 => prefetch(filter, filter.len().saturating_sub(1)),
+                _ => self.source.reader.view(filter).prefetch(&key.hash),
+            }
+        }
+        true
     }
 
     /// Calls `ask` with the top-level index. `None` and a counted error if the index cannot be read

@@ -27,3 +27,4 @@ pub mod run;
 pub mod seal;
 pub mod serializability;
 pub mod stores;
+pub mod table_reads;

@@ -1,0 +1,161 @@
+//! What a batch of lookups saves beside a loop of single ones: `multi_get` and `get` in turns, of
+//! keys without order, in one settled level.
+//!
+//! - *Warm:* all blocks are in siftdb's cache; processor time. With enough keys the filters and
+//!   blocks are not in the processor's caches, and a batch waits for several at the same time.
+//! - *Cold:* 32 present keys whose blocks are not in the system's page cache; wall time. The
+//!   indexes are in memory. Needs Linux and a directory on a disk; elsewhere a line says so.
+//!
+//! `cargo bench -p siftdb-benches --bench batches`; `SIFTDB_BENCH_KEYS=10000000` for the figures in
+//! docs/measurements.md. Rounds of both sides alternate on one open database; the result is the
+//! median ratio of the pairs, so a disturbance of the machine disturbs both sides.
+
+use siftdb::experiment::{Column, absent, bench_keys, mix, present, settled};
+use siftdb::{Db, Filter, Options, ReadOptions};
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+/// Keys of one cold batch.
+const COLD_KEYS: u64 = 32;
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Processor time of this thread, which other processes disturb less than wall time. Without
+/// Linux's figure, wall time since `origin`.
+fn thread_nanos(origin: Instant) -> u64 {
+    // The kernel updates the figure when the thread passes through its scheduler.
+    std::thread::yield_now();
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let on_processor = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
+    on_processor.unwrap_or_else(|| origin.elapsed().as_nanos() as u64)
+}
+
+/// How many keys a loop of single lookups finds, or batches of `size`.
+fn find(db: &Db, keys: &[[u8; 16]], batch: Option<usize>, options: &ReadOptions) -> usize {
+    let Some(size) = batch else {
+        let found = |key: &&[u8; 16]| db.get_with(black_box(*key), options).expect("get").is_some();
+        return keys.iter().filter(found).count();
+    };
+    let batches = keys.chunks(size).map(|keys| {
+        let values = db.multi_get_with(black_box(keys), options).expect("multi_get");
+        values.iter().flatten().count()
+    });
+    batches.sum()
+}
+
+fn warm(db: &Db, name: &str, keys: u64, rounds: u64, size: usize) {
+    // Whole batches, and few lookups a round: rounds alternate often.
+    let lookups = 4_000_usize.next_multiple_of(size);
+    for kind in ["absent", "present"] {
+        let make = |n| if kind == "present" { present(n) } else { absent(n) };
+        let (origin, mut times, mut ratios) = (Instant::now(), [vec![], vec![]], vec![]);
+        for round in 0..rounds {
+            let mut nanos = [0.0; 2];
+            for turn in 0..2 {
+                let side = ((round + turn) % 2) as usize;
+                // Each side has keys that the other has not just brought into the caches.
+                let numbers = ((2 * round + turn) * lookups as u64 + 1..).take(lookups);
+                let keys: Vec<_> = numbers.map(|n| make(mix(n) % keys)).collect();
+                let started = thread_nanos(origin);
+                let found = find(db, &keys, (side == 1).then_some(size), &ReadOptions::new());
+                nanos[side] = (thread_nanos(origin) - started) as f64 / lookups as f64;
+                assert_eq!(found, if kind == "present" { lookups } else { 0 });
+            }
+            (0..2).for_each(|side| times[side].push(nanos[side]));
+            ratios.push(nanos[1] / nanos[0]);
+        }
+        let [single, batch] = times.map(|mut times| median(&mut times));
+        println!(
+            "{name:12} {kind:8} batches of {size:4}: {batch:6.0} ns a key, single {single:6.0} ns, \
+             ratio {:.3}",
+            median(&mut ratios)
+        );
+    }
+}
+
+/// Drops the files of the database from the system's page cache; false if it cannot.
+#[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_methods, reason = "the system's cache lies below every Env")]
+fn drop_pages(directory: &Path) -> bool {
+    use rustix::fs::{Advice, fadvise};
+    std::fs::read_dir(directory).expect("directory").all(|entry| {
+        let file = std::fs::File::open(entry.expect("entry").path()).expect("open");
+        fadvise(&file, 0, None, Advice::DontNeed).is_ok()
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn drop_pages(_: &Path) -> bool {
+    false
+}
+
+fn cold(db: &Db, name: &str, directory: &Path, keys: u64, rounds: u64) {
+    // Every block is read anew.
+    let options = ReadOptions::new().fill_cache(false);
+    let (mut times, mut ratios) = ([vec![], vec![]], vec![]);
+    for round in 0..rounds {
+        let mut micros = [0.0; 2];
+        for side in 0..2 {
+            let first = (2 * round + side) * COLD_KEYS;
+            let numbers = (first..first + COLD_KEYS).map(|n| mix(n ^ 1 << 50) % keys);
+            let keys: Vec<_> = numbers.map(present).collect();
+            if !drop_pages(directory) {
+                println!("{name:12} no cold figures: the system does not drop pages of files");
+                return;
+            }
+            let started = Instant::now();
+            let batch = (side == 1).then_some(COLD_KEYS as usize);
+            assert_eq!(find(db, &keys, batch, &options), COLD_KEYS as usize);
+            micros[side as usize] = started.elapsed().as_nanos() as f64 / 1e3;
+        }
+        (0..2).for_each(|side| times[side].push(micros[side]));
+        ratios.push(micros[1] / micros[0]);
+    }
+    let [single, batch] = times.map(|mut times| median(&mut times));
+    println!(
+        "{name:12} cold     batches of {COLD_KEYS:4}: {batch:6.0} us a batch, \
+         single {single:6.0} us, ratio {:.3}",
+        median(&mut ratios)
+    );
+}
+
+fn main() {
+    let test = std::env::args().any(|argument| argument == "--test");
+    let (keys, rounds) = if test { (5_000, 2) } else { (bench_keys(), 101) };
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let columns = [
+        ("full", Column::Full),
+        ("partitioned", Column::Partitioned),
+        ("block-based", Column::BlockBased),
+        ("none", Column::NoFilter),
+    ];
+    for (name, column) in columns {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
+        let options = Options::new().snappy(false).block_cache_bytes(4 << 30);
+        let options = options.filter(column.filter(Filter::bloom(10.0)));
+        let directory = tempfile::tempdir().expect("directory");
+        let db = settled(directory.path(), &options, keys).expect("build");
+        db.close().expect("close");
+        drop(db);
+        let db = options.open(directory.path()).expect("open");
+        // Indexes and filters; the data blocks stay out of siftdb's cache.
+        let unfilled = ReadOptions::new().fill_cache(false);
+        for n in (0..keys).step_by((keys as usize / 20_000).max(1)) {
+            db.get_with(present(n), &unfilled).expect("get");
+        }
+        cold(&db, name, directory.path(), keys, rounds.min(25));
+        for n in 0..keys.max(5_000) {
+            db.get(present(mix(n) % keys)).expect("get");
+            db.get(present(n % keys)).expect("get");
+        }
+        for size in [32, 1000] {
+            warm(&db, name, keys, rounds, size);
+        }
+    }
+}

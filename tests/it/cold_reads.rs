@@ -1,0 +1,172 @@
+//! What a lookup reads whose block is in no cache: one block, exactly, once the index is there.
+//! What a batch reads: each block once, several at the same time if reads are slow.
+
+use crate::support::data::{absent_key, bytes, key};
+use crate::support::filters::{NamedFilter, one_of_each_layout};
+use crate::support::stores::{HOME, as_env};
+use crate::support::table_reads::{Read, ReadsEnv};
+use siftdb::env::MemEnv;
+use siftdb::{Db, Options, ReadOptions};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const KEYS: usize = 20_000;
+
+/// Bytes of a page of the system's cache.
+const PAGE_BYTES: u64 = 4096;
+
+/// 100 bytes, of which Snappy saves the second half.
+fn value(number: usize) -> Vec<u8> {
+    [bytes(number as u64, 50), vec![b'v'; 50]].concat()
+}
+
+/// A database of one settled level. Its indexes and filters are in memory and no data block is.
+fn cold(filter: &NamedFilter, options: &Options) -> (MemEnv, ReadsEnv, Db) {
+    let memory = MemEnv::new();
+    let env = ReadsEnv::new(as_env(&memory));
+    let options = options.clone().filter(filter.filter.clone()).env(Arc::new(env.clone()));
+    let db = options.clone().open(HOME).unwrap();
+    for number in 0..KEYS {
+        db.put(key(number), value(number)).unwrap();
+    }
+    db.compact_range(..).unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = options.open(HOME).unwrap();
+    for number in 0..KEYS {
+        db.get_with(absent_key(number), &unfilled()).unwrap();
+    }
+    env.take();
+    (memory, env, db)
+}
+
+fn unfilled() -> ReadOptions {
+    ReadOptions::new().fill_cache(false)
+}
+
+fn large() -> Options {
+    Options::new().auto_compaction(false).block_cache_bytes(64 << 20)
+}
+
+/// The pages that a range of a file lies in.
+fn pages(offset: u64, bytes: u64) -> u64 {
+    (offset + bytes - 1) / PAGE_BYTES - offset / PAGE_BYTES + 1
+}
+
+/// The read is of a data block and its trailer, and of nothing else.
+fn must_be_a_block(memory: &MemEnv, read: &Read) {
+    let file = memory.read_file(&read.path).unwrap();
+    let start = read.offset as usize;
+    // The prefix of a block: its size, and 1 for data.
+    let size = u32::from_le_bytes(file[start - 8..start - 4].try_into().unwrap());
+    assert_eq!((u64::from(size) + 5, file[start - 4]), (read.bytes, 1), "{read:?}");
+}
+
+#[test]
+fn a_cold_key_costs_one_read() {
+    for filter in one_of_each_layout() {
+        for snappy in [false, true] {
+            let (memory, env, db) = cold(&filter, &large().snappy(snappy));
+            let name = format!("{}, snappy {snappy}", filter.name);
+            let mut in_one_page = 0;
+            for number in (0..KEYS).step_by(7) {
+                assert!(db.get_with(key(number), &unfilled()).unwrap().is_some());
+                let [read] = &env.take()[..] else { panic!("{name}: key {number}") };
+                must_be_a_block(&memory, read);
+                // A block may cross the end of a page. One that does not is in one page.
+                let crosses = read.offset % PAGE_BYTES + read.bytes > PAGE_BYTES;
+                assert_eq!(crosses, pages(read.offset, read.bytes) > 1, "{name}");
+                in_one_page += usize::from(!crosses);
+            }
+            // Blocks are cut at 4 KiB, so only compressed ones and the last fit into a page.
+            assert_eq!(in_one_page > 100, snappy, "{name}: {in_one_page}");
+        }
+    }
+}
+
+#[test]
+fn an_absent_key_costs_a_hundredth_of_a_read() {
+    for filter in one_of_each_layout().into_iter().filter(|filter| filter.name != "none") {
+        let (memory, env, db) = cold(&filter, &large());
+        let most = if filter.name.ends_with("block-based") { 0.004 } else { 0.0125 };
+        for number in 0..KEYS {
+            assert_eq!(db.get_with(absent_key(number), &unfilled()).unwrap(), None);
+        }
+        let reads = env.take();
+        reads.iter().for_each(|read| must_be_a_block(&memory, read));
+        let each = reads.len() as f64 / KEYS as f64;
+        assert!((0.0001..most).contains(&each), "{}: {each} reads a key", filter.name);
+    }
+}
+
+/// The numbers of keys of different blocks, in no order.
+fn spread(count: usize) -> Vec<usize> {
+    (0..count).map(|n| n * 7919 % count * (KEYS / count)).collect()
+}
+
+/// Looks 32 keys of different blocks up, and says how many reads ran at once, on how many threads.
+fn read_a_batch(memory: &MemEnv, env: &ReadsEnv, db: &Db, fill: bool) -> (usize, usize) {
+    let numbers = spread(32);
+    let options = ReadOptions::new().fill_cache(fill);
+    let before = db.stats();
+    let found = db.multi_get_with(numbers.iter().map(|&n| key(n)), &options).unwrap();
+    for (number, answer) in numbers.iter().zip(found) {
+        assert_eq!(answer.as_deref(), Some(&value(*number)[..]));
+    }
+    let at_once = env.at_once();
+    let reads = env.take();
+    reads.iter().for_each(|read| must_be_a_block(memory, read));
+    let places: HashSet<_> = reads.iter().map(|read| (&read.path, read.offset)).collect();
+    assert_eq!((reads.len(), places.len()), (32, 32), "each block once");
+    let total = db.stats().since(&before).total();
+    assert_eq!((total.data_blocks_read, total.data_blocks_cached), (32, 0));
+    at_once
+}
+
+#[test]
+fn batches_read_at_once_where_reads_are_slow() {
+    for filter in one_of_each_layout() {
+        // Eight tables, so a table has few keys of the batch.
+        let (memory, env, db) = cold(&filter, &large().snappy(false).table_bytes(320 << 10));
+        assert!(db.stats().total().tables >= 7);
+        let name = &filter.name;
+        // A busy machine may keep a read waiting as a disk does, but not each time.
+        let alone = (0..500).any(|_| read_a_batch(&memory, &env, &db, false) == (1, 1));
+        assert!(alone, "{name}: threads for reads that take no time");
+        env.delay(Duration::from_millis(2));
+        for fill in [false, true] {
+            let (most_at_once, threads) = read_a_batch(&memory, &env, &db, fill);
+            assert!(most_at_once >= 4 && threads <= 8, "{name}: {most_at_once} {threads}");
+        }
+        // The last batch was kept.
+        let found = db.multi_get(spread(32).into_iter().map(key)).unwrap();
+        assert!(found.iter().all(Option::is_some) && env.take().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_failed_read_of_a_batch_is_its_error() {
+    for filter in one_of_each_layout() {
+        let (_, env, db) = cold(&filter, &large().snappy(false));
+        let numbers = spread(32);
+        // What each key reads, by itself.
+        let places: Vec<u64> = numbers
+            .iter()
+            .map(|&number| {
+                db.get_with(key(number), &unfilled()).unwrap();
+                env.take()[0].offset
+            })
+            .collect();
+        env.delay(Duration::from_millis(1));
+        for place in [places[0], places[9], places[31]] {
+            env.fail_at(Some(place));
+            let batch = db.multi_get_with(numbers.iter().map(|&n| key(n)), &unfilled());
+            let error = batch.unwrap_err();
+            assert!(matches!(error, siftdb::Error::Io { op: "read", .. }), "{error}");
+            let others = numbers.iter().zip(&places).filter(|(_, at)| **at != place);
+            let found = db.multi_get_with(others.map(|(&n, _)| key(n)), &unfilled()).unwrap();
+            assert!(found.len() == 31 && found.iter().all(Option::is_some));
+        }
+    }
+}
