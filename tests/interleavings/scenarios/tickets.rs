@@ -104,9 +104,13 @@ fn written(logs: &Logs) -> BTreeMap<PathBuf, u64> {
     logs.iter().map(|(path, (written, _))| (path.clone(), *written)).collect()
 }
 
-/// Fails unless the logs are synced as far as they were `written`, or tables have what they held.
+/// Fails unless the logs are synced as far as they were `written`, or tables have what they held:
+/// then no memtable began in them.
 fn assert_synced(db: &Db, logs: &Logs, written: &BTreeMap<PathBuf, u64>) {
-    let needed = db.shared().live_logs.lock().oldest().map_or(0, |log| log.number);
+    let view = db.shared().default.view.load();
+    let active = Some(view.active_log).filter(|log| *log > 0);
+    let needed = view.immutables.iter().map(|full| full.first_log).chain(active).min();
+    let needed = needed.unwrap_or(u64::MAX);
     for (path, written) in written {
         let (_, synced) = logs.lock().unwrap()[path];
         let name = path.file_stem().and_then(|name| name.to_str());
