@@ -4,9 +4,9 @@
 //! `workers` decides when a job runs; `flush` writes memtables to level-0 tables and `compact`
 //! rewrites tables, each from its input to the installed edit; `hidden_tables` removes tables that
 //! range deletes hide, and `expired_tables` those in which everything has expired; `obsolete` frees
-//! memtables and removes files; `sync_thread` syncs logs for tickets; `job_events` tells a listener
-//! of jobs; `ingest` writes the tables of a bulk load and puts them into the tree. At most one flush
-//! and one compaction run at a time.
+//! memtables and removes files; `sync_thread` syncs logs for tickets; `job_events` tells of jobs;
+//! `ingest` writes the tables of a bulk load and puts them into the tree. At most one flush and one
+//! compaction run at a time.
 
 pub(crate) mod ingest;
 pub(crate) mod workers;
