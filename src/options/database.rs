@@ -369,8 +369,8 @@ impl Options {
     }
 
     /// Count calls by how long they take, for [`Stats::latency`](crate::Stats::latency). Default:
-    /// false. It costs each lookup about 50 ns to read the clock twice, and 5 KiB for each thread
-    /// and keyspace.
+    /// false. Each call then reads the clock twice, and each thread has 5 KiB for the database and
+    /// for each keyspace that it uses.
     pub fn latency_histograms(mut self, yes: bool) -> Self {
         self.latency_histograms = yes;
         self
