@@ -1,6 +1,6 @@
 //! Every check of `siftdb::interleavings` as a test.
 
-use siftdb::interleavings::{blocks, queue, reads, transactions, tickets, whole};
+use siftdb::interleavings::{blocks, queue, reads, tickets, transactions, whole};
 
 macro_rules! tests {
     ($($module:ident: $($check:ident)*;)*) => {
