@@ -154,13 +154,14 @@ impl Table {
             let Some(entry) = key.block else { continue };
             // Dropped first: the next block may be read to the same buffer.
             held = held.filter(|(own, _)| *own == entry);
-            let block = match (held.take(), key.ahead.take()) {
-                (Some((_, block)), _) => block,
-                (None, Some(ahead)) => {
-                    io.absorb(&ahead.io);
-                    BlockRef::Shared(ahead.block)
-                }
-                (None, None) => self.fetch_data(index, entry, fill_cache, io)?,
+            // Counted in any case. It is read for the second time if it left the cache in between.
+            let ahead = key.ahead.take().map(|ahead| {
+                io.absorb(&ahead.io);
+                BlockRef::Shared(ahead.block)
+            });
+            let block = match held.take().map(|(_, block)| block).or(ahead) {
+                Some(block) => block,
+                None => self.fetch_data(index, entry, fill_cache, io)?,
             };
             let found = block.search(&key.lookup, &key.hash, self.covering(&key.lookup));
             key.answer = found.ok_or_else(|| self.not_data(index.handle_of(entry)))?;

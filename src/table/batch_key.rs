@@ -42,7 +42,7 @@ pub(crate) struct BatchKey<'k> {
 pub(crate) struct ReadAhead {
     /// The block.
     pub block: Arc<Cached<CachedBlock>>,
-    /// What fetching it touched, to be counted if it is used.
+    /// What fetching it touched, to be counted by the search.
     pub io: TableIo,
 }
 

@@ -5,10 +5,9 @@ use crate::storage::to_json;
 use crate::types::NodeId;
 use hyper::Method;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// Starts nodes 1 to 3 on `port`, `port + 1` and `port + 2`, with their databases in `directory`.
 /// The first time it makes a cluster of them.
@@ -25,8 +24,8 @@ pub async fn start(directory: &Path, port: u16) -> io::Result<Vec<Child>> {
     for (id, listen) in &nodes {
         children.push(start_node(directory, *id, listen)?);
     }
-    for listen in nodes.values() {
-        answers(listen, &mut children).await?;
+    for child in &mut children {
+        listens(child)?;
     }
     // Refused if they are one already.
     let request = whole(to_json(&nodes)?);
@@ -41,18 +40,18 @@ fn start_node(directory: &Path, id: NodeId, listen: &str) -> io::Result<Child> {
         .args(["--id", &id.to_string(), "--listen", listen, "--until-stdin-ends"])
         // It ends with this process, however this one ends.
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
 }
 
-/// Waits until the node answers.
-async fn answers(listen: &str, children: &mut [Child]) -> io::Result<()> {
-    while Client::new(listen).send(Method::GET, "/status", whole("")).await.is_err() {
-        for child in &mut *children {
-            if child.try_wait()?.is_some() {
-                return Err(io::Error::other("a node did not start"));
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+/// Waits until the node says that it listens. To ask its address would not do: another program may
+/// listen there, and answer.
+fn listens(node: &mut Child) -> io::Result<()> {
+    let said = node.stdout.take().ok_or_else(|| io::Error::other("a node without an output"))?;
+    let mut line = String::new();
+    if BufReader::new(said).read_line(&mut line)? == 0 {
+        return Err(io::Error::other("a node did not start"));
     }
+    print!("{line}");
     Ok(())
 }

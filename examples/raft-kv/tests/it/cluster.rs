@@ -140,7 +140,7 @@ impl Cluster {
 
 /// Ports below those that the system gives to outgoing connections: none of them is taken while
 /// its node is dead.
-fn free_address() -> String {
+pub fn free_address() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + (std::process::id() % 1000) as u16 * 20;
     loop {
