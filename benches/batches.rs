@@ -1,4 +1,4 @@
-//! What a batch of lookups saves beside a loop of single ones: `multi_get` and `get` in turns, of
+//! What a batch of lookups saves over a loop of single ones: `multi_get` and `get` in turns, of
 //! keys without order, in one settled level.
 //!
 //! - *Warm:* all blocks are in siftdb's cache; processor time. With enough keys the filters and

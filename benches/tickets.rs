@@ -3,12 +3,15 @@
 //! `cargo bench -p siftdb-benches --bench tickets`; `SIFTDB_BENCH_SECONDS` is how long each way
 //! runs in each round (2), `SIFTDB_BENCH_ROUNDS` how many rounds there are (5). The ways take
 //! turns, each in a new database, and the table has medians. A client puts, waits until that is
-//! durable, and puts again. docs/measurements.md has the figures. `-- --test` runs all of it for a
-//! moment.
+//! durable, and puts again. `SIFTDB_BENCH_SYNC_MICROS` makes each sync take that much longer, for
+//! disks that are slower than this one. docs/measurements.md has the figures. `-- --test` runs all
+//! of it for a moment.
 
+use siftdb::env::{DiskEnv, Env, EnvLayer, WritableFile};
 use siftdb::experiment::mix;
-use siftdb::{Db, Result, WriteOptions};
+use siftdb::{Db, Options, Result, WriteOptions};
 use std::future::Future;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +19,54 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 const VALUE_BYTES: usize = 100;
+
+/// The disk, with syncs that take longer.
+#[derive(Debug)]
+struct SlowSyncs {
+    disk: DiskEnv,
+    longer: Duration,
+}
+
+impl EnvLayer for SlowSyncs {
+    fn inner(&self) -> &dyn Env {
+        &self.disk
+    }
+
+    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let (inner, longer) = (self.disk.create_new(path)?, self.longer);
+        Ok(Box::new(SlowFile { inner, longer }))
+    }
+}
+
+#[derive(Debug)]
+struct SlowFile {
+    inner: Box<dyn WritableFile>,
+    longer: Duration,
+}
+
+impl WritableFile for SlowFile {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, data)
+    }
+
+    fn allocate_zeroed(&mut self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.allocate_zeroed(offset, bytes)
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        std::thread::sleep(self.longer);
+        self.inner.sync_data()
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        self.inner.sync_all()
+    }
+
+    fn try_clone(&self) -> io::Result<Box<dyn WritableFile>> {
+        let (inner, longer) = (self.inner.try_clone()?, self.longer);
+        Ok(Box::new(SlowFile { inner, longer }))
+    }
+}
 
 /// What the clients share.
 struct Load {
@@ -30,7 +81,7 @@ impl Load {
         self.db.put_with(key, [7; VALUE_BYTES], &WriteOptions::new().sync(sync))
     }
 
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         !self.ended.load(Ordering::Relaxed)
     }
 }
@@ -80,14 +131,14 @@ fn run_tasks<F: Future<Output = ()> + Send + 'static>(
 }
 
 async fn with_tickets(load: Arc<Load>) {
-    while load.goes_on() {
+    while load.continues() {
         load.put(false).expect("the write");
         load.db.sync_ticket().await.expect("the sync");
     }
 }
 
 async fn with_blocking(load: Arc<Load>) {
-    while load.goes_on() {
+    while load.continues() {
         let load = Arc::clone(&load);
         let put = tokio::task::spawn_blocking(move || load.put(true));
         put.await.expect("no panic").expect("the write");
@@ -96,7 +147,12 @@ async fn with_blocking(load: Arc<Load>) {
 
 /// Durable puts a second, and puts for each sync.
 fn measure(directory: &Path, clients: usize, way: Way, time: Duration) -> Result<(f64, f64)> {
-    let db = Db::open(directory)?;
+    let longer = Duration::from_micros(setting("SIFTDB_BENCH_SYNC_MICROS").unwrap_or(0.0) as u64);
+    let options = match longer.is_zero() {
+        true => Options::new(),
+        false => Options::new().env(Arc::new(SlowSyncs { disk: DiskEnv::new(), longer })),
+    };
+    let db = options.open(directory)?;
     let (puts, ended) = (AtomicU64::new(0), AtomicBool::new(false));
     let load = Arc::new(Load { db, puts, ended });
     let started = Instant::now();
@@ -104,7 +160,7 @@ fn measure(directory: &Path, clients: usize, way: Way, time: Duration) -> Result
         Way::Threads => std::thread::scope(|scope| {
             for _ in 0..clients {
                 scope.spawn(|| {
-                    while load.goes_on() {
+                    while load.continues() {
                         load.put(true).expect("the write");
                     }
                 });
@@ -124,6 +180,10 @@ fn measure(directory: &Path, clients: usize, way: Way, time: Duration) -> Result
     let syncs = load.db.stats().wal_syncs;
     load.db.close()?;
     Ok((rate, puts / syncs.max(1) as f64))
+}
+
+fn setting(name: &str) -> Option<f64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -155,10 +215,9 @@ fn compare(clients: usize, ways: &[Way], rounds: usize, time: Duration) -> Resul
 
 fn main() -> Result<()> {
     let is_test = std::env::args().any(|argument| argument == "--test");
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<f64>().ok());
     let (seconds, rounds) = if is_test { (0.1, 1.0) } else { (2.0, 5.0) };
-    let time = Duration::from_secs_f64(number("SIFTDB_BENCH_SECONDS").unwrap_or(seconds));
-    let rounds = number("SIFTDB_BENCH_ROUNDS").unwrap_or(rounds) as usize;
+    let time = Duration::from_secs_f64(setting("SIFTDB_BENCH_SECONDS").unwrap_or(seconds));
+    let rounds = setting("SIFTDB_BENCH_ROUNDS").unwrap_or(rounds) as usize;
     compare(64, &[Way::Threads, Way::Tickets(4)], rounds, time)?;
     compare(1024, &[Way::Blocking(64), Way::Tickets(4)], rounds, time)
 }

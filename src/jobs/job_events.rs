@@ -115,7 +115,7 @@ impl<'a> CompactionEvents<'a> {
         CompactionEvents { shared, keyspace, input_level, output_level, started, span }
     }
 
-    /// It wrote these tables and dropped so many entries.
+    /// It wrote these tables and dropped that many entries.
     pub(crate) fn done(&self, sums: TableSums, entries_dropped: u64) {
         sums.record(&self.span);
         self.end(sums, entries_dropped, None);

@@ -1,7 +1,7 @@
 //! The syncing thread: it makes the writes before [`SyncTicket`]s durable and resolves the tickets.
 //!
 //! A database has one, from its first ticket to its close. It syncs the logs without their lock, so
-//! writers go on during a sync, and their tickets wait for the next one together. The end of the
+//! writers continue during a sync, and their tickets wait for the next one together. The end of the
 //! database waits for it, unless that is the drop of the last handle in a callback: that runs on
 //! this thread.
 

@@ -35,7 +35,7 @@ impl Stall {
         }
     }
 
-    /// Runs `wait`, which ends when writes may go on.
+    /// Runs `wait`, which ends when writes may continue.
     pub(crate) fn during(self, shared: &Shared, wait: impl FnOnce()) {
         let (cause, stalls, stall_nanos) = self.parts();
         let _span = span!("stall", shared.directory, cause = cause);

@@ -246,7 +246,7 @@ struct Line {
     taken: usize,
     /// So many may wait soon: those of the last round, and those that waited when it resolved.
     expected: usize,
-    /// The thread waits for so many tickets.
+    /// The thread waits for that many tickets.
     wanted: usize,
     /// Once a ticket was taken, until the end.
     thread: Option<JoinHandle<()>>,

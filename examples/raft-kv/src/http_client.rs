@@ -72,7 +72,7 @@ async fn connect(address: &str) -> io::Result<SendRequest<Body>> {
     // Messages between nodes are small and waited for.
     stream.set_nodelay(true)?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // It ends with an error if the server dies; whoever waits for an answer gets one too.
+    // It ends with an error if the server dies; calls that wait for an answer get one, too.
     tokio::spawn(connection);
     Ok(sender)
 }

@@ -51,7 +51,7 @@ fn config(snapshot_after: u64) -> io::Result<Config> {
 ///
 /// # Errors
 /// The address is in use; the directory is open elsewhere, damaged or of another node; a failure
-/// of the storage, after which a node must not go on.
+/// of the storage, after which a node must stop.
 pub async fn run(options: NodeOptions, stop: impl Future<Output = ()>) -> io::Result<()> {
     let listener = TcpListener::bind(&options.listen).await.map_err(|error| {
         io::Error::new(error.kind(), format!("cannot listen on {}: {error}", options.listen))

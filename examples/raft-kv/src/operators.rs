@@ -19,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a new node may take until it has caught up. After that it goes on, without an answer.
+/// How long a new node may take until it has caught up. After that the call ends, and the node
+/// keeps catching up.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(60);
 
 /// A node that is added: the body of `POST /cluster/nodes`.

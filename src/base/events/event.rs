@@ -4,8 +4,8 @@ use crate::base::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A user's code that is told what a database does: see [`Options::event_listener`]. A function
-/// that takes an [`Event`] is one.
+/// User code that is called with each [`Event`] of a database: see [`Options::event_listener`]. A
+/// function that takes an `&Event` is a listener.
 ///
 /// # The contract
 ///
@@ -49,7 +49,7 @@ use std::time::Duration;
 /// [`Options::event_listener`]: crate::Options::event_listener
 /// [`Db::close`]: crate::Db::close
 pub trait EventListener: Send + Sync {
-    /// Takes note of an event.
+    /// Called with each event.
     fn on_event(&self, event: &Event);
 }
 
@@ -74,7 +74,7 @@ impl<F: Fn(&Event) + Send + Sync> EventListener for F {
 ///   may end with an error that is none of the database: `Closed` if a close stopped it,
 ///   `KeyspaceDropped` if its keyspace was dropped.
 /// - A stall ends before the next one begins, except that a slowdown may have others within, and a
-///   bulk load may wait beside a writer.
+///   bulk load may wait at the same time as a writer.
 ///
 /// Patterns need `..`, because later versions may add figures and kinds of events.
 #[derive(Clone, Debug)]
@@ -198,7 +198,7 @@ pub enum Event {
         /// group of writes is delayed by a millisecond.
         cause: &'static str,
     },
-    /// Writes go on at full speed. A slowdown ends with the first write that is not delayed.
+    /// Writes run at full speed again. A slowdown ends with the first write that is not delayed.
     #[non_exhaustive]
     StallEnded {
         /// The cause of the [`StallBegun`](Event::StallBegun) that this ends.
@@ -237,8 +237,8 @@ pub enum Event {
         /// How long the last step took: from the collected hashes to the written filter.
         duration: Duration,
     },
-    /// The filter of a table was found damaged. Lookups go on without it, slower. Told once for
-    /// each table and opening.
+    /// The filter of a table was found damaged. Lookups work without it, slower. Reported
+    /// once for each table and opening.
     #[non_exhaustive]
     FilterDamaged {
         /// The file of the table.
@@ -246,7 +246,7 @@ pub enum Event {
         /// What is wrong, with its place.
         error: Error,
     },
-    /// So many events are missing here, because the listener took long.
+    /// Events that were dropped here, because the listener was too slow.
     #[non_exhaustive]
     Missed {
         /// Their number.

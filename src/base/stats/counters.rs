@@ -248,7 +248,7 @@ impl<'a> Stripe<'a> {
         self.bump(level_index(level, counter), amount);
     }
 
-    /// Counts a call that took so many nanoseconds.
+    /// Counts a call that took that many nanoseconds.
     pub(crate) fn time(&self, call: TimedCall, nanos: u64) {
         let first = call as usize * CELLS_OF_CALL;
         let cells = &self.cells.latencies()[first..first + CELLS_OF_CALL];

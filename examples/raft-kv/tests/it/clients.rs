@@ -16,11 +16,11 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Calls of each key, about. Then the clients go on to new keys, so that each search stays short.
+/// Calls of each key, about. Then the clients change to new keys, so that each search stays short.
 const CALLS_PER_KEY: u64 = 100;
 /// Keys that are used at the same time.
 const KEYS: u64 = 4;
-/// How long a client waits. Then it goes on, and it is unknown what became of its call.
+/// How long a client waits. Then it makes the next call, and the outcome of this one is unknown.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]

@@ -86,7 +86,7 @@ impl Cluster {
         self.signal(id, "-STOP");
     }
 
-    /// Lets a stopped process go on.
+    /// Continues a stopped process.
     pub fn resume(&self, id: u64) {
         self.signal(id, "-CONT");
     }

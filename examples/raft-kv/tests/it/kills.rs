@@ -66,7 +66,7 @@ impl Run {
         }
     }
 
-    /// Stops the leader until there is another one that has written, and lets it go on. For a
+    /// Stops the leader until there is another one that has written, and continues it. For a
     /// moment it still believes that it leads, and has requests of clients to answer.
     fn pause_the_leader(&mut self, clients: &mut Clients) {
         let old = self.cluster.leader();
@@ -87,7 +87,7 @@ impl Run {
         nodes.map(|(_, node)| node.address.clone()).collect()
     }
 
-    /// Kills a node for good. An empty one takes its place, beside writes. It must get a snapshot,
+    /// Kills a node for good. An empty one takes its place while clients write. It must get a snapshot,
     /// because the log has no beginning any more.
     fn replace(&mut self, clients: &Clients) {
         wait_until("the log is purged", || {
