@@ -2,8 +2,8 @@
 //! each answer is that of a single key, and no call comes before one that had ended when it began.
 //!
 //! Keys are independent of each other, so each key is checked alone. The search is that of Wing and
-//! Gong: take any call that may come next, see whether its answer fits, continue from there. A set of
-//! states that were tried ("these calls, and this value after them") keeps it from trying them
+//! Gong: take any call that may come next, see whether its answer fits, continue from there. A set
+//! of states that were tried ("these calls, and this value after them") keeps it from trying them
 //! again in another order.
 //!
 //! A call without an answer has no end. It may come anywhere after its begin, or never.

@@ -87,8 +87,8 @@ impl Run {
         nodes.map(|(_, node)| node.address.clone()).collect()
     }
 
-    /// Kills a node for good. An empty one takes its place while clients write. It must get a snapshot,
-    /// because the log has no beginning any more.
+    /// Kills a node for good. An empty one takes its place while clients write. It must get a
+    /// snapshot, because the log has no beginning any more.
     fn replace(&mut self, clients: &Clients) {
         wait_until("the log is purged", || {
             self.cluster.status(self.cluster.leader())?.purged.filter(|purged| *purged > 0)
