@@ -99,7 +99,7 @@ fn screened<'k>(
 ) -> Vec<(u64, &'k [u8], usize)> {
     let with_place = keys.iter().enumerate().map(|(place, key)| (key_head(key), *key, place));
     let memtables: Vec<_> = view.memtables().filter(|memtable| !memtable.is_empty()).collect();
-    // A range delete may cover a key that no filter has seen.
+    // A lookup of a key that a range delete covers ends there, and counts no filter of a table.
     let has_range_deletes = memtables.iter().any(|memtable| memtable.range_deletes().count() > 0);
     let screen = Screen::of(&view.version).filter(|_| options.use_filters && !has_range_deletes);
     let Some(mut screen) = screen else { return with_place.collect() };

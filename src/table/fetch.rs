@@ -782,11 +782,71 @@ mod tests {
             table.now.store(false, Ordering::Relaxed);
             assert!(fetch().is_ok());
             table.now.store(true, Ordering::Relaxed);
-            assert!(fetch().is_ok(), "{compression:?}: it was checked, and is not read again");
+            let block = fetch().unwrap();
+            let found = block.search(&LookupKey::new(b"key", 9), &KeyHash::new(b"key"), 0);
+            let Some(Lookup::Found { stored, .. }) = found else { panic!("{compression:?}") };
+            assert_eq!(stored.len(), 400, "it was checked, and is not read again");
+            drop(block);
             // A block that the cache keeps is checked at every read.
             let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
             let kept = file.fetch_through_cache(handles[0], slot, BlockKind::Data, true, io);
             assert!(kept.err().unwrap().is_corruption());
+        }
+    }
+
+    /// The slot remembers the checksum of a sound block. Other bytes with the same checksum come
+    /// from a disk that fails, and a map with another checksum is another file.
+    #[test]
+    fn a_remembered_checksum_vouches_only_for_its_bytes() {
+        let block = data_block();
+        let other = [&block[..block.len() / 2], &[b'w'], &block[block.len() / 2 + 1..]].concat();
+        let slots = Slots::of(1);
+        let fetch = |file: &TableFile, handle| {
+            let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
+            file.fetch_through_cache(handle, slot, BlockKind::Data, false, io).map(drop)
+        };
+        let (file, handles) = file_of(BlockKind::Data, &[(&block, Compression::None)]);
+        let mut bytes = vec![0; file.bytes() as usize];
+        file.read_bytes(0, &mut bytes).unwrap();
+        fetch(&file, handles[0]).unwrap();
+        let known = slots.slot(0).note();
+        assert_ne!(known, 0);
+        // Damaged bytes, read by a call.
+        let middle = handles[0].offset as usize + block.len() / 2;
+        bytes[middle] = b'w';
+        let (path, disk) = (Path::new("/1.sst"), MemEnv::new());
+        disk.write_file(path, &bytes);
+        let pool = FilePool::new(Arc::new(disk), 8);
+        let handle = FileHandle::new(&pool, path.to_path_buf());
+        let damaged = TableFile::new(handle, TABLE_ID, bytes.len() as u64, file.cache());
+        assert!(fetch(&damaged, handles[0]).unwrap_err().is_corruption());
+        // The map of another table, whose block has a damaged trailer.
+        let (another, _) = file_of(BlockKind::Data, &[(&other, Compression::None)]);
+        another.read_bytes(0, &mut bytes).unwrap();
+        bytes[middle] = b'x';
+        let contents = [bytes.clone(), bytes];
+        let map = Arc::new(Changing { contents, now: AtomicBool::new(false) });
+        another.handle.replace(map);
+        assert!(fetch(&another, handles[0]).unwrap_err().is_corruption());
+        assert_eq!(slots.slot(0).note(), known);
+    }
+
+    /// A file that was opened again may be shorter than the table. The call has the error.
+    #[test]
+    fn blocks_beyond_a_map_are_read_by_calls() {
+        let block = data_block();
+        let (file, handles) = file_of(BlockKind::Data, &[(&block, Compression::None)]);
+        let mut bytes = vec![0; file.bytes() as usize];
+        file.read_bytes(0, &mut bytes).unwrap();
+        let end = (handles[0].offset + handles[0].size) as usize + BLOCK_TRAILER_BYTES;
+        for (len, is_whole) in [(end, true), (end - 1, false), (1, false), (0, false)] {
+            let contents = [bytes[..len].to_vec(), Vec::new()];
+            file.handle.replace(Arc::new(Changing { contents, now: AtomicBool::new(false) }));
+            match file.read_raw(handles[0], BlockKind::Data, &mut TableIo::default()) {
+                Ok(read) => assert!(is_whole && read == block),
+                // What the call of this file says.
+                Err(error) => assert!(!is_whole && matches!(error, Error::Io { op: "read", .. })),
+            }
         }
     }
 

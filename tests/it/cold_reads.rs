@@ -3,11 +3,12 @@
 
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::filters::{NamedFilter, one_of_each_layout};
+use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{HOME, as_env};
 use crate::support::table_reads::{Read, ReadsEnv};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Options, ReadOptions};
-use std::collections::HashSet;
+use siftdb::{Db, Filter, FilterLayout, Options, ReadOptions};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,14 +160,106 @@ fn a_failed_read_of_a_batch_is_its_error() {
             })
             .collect();
         env.delay(Duration::from_millis(1));
-        for place in [places[0], places[9], places[31]] {
+        for index in [0, 9, 31] {
+            let place = places[index];
             env.fail_at(Some(place));
+            let before = db.stats();
             let batch = db.multi_get_with(numbers.iter().map(|&n| key(n)), &unfilled());
             let error = batch.unwrap_err();
+            // The blocks of the keys before it were searched, so they are counted.
+            let searched = numbers.iter().filter(|&&number| number < numbers[index]).count();
+            let total = db.stats().since(&before).total();
+            assert_eq!(total.data_blocks_read, searched as u64, "{}", filter.name);
             assert!(matches!(error, siftdb::Error::Io { op: "read", .. }), "{error}");
             let others = numbers.iter().zip(&places).filter(|(_, at)| **at != place);
             let found = db.multi_get_with(others.map(|(&n, _)| key(n)), &unfilled()).unwrap();
             assert!(found.len() == 31 && found.iter().all(Option::is_some));
         }
     }
+}
+
+/// A settled level under two overlapping tables of level 0, with tombstones in both, and what is in
+/// them. Filters and indexes are in memory.
+fn overlapping(filter: &Filter) -> (ReadsEnv, Db, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let env = ReadsEnv::new(as_env(&MemEnv::new()));
+    let options = large().snappy(false).filter(filter.clone()).env(Arc::new(env.clone()));
+    let db = options.open(HOME).unwrap();
+    let mut map = BTreeMap::new();
+    for (round, step) in [1, 3, 5].into_iter().enumerate() {
+        for number in (0..3_000).step_by(step) {
+            if round > 0 && number % 7 == round {
+                db.delete(key(number)).unwrap();
+                map.remove(&key(number));
+                continue;
+            }
+            let value = bytes((number * 3 + round) as u64, 100);
+            db.put(key(number), &value).unwrap();
+            map.insert(key(number), value);
+        }
+        match round {
+            0 => db.compact_range(..).unwrap(),
+            _ => db.flush().unwrap(),
+        }
+    }
+    for number in 0..3_000 {
+        db.get_with(absent_key(number), &unfilled()).unwrap();
+    }
+    (env, db, map)
+}
+
+/// Keys come twice, and blocks are read ahead for tables that do not have the key.
+#[test]
+fn slow_batches_agree_with_a_map() {
+    let mut filters: Vec<_> =
+        one_of_each_layout().into_iter().map(|named| (named.name, named.filter)).collect();
+    // It lets a third of the absent keys pass.
+    filters.push(("short".into(), Filter::bloom(2.0).layout(FilterLayout::Full)));
+    for (name, filter) in filters {
+        let (env, db, map) = overlapping(&filter);
+        env.delay(Duration::from_micros(200));
+        for seed in seeds(3) {
+            let rng = &mut Rng::new(seed);
+            let number = |rng: &mut Rng| rng.below(3_000);
+            let wanted: Vec<_> = (0..150)
+                .map(|_| if rng.chance(70) { key(number(rng)) } else { absent_key(number(rng)) })
+                .collect();
+            for use_filters in [true, false] {
+                env.take();
+                let before = db.stats();
+                let options = unfilled().use_filters(use_filters);
+                let found = db.multi_get_with(&wanted, &options).unwrap();
+                for (key, found) in wanted.iter().zip(found) {
+                    let expected = map.get(key).map(Vec::as_slice);
+                    assert_eq!(found.as_deref(), expected, "{name}, {seed}: {key:?}");
+                }
+                let reads = env.take();
+                let places: HashSet<_> = reads.iter().map(|r| (&r.path, r.offset)).collect();
+                assert_eq!(places.len(), reads.len(), "{name}, {seed}: each block once");
+                let total = db.stats().since(&before).total();
+                let bytes = reads.iter().map(|read| read.bytes).sum();
+                let counted = (total.data_blocks_read, total.data_bytes_read);
+                assert_eq!(counted, (reads.len() as u64, bytes), "{name}, {seed}: counted");
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_read_at_most_a_mebibyte_ahead() {
+    let env = ReadsEnv::new(as_env(&MemEnv::new()));
+    let db = large().snappy(false).env(Arc::new(env.clone())).open(HOME).unwrap();
+    let value = |number: usize| bytes(number as u64, 256 << 10);
+    for number in 0..12 {
+        db.put(key(number), value(number)).unwrap();
+    }
+    db.compact_range(..).unwrap();
+    db.get_with(key(0), &unfilled()).unwrap();
+    env.take();
+    env.delay(Duration::from_millis(5));
+    let found = db.multi_get_with((0..12).map(key), &unfilled()).unwrap();
+    assert!(found.iter().enumerate().all(|(n, found)| found.as_deref() == Some(&value(n)[..])));
+    // Three blocks are below the limit. The calling thread reads the first, then the second while
+    // another thread reads the third, and all others in the search.
+    let (_, threads) = env.at_once();
+    assert_eq!((threads, env.take().len()), (2, 12));
 }

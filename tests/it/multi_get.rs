@@ -3,13 +3,17 @@
 
 use crate::support::data::{absent_key, bytes, key, odd_keys, value};
 use crate::support::filters::{all_filters, layouts, one_of_each_layout};
+use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::rng::{Rng, seeds};
-use crate::support::stores::{copy_of, files, files_ending, is_honest, open, small_options};
+use crate::support::stores::{
+    HOME, as_env, copy_of, files, files_ending, is_honest, open, small_options,
+};
 use siftdb::env::MemEnv;
 use siftdb::{
     Db, Error, Filter, FilterLayout, LevelStats, Options, ReadOptions, Result, Snapshot, Stats,
     Value, WriteBatch,
 };
+use std::sync::Arc;
 
 /// What the counters gained while `look` ran.
 fn counted<T>(db: &Db, look: impl FnOnce() -> T) -> (T, Stats) {
@@ -154,6 +158,91 @@ fn lookups_cross_overlapping_tables_of_many_filters() {
     compare(&db, None, &wanted, &ReadOptions::new().use_filters(false), "without filters");
     for wanted in wanted.chunks(1) {
         compare(&db, None, wanted, &ReadOptions::new(), "one key");
+    }
+}
+
+/// A lookup ends at a range delete before it asks older tables. So must a batch, although filters
+/// alone would exclude the key.
+#[test]
+fn covered_absent_keys_count_as_in_gets() {
+    for filter in one_of_each_layout() {
+        let options = small_options().auto_compaction(false).filter(filter.filter.clone());
+        let db = open(&MemEnv::new(), &options).unwrap();
+        for number in 0..300 {
+            db.put(key(number), bytes(number as u64, 40)).unwrap();
+        }
+        db.compact_range(..).unwrap();
+        let wanted: Vec<_> = (0..300).flat_map(|n| [key(n), absent_key(n)]).collect();
+        for (range, flush) in [(50..120, false), (100..200, true), (220..260, false)] {
+            db.delete_range(key(range.start)..key(range.end)).unwrap();
+            db.put(key(range.start + 5), "again").unwrap();
+            if flush {
+                db.flush().unwrap();
+            }
+            for use_filters in [true, false] {
+                let options = ReadOptions::new().use_filters(use_filters);
+                let case = format!("{}, {range:?}, {options:?}", filter.name);
+                compare(&db, None, &wanted, &options, &case);
+            }
+        }
+    }
+}
+
+/// The flush of the older memtable waits at the sync of its table.
+#[test]
+fn batches_ask_immutable_memtables_too() {
+    for filter in one_of_each_layout() {
+        let gate = Gate::default();
+        let env = Arc::new(GateEnv::new(as_env(&MemEnv::new()), &gate));
+        let options = small_options().immutable_memtables_max(4).filter(filter.filter.clone());
+        let db = options.env(env).open(HOME).unwrap();
+        let put = |numbers: std::ops::Range<usize>| {
+            numbers.for_each(|number| db.put(key(number), bytes(number as u64, 40)).unwrap());
+        };
+        put(0..100);
+        db.flush().unwrap();
+        put(100..200);
+        std::thread::scope(|scope| {
+            let _opens = OpensOnDrop([&gate]);
+            gate.shut(Stops::SyncsOf(".sst"));
+            let flushing = scope.spawn(|| db.flush());
+            gate.wait_for_a_call();
+            put(200..300);
+            let wanted: Vec<_> = (0..310).flat_map(|n| [key(n), absent_key(n)]).collect();
+            compare(&db, None, &wanted, &ReadOptions::new(), &filter.name);
+            let found = db.multi_get(&wanted).unwrap();
+            assert_eq!(found.iter().flatten().count(), 300, "{}", filter.name);
+            gate.open();
+            flushing.join().unwrap().unwrap();
+        });
+    }
+}
+
+/// Each level has versions of keys that a deeper level has too.
+#[test]
+fn batches_cross_several_sorted_levels() {
+    for filter in one_of_each_layout() {
+        let env = MemEnv::new();
+        let options = small_options().level_base_bytes(16 << 10).filter(filter.filter.clone());
+        let db = open(&env, &options).unwrap();
+        let rng = &mut Rng::new(5);
+        for _ in 0..9_000 {
+            let number = rng.below(3_000);
+            match rng.chance(20) {
+                true => db.delete(key(number)).unwrap(),
+                false => db.put(key(number), bytes(rng.next(), 60)).unwrap(),
+            }
+        }
+        db.flush().unwrap();
+        db.close().unwrap();
+        drop(db);
+        // Nothing moves from now on.
+        let db = open(&env, &options.auto_compaction(false).block_cache_bytes(4 << 20)).unwrap();
+        let levels = db.stats().levels;
+        let sorted = levels.iter().skip(1).filter(|level| level.tables > 0).count();
+        assert!(sorted >= 2, "{}: {sorted} levels", filter.name);
+        let wanted: Vec<_> = (0..3_000).flat_map(|n| [key(n), absent_key(n)]).collect();
+        compare(&db, None, &wanted, &ReadOptions::new(), &filter.name);
     }
 }
 
