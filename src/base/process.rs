@@ -25,6 +25,12 @@ impl Process {
         Process(std::process::id())
     }
 
+    /// Another process, as a forked child finds it in an inherited handle.
+    #[cfg(test)]
+    pub(crate) fn other() -> Self {
+        Process(0)
+    }
+
     /// False in a process that was forked since.
     #[must_use]
     pub(crate) fn is_current(self) -> bool {

@@ -12,6 +12,7 @@ use crate::jobs::obsolete::remove_files;
 use crate::jobs::workers;
 use crate::state::session;
 use crate::state::shared::Shared;
+use crate::state::stalls;
 
 /// The state of an open database, and its workers.
 pub(crate) struct Handle {
@@ -41,6 +42,7 @@ impl Handle {
         let finished = finish(&self.shared);
         // Last of all: another process may open the database as soon as the lock is free.
         self.shared.close_views();
+        stalls::full_speed(&self.shared);
         // Without the lock: the listener may be in a `close` of its own.
         drop(workers);
         self.shared.events.wait();

@@ -5,7 +5,7 @@
 
 use crate::base::events::event::Event;
 use crate::base::stats::counters::Counter;
-use crate::base::sync::thread;
+use crate::base::sync::{Ordering, thread};
 use crate::base::trace::{Span, span};
 use crate::state::session::nanos;
 use crate::state::shared::Shared;
@@ -52,10 +52,12 @@ impl Stall {
 #[cold]
 pub(crate) fn slow_down(shared: &Shared) {
     if shared.events.is_on() {
-        shared.slowed_since.lock().get_or_insert_with(|| {
+        let mut since = shared.slowed_since.lock();
+        // A close has ended the episode, or will end it: it takes this lock after its flag is set.
+        if since.is_none() && !shared.closed.load(Ordering::SeqCst) {
             shared.events.note(|| Event::StallBegun { cause: SLOWDOWN_CAUSE });
-            Instant::now()
-        });
+            *since = Some(Instant::now());
+        }
     }
     let _span = span!("stall", shared.directory, cause = SLOWDOWN_CAUSE);
     let started = Instant::now();
@@ -64,7 +66,7 @@ pub(crate) fn slow_down(shared: &Shared) {
     shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
 }
 
-/// Called for a group that is not delayed.
+/// Called for a group that is not delayed, and by a close.
 #[inline]
 pub(crate) fn full_speed(shared: &Shared) {
     // Only a listener asks when a slowdown ends; without one this is a load and a branch.

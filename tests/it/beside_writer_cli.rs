@@ -1,6 +1,7 @@
 //! Reading commands while a process, this one, has the database open to write.
 
 use crate::cli::{Place, command, fails, ok, siftdb};
+use crate::support::openmetrics::parse;
 use siftdb::{Db, Options};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -37,6 +38,9 @@ fn reading_commands_show_a_locked_database() {
     assert!(fails(1, &["get", &path, "absent"]).contains("not found"));
     assert_eq!(beside(&["count", &path]), "3001\n");
     assert!(beside(&["stats", &path]).contains("keyspace \"orders\""));
+    let metrics = parse(&beside(&["stats", &path, "--openmetrics"])).unwrap();
+    let in_logs = metrics.iter().find(|family| family.name == "siftdb_memtable_entries").unwrap();
+    assert_eq!(in_logs.samples[0].value, 3.0);
     assert!(beside(&["filter", "stats", &path]).contains("fast-local-bloom"));
     assert!(beside(&["explain", &path, "key0001"]).contains("key0001"));
     assert!(beside(&["verify", &path]).contains("all in order"));

@@ -1,5 +1,6 @@
 //! The `siftdb` command end to end: output, exit codes, pipes, and which files it leaves.
 
+use crate::support::openmetrics::{Sample, parse};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -237,6 +238,35 @@ fn stats_and_explain_report_filters() {
     assert_eq!(stats["levels"].as_array().unwrap().len(), 7);
     let text = ok(&["stats", &db]);
     assert!(text.contains("counted since 20") && text.contains("count nothing"), "{text}");
+}
+
+#[test]
+fn stats_print_openmetrics() {
+    let (place, odd) = (Place::new(), "an \"odd\" \\ name");
+    let db = place.database();
+    let program = siftdb::Options::new().latency_histograms(true).open(&db).unwrap();
+    program.keyspace(odd).unwrap().put("key", "value").unwrap();
+    (0..3).for_each(|i| assert!(program.get(format!("key{i:04}")).unwrap().is_some()));
+    program.close().unwrap();
+    let print = |more: &[&str]| {
+        let text = ok(&[&["stats", &db, "--openmetrics"][..], more].concat());
+        parse(&text).unwrap_or_else(|what| panic!("{what}\n{text}"))
+    };
+    let all: Vec<Sample> = print(&[]).into_iter().flat_map(|family| family.samples).collect();
+    let of = |name: &str, keyspace: &str| {
+        let mut named = all.iter().filter(|sample| sample.name == name);
+        named.find(|sample| sample.label("keyspace") == Some(keyspace)).map(|sample| sample.value)
+    };
+    assert_eq!(of("siftdb_gets_total", "default"), Some(3.0));
+    assert_eq!(of("siftdb_gets_total", odd), Some(0.0));
+    assert_eq!(of("siftdb_call_duration_seconds_count", "default"), Some(3.0));
+    let one = print(&["--keyspace", odd]);
+    let mut samples = one.iter().flat_map(|family| &family.samples);
+    assert!(samples.all(|sample| sample.label("keyspace") == Some(odd)), "{one:?}");
+    assert!(one.iter().any(|family| family.name == "siftdb_gets"));
+    for other in ["--json", "--watch"] {
+        assert!(fails(2, &["stats", &db, "--openmetrics", other]).contains(other));
+    }
 }
 
 #[test]

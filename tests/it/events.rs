@@ -154,6 +154,9 @@ fn stall(db: &Db, gate: &Gate, recorder: &Recorder) {
         writer.join().unwrap().unwrap();
     });
     recorder.wait_for("FlushEnded", 2);
+    let stats = db.stats();
+    assert!(stats.memtable_stalls > 0 && stats.memtable_stall_nanos > 0, "{stats}");
+    assert_eq!((stats.level0_stalls, stats.level0_stall_nanos), (0, 0), "{stats}");
 }
 
 #[test]
@@ -347,9 +350,11 @@ fn a_listener_may_use_its_database_and_panic() {
 fn a_close_in_the_listener_ends() {
     let meddler = Arc::new(Mutex::new(None::<Db>));
     let inside = Arc::clone(&meddler);
+    let (sender, returns) = std::sync::mpsc::channel();
     let listener = move |_: &Event| {
         if let Some(db) = inside.lock().unwrap().take() {
             db.close().unwrap();
+            sender.send(()).unwrap();
         }
     };
     let disk = MemEnv::new();
@@ -362,7 +367,9 @@ fn a_close_in_the_listener_ends() {
         std::thread::yield_now();
     }
     drop(db);
-    // The listener may still be in its `close`.
+    // It does not wait for itself.
+    returns.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    // The thread of the listener drops the last handle a little later.
     let opened = Mutex::new(None);
     until("opened", || {
         *opened.lock().unwrap() = open(&disk, &script_options()).ok();
@@ -370,6 +377,70 @@ fn a_close_in_the_listener_ends() {
     });
     let db = opened.into_inner().unwrap().unwrap();
     assert_eq!(db.get("key").unwrap().unwrap(), "value");
+}
+
+/// The other one waits for the listener then.
+#[test]
+fn a_listener_may_close_during_a_close() {
+    let shared = Arc::new(Mutex::new(None::<Db>));
+    let inside = Arc::clone(&shared);
+    let (sender, entered) = std::sync::mpsc::channel();
+    let listener = move |_: &Event| {
+        if let Some(db) = inside.lock().unwrap().take() {
+            sender.send(()).unwrap();
+            until("closed", || matches!(db.put("k", ""), Err(Error::Closed)));
+            assert!(matches!(db.close(), Err(Error::Closed)));
+            sender.send(()).unwrap();
+        }
+    };
+    let options = script_options().event_listener(Arc::new(listener));
+    let db = open(&MemEnv::new(), &options).unwrap();
+    *shared.lock().unwrap() = Some(db.clone());
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    entered.recv().unwrap();
+    db.close().unwrap();
+    entered.try_recv().unwrap();
+}
+
+#[test]
+fn failed_flushes_create_no_tables() {
+    for nth in 0.. {
+        let (disk, recorder) = (MemEnv::new(), Arc::new(Recorder::default()));
+        let faults = FaultEnv::new(as_env(&disk));
+        let options = recorder.options(&script_options()).env(Arc::new(faults.clone()));
+        let db = options.open(HOME).unwrap();
+        db.put("key", "value").unwrap();
+        let first = faults.calls_of(Calls::Changes);
+        let fault = Fault::once(FaultKind::Error(EIO)).among(Calls::Changes);
+        faults.fail_at(first + nth, fault);
+        let has_failed = db.flush().is_err();
+        drop(db);
+        let created = recorder.count("TableCreated");
+        assert_eq!(created, usize::from(!has_failed), "{nth}: {:?}", recorder.kinds());
+        if !has_failed {
+            assert!(nth > 5);
+            break;
+        }
+    }
+}
+
+#[test]
+fn removals_that_fail_are_not_told() {
+    let (disk, recorder) = (MemEnv::new(), Arc::new(Recorder::default()));
+    let faults = FaultEnv::new(as_env(&disk));
+    let options = recorder.options(&script_options()).env(Arc::new(faults.clone()));
+    let db = options.open(HOME).unwrap();
+    for _ in 0..2 {
+        db.put("key", "value").unwrap();
+        db.flush().unwrap();
+    }
+    let fault = Fault::from_then_on(FaultKind::Error(EIO)).among(Calls::Named("remove"));
+    faults.fail_at(0, fault);
+    db.compact_range(..).unwrap();
+    db.close().unwrap();
+    assert!(faults.has_fired() && recorder.count("CompactionEnded") == 1);
+    assert_eq!(recorder.count("TableRemoved"), 0);
 }
 
 #[test]
@@ -463,7 +534,14 @@ fn damaged_filters_are_told_once_for_each_table() {
 
 /// A compaction filter that waits while it is shut.
 #[derive(Debug, Default)]
-struct Shut(Mutex<bool>, Condvar);
+pub struct Shut(Mutex<bool>, Condvar);
+
+impl Shut {
+    pub fn open(&self) {
+        *self.0.lock().unwrap() = false;
+        self.1.notify_all();
+    }
+}
 
 impl CompactionFilter for Shut {
     fn name(&self) -> &str {
@@ -476,13 +554,11 @@ impl CompactionFilter for Shut {
     }
 }
 
-#[test]
-fn slowdowns_are_told_as_episodes() {
-    let (disk, recorder, filter) =
-        (MemEnv::new(), Arc::new(Recorder::default()), Arc::new(Shut::default()));
+/// A database whose writes are slowed down until the filter is opened.
+pub fn slowed_down(open: impl FnOnce(Options) -> Db) -> (Db, Arc<Shut>) {
+    let filter = Arc::new(Shut::default());
     let options = small_options().level0_compaction_trigger(1);
-    let options = options.compaction_filter(Arc::clone(&filter) as Arc<dyn CompactionFilter>);
-    let db = open(&disk, &recorder.options(&options)).unwrap();
+    let db = open(options.compaction_filter(Arc::clone(&filter) as Arc<dyn CompactionFilter>));
     *filter.0.lock().unwrap() = true;
     // No compaction ends, so level 0 grows.
     for n in 0..7 {
@@ -490,9 +566,53 @@ fn slowdowns_are_told_as_episodes() {
         db.flush().unwrap();
     }
     (0..5).for_each(|n| db.put(key(n), "slow").unwrap());
+    (db, filter)
+}
+
+#[test]
+fn a_close_ends_a_slowdown() {
+    let (disk, recorder) = (MemEnv::new(), Arc::new(Recorder::default()));
+    let (db, filter) = slowed_down(|options| open(&disk, &recorder.options(&options)).unwrap());
     recorder.wait_for("StallBegun", 1);
-    *filter.0.lock().unwrap() = false;
-    filter.1.notify_all();
+    filter.open();
+    db.close().unwrap();
+    check_order(&recorder.events());
+}
+
+#[test]
+fn a_full_level_0_is_told_and_counted() {
+    let (disk, recorder) = (MemEnv::new(), Arc::new(Recorder::default()));
+    let (db, filter) = slowed_down(|options| open(&disk, &recorder.options(&options)).unwrap());
+    let stalls = |wanted: &str| {
+        let is_wanted =
+            |event: &&Event| matches!(event, Event::StallBegun { cause, .. } if *cause == wanted);
+        recorder.events().iter().filter(is_wanted).count() as u64
+    };
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for n in 0..40 {
+                db.put(key(n), "full").unwrap();
+                db.flush().unwrap();
+            }
+        });
+        until("stopped", || stalls("level0") > 0);
+        filter.open();
+        writer.join().unwrap();
+    });
+    db.close().unwrap();
+    check_order(&recorder.events());
+    let stats = db.stats();
+    assert_eq!(stalls("level0"), stats.level0_stalls, "{stats}");
+    assert_eq!(stalls("memtable"), stats.memtable_stalls, "{stats}");
+    assert!(stats.level0_stall_nanos > 0, "{stats}");
+}
+
+#[test]
+fn slowdowns_are_told_as_episodes() {
+    let (disk, recorder) = (MemEnv::new(), Arc::new(Recorder::default()));
+    let (db, filter) = slowed_down(|options| open(&disk, &recorder.options(&options)).unwrap());
+    recorder.wait_for("StallBegun", 1);
+    filter.open();
     db.compact_range(..).unwrap();
     db.put("key", "fast").unwrap();
     db.close().unwrap();

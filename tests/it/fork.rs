@@ -8,11 +8,12 @@ use crate::support::alone::alone;
 use crate::support::data::{bytes, key};
 use crate::support::stores::{scan, small_options};
 use siftdb::env::{DiskEnv, Env, LockMode};
-use siftdb::{Db, Error, FilterRebuild, LockHolder, ReadOptions, TableWriter};
+use siftdb::{Db, Error, Event, FilterRebuild, LockHolder, ReadOptions, TableWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirEntry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Seconds until a child that hangs is killed.
@@ -186,6 +187,35 @@ fn forked_read_only_handles_are_refused() {
         });
         assert!(matches!(Db::open(&path), Err(Error::Locked { .. })), "the parent reads");
         assert_eq!(db.unwrap().get("k").unwrap().unwrap(), "v");
+    });
+}
+
+/// The thread that calls it is the parent's.
+#[test]
+fn forked_children_call_no_listener() {
+    alone("fork::forked_children_call_no_listener", "", || {
+        let directory = tempfile::tempdir().unwrap();
+        let calls = Arc::new(AtomicU64::new(0));
+        let counts = Arc::clone(&calls);
+        let listener = move |_: &Event| {
+            counts.fetch_add(1, Ordering::Relaxed);
+        };
+        let options = small_options().event_listener(Arc::new(listener));
+        let mut held = Some(options.open(directory.path().join("db")).unwrap());
+        for round in 0..20 {
+            let db = held.as_ref().unwrap();
+            db.put(key(round), "v").unwrap();
+            // Its events are delivered during the fork.
+            db.flush().unwrap();
+            in_child(|| {
+                let (db, before) = (held.take().unwrap(), calls.load(Ordering::Relaxed));
+                all_refused(&db);
+                drop(db);
+                assert_eq!(calls.load(Ordering::Relaxed), before);
+            });
+        }
+        held.unwrap().close().unwrap();
+        assert!(calls.load(Ordering::Relaxed) >= 20 * 4);
     });
 }
 

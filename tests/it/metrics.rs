@@ -4,7 +4,7 @@ use crate::support::data::{bytes, key};
 use crate::support::openmetrics::{Family, parse};
 use crate::support::stores::{open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Options, Stats, WriteBatch, WriteOptions};
+use siftdb::{Db, Options, ReadOptions, Stats, WriteBatch, WriteOptions};
 use std::time::Duration;
 
 /// Two keyspaces, one with a name that must be escaped, with lookups in each.
@@ -32,11 +32,28 @@ fn sum(families: &[Family], name: &str) -> f64 {
     family(families, name).samples.iter().map(|sample| sample.value).sum()
 }
 
+/// Writes are the database's; means and bounds are in seconds.
+fn check_histogram(histogram: &Family, stats: &Stats) {
+    let of = |end: &str, call: &str| -> Vec<_> {
+        let samples = histogram.samples.iter();
+        samples.filter(|s| s.name.ends_with(end) && s.label("call") == Some(call)).collect()
+    };
+    let (counts, sums) = (of("_count", "write"), of("_sum", "write"));
+    assert_eq!((counts.len(), counts[0].label("keyspace")), (1, None));
+    assert_eq!(counts[0].value, stats.timed_calls("write") as f64);
+    let mean = stats.mean_latency("write").unwrap().as_secs_f64();
+    assert!((sums[0].value / counts[0].value - mean).abs() < 2e-9, "{sums:?} {mean}");
+    let bounds: Vec<_> = of("_bucket", "write").iter().map(|s| s.label("le").unwrap()).collect();
+    assert_eq!((bounds.len(), bounds[0], bounds[31]), (32, "0.000000064", "+Inf"));
+    assert_eq!(bounds[30], "68.719476736");
+}
+
 #[test]
 fn the_text_is_valid_and_adds_up() {
     for timed in [false, true] {
         let db = used(&MemEnv::new(), &small_options().latency_histograms(timed));
         let snapshot = db.snapshot();
+        std::thread::sleep(Duration::from_millis(2));
         let stats = db.stats();
         let text = stats.to_openmetrics();
         let families = parse(&text).unwrap_or_else(|what| panic!("{what}\n{text}"));
@@ -47,6 +64,12 @@ fn the_text_is_valid_and_adds_up() {
         assert_eq!(sum(&families, "siftdb_level_bytes"), stats.total().bytes as f64);
         assert_eq!(sum(&families, "siftdb_memtable_bytes"), stats.memtable_bytes as f64);
         assert_eq!(sum(&families, "siftdb_snapshots"), 1.0);
+        let age = stats.oldest_snapshot_millis.unwrap() as f64 / 1e3;
+        assert!((sum(&families, "siftdb_oldest_snapshot_seconds") - age).abs() < 1e-9);
+        let units = ["siftdb_log_switch_seconds", "siftdb_wal_bytes", "siftdb_gets"];
+        let units = units.map(|name| family(&families, name).unit.as_deref());
+        assert_eq!(units, [Some("seconds"), Some("bytes"), None]);
+        assert!(!text.contains("anosecond") && !text.contains("millisecond"), "{text}");
         let seconds = stats.log_switch_nanos as f64 / 1e9;
         assert!((sum(&families, "siftdb_log_switch_seconds") - seconds).abs() < 1e-12);
         let gets = &family(&families, "siftdb_gets").samples;
@@ -58,6 +81,7 @@ fn the_text_is_valid_and_adds_up() {
             let counts = histogram.samples.iter().filter(|s| s.name.ends_with("_count"));
             let of_gets = counts.filter(|sample| sample.label("call") == Some("get"));
             assert_eq!(of_gets.map(|sample| sample.value).sum::<f64>(), stats.gets as f64);
+            check_histogram(histogram, &stats);
         }
         drop(snapshot);
     }
@@ -131,6 +155,22 @@ fn broken_texts_are_refused() {
     for (text, from, to) in changes {
         let broken = text.replacen(from, to, 1);
         assert!(broken != text && parse(&broken).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn timed_reads_answer_as_untimed() {
+    for timed in [false, true] {
+        let db = open(&MemEnv::new(), &small_options().latency_histograms(timed)).unwrap();
+        db.put("key", "old").unwrap();
+        let snapshot = db.snapshot();
+        db.put("key", "new").unwrap();
+        db.flush().unwrap();
+        assert_eq!(snapshot.get("key").unwrap().unwrap(), "old");
+        assert_eq!(db.get("key").unwrap().unwrap(), "new");
+        let unfiltered = ReadOptions::new().use_filters(false);
+        assert_eq!(db.get_with("kex", &unfiltered).unwrap(), None);
+        assert_eq!(db.stats().total().negatives, 0);
     }
 }
 

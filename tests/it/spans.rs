@@ -3,10 +3,13 @@
 //! The subscriber is that of the whole process, because workers have spans, too. Tests in other
 //! threads report to it; each span has the directory, which tells them apart.
 
+use crate::events::slowed_down;
 use crate::support::data::{bytes, key};
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::stores::{as_env, small_options};
+use siftdb::Options;
 use siftdb::env::MemEnv;
+use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -138,5 +141,41 @@ fn long_work_is_in_spans() {
     assert!(of("flush").iter().filter(flushed).count() >= 2, "{mine:#?}");
     let compaction = of("compaction")[0];
     assert_eq!(compaction.fields["keyspace"], "\"default\"");
-    assert_eq!((&*compaction.fields["input_level"], &*compaction.fields["entries"]), ("0", "5"));
+    let [from, to, entries] = ["input_level", "output_level", "entries"];
+    assert_eq!([from, to, entries].map(|field| &*compaction.fields[field]), ["0", "1", "5"]);
+}
+
+/// The spans of a database so far.
+fn spans_in(directory: &str) -> Vec<Seen> {
+    let seen = all_spans().lock().unwrap();
+    seen.values().filter(|span| span.fields["directory"] == directory).cloned().collect()
+}
+
+#[test]
+fn failed_jobs_leave_their_spans() {
+    all_spans();
+    let (directory, faults) = ("/failed", FaultEnv::new(as_env(&MemEnv::new())));
+    let db = small_options().env(Arc::new(faults.clone())).open(directory).unwrap();
+    db.put("key", "value").unwrap();
+    let fault = Fault::from_then_on(FaultKind::Error(EIO)).among(Calls::Named("sync_all"));
+    faults.fail_at(0, fault);
+    assert!(db.flush().is_err() && faults.has_fired());
+    drop(db);
+    let spans = spans_in(directory);
+    assert!(spans.iter().all(|span| span.has_ended), "{spans:#?}");
+    let failed = spans.iter().find(|span| span.name == "flush").unwrap();
+    assert!(!failed.fields.contains_key("tables"), "{spans:#?}");
+}
+
+#[test]
+fn slowdowns_are_spans_of_stalls() {
+    all_spans();
+    let (directory, disk) = ("/slowed", MemEnv::new());
+    let opened = |options: Options| options.env(as_env(&disk)).open(directory).unwrap();
+    let (db, filter) = slowed_down(opened);
+    filter.open();
+    db.close().unwrap();
+    let slowed = |span: &Seen| span.fields.get("cause").is_some_and(|c| c == "\"slowdown\"");
+    let spans = spans_in(directory).into_iter().filter(slowed).count() as u64;
+    assert_eq!(spans, db.stats().level0_slowdowns);
 }

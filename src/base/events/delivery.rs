@@ -164,6 +164,7 @@ mod tests {
     use super::*;
     use crate::base::sync::mpsc;
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn missed(events: u64) -> Event {
         Event::Missed { events }
@@ -224,17 +225,64 @@ mod tests {
         assert_eq!(got[WAITING_MAX + 2], format!("{:?}", ended()));
     }
 
+    /// What a panic carries; its drop panics once more.
+    struct PanicsOnDrop;
+
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("a payload that panics");
+        }
+    }
+
     #[test]
     fn a_panic_ends_one_call_only() {
         let (sender, texts) = mpsc::channel();
         let listener = move |event: &Event| {
             let _ = sender.send(format!("{event:?}"));
-            assert!(!matches!(event, Event::Missed { events: 1 }), "a listener that panics");
+            if matches!(event, Event::Missed { events: 1 }) {
+                std::panic::panic_any(PanicsOnDrop);
+            }
         };
         let events = Events::start(Some(Arc::new(listener))).unwrap();
         (0..3).for_each(|n| events.note(|| missed(n)));
         events.wait();
         assert_eq!(texts.try_iter().count(), 3);
+    }
+
+    /// The list is empty then, but the listener has not returned.
+    #[test]
+    fn a_wait_includes_the_running_call() {
+        let (entered, returned) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
+        let (enters, returns) = (Arc::clone(&entered), Arc::clone(&returned));
+        let listener = move |_: &Event| {
+            enters.wait();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            returns.store(true, Ordering::Relaxed);
+        };
+        let events = Events::start(Some(Arc::new(listener))).unwrap();
+        events.note(|| missed(1));
+        entered.wait();
+        events.wait();
+        assert!(returned.load(Ordering::Relaxed));
+    }
+
+    /// In a child no thread calls the listener, and a thread of the parent may hold the lock.
+    #[test]
+    fn forked_children_neither_note_nor_wait() {
+        let (mut events, texts) = texts();
+        let sender = events.0.as_mut().and_then(Arc::get_mut).unwrap();
+        sender.process = Process::other();
+        let inbox = Arc::clone(&sender.inbox);
+        let mut held = inbox.waiting.lock();
+        events.note(|| panic!("made"));
+        events.wait();
+        drop(events);
+        assert!(!held.has_ended && held.events.is_empty());
+        // The thread is the parent's; here it ends for the test.
+        held.has_ended = true;
+        drop(held);
+        inbox.changed.notify_all();
+        assert_eq!(texts.iter().count(), 0);
     }
 
     #[test]

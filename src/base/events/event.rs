@@ -198,7 +198,8 @@ pub enum Event {
         /// group of writes is delayed by a millisecond.
         cause: &'static str,
     },
-    /// Writes run at full speed again. A slowdown ends with the first write that is not delayed.
+    /// Writes run at full speed again. A slowdown ends with the first write that is not delayed,
+    /// or with the close.
     #[non_exhaustive]
     StallEnded {
         /// The cause of the [`StallBegun`](Event::StallBegun) that this ends.

@@ -294,6 +294,16 @@ mod tests {
     }
 
     #[test]
+    fn levels_without_tables_and_searches_have_no_rows() {
+        let searched = LevelStats { negatives: 1, ..LevelStats::default() };
+        let held = LevelStats { tables: 1, ..LevelStats::default() };
+        let levels = vec![searched, LevelStats::default(), held];
+        let text = Stats { levels, ..Stats::default() }.to_openmetrics();
+        let rows = [0, 1, 2].map(|level| text.contains(&format!("level=\"{level}\"")));
+        assert_eq!(rows, [true, false, true], "{text}");
+    }
+
+    #[test]
     fn numbers_are_exact_and_short() {
         let cases = [(0, "0"), (64, "0.000000064"), (NANOS, "1"), (1_500_000_000, "1.5")];
         assert!(cases.into_iter().all(|(nanos, text)| decimal(nanos, NANOS) == text));
