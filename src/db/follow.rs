@@ -449,10 +449,7 @@ impl Following {
             // now.
             let read_to = self.tail.as_ref().map_or(0, LogTail::log);
             let needed = manifest.needed_log();
-            if std::env::var_os("M").is_none()
-                && needed > read_to
-                && old.is_some_and(|old| needed > old.facts.log_number)
-            {
+            if needed > read_to && old.is_some_and(|old| needed > old.facts.log_number) {
                 let why = "the logs before it were flushed";
                 return Err(Obstacle::Stale(missing_log(&self.directory, needed, why)));
             }

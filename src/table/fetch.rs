@@ -799,7 +799,7 @@ mod tests {
     #[test]
     fn a_remembered_checksum_vouches_only_for_its_bytes() {
         let block = data_block();
-        let other = [&block[..block.len() / 2], &[b'w'], &block[block.len() / 2 + 1..]].concat();
+        let other = [&block[..block.len() / 2], b"w", &block[block.len() / 2 + 1..]].concat();
         let slots = Slots::of(1);
         let fetch = |file: &TableFile, handle| {
             let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());

@@ -44,10 +44,12 @@ pub fn wait_if_interrupted() {
     }
 }
 
-/// Removes a directory that other threads may still write to, which fail once it is removed.
+/// Removes a directory that other threads may still write to, which fail once it is removed. A
+/// thread that fails may remove it at the same time.
 pub fn remove_whole(directory: &Path) {
     while let Err(error) = std::fs::remove_dir_all(directory) {
-        if error.kind() != ErrorKind::DirectoryNotEmpty {
+        let is_raced = matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound);
+        if !is_raced || !directory.exists() {
             break;
         }
     }
