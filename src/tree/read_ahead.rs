@@ -8,9 +8,9 @@
 //!
 //! A block that could not be read ahead is read by the search, which has the error.
 
-use crate::base::sync::thread;
 use crate::table::batch_key::BatchKey;
 use crate::table::reader::Table;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Reads at once, with that of the calling thread. Each thread takes as long to start as a fast
@@ -40,12 +40,15 @@ pub(crate) fn read_ahead<'r, 'b: 'r, 'k: 'b>(
     let started = Instant::now();
     table.read_ahead(key, fill_cache);
     // A scheduler of threads has no time, and must not depend on it.
-    if cfg!(feature = "interleavings") || started.elapsed() < DISK_TIME_MIN {
-        return;
+    if cfg!(not(feature = "interleavings")) && started.elapsed() >= DISK_TIME_MIN {
+        read_at_once(others, fill_cache);
     }
-    let part = others.len().div_ceil(READERS);
+}
+
+fn read_at_once(missing: &mut [Missing<'_, '_, '_>], fill_cache: bool) {
+    let part = missing.len().div_ceil(READERS);
     thread::scope(|scope| {
-        let mut parts = others.chunks_mut(part);
+        let mut parts = missing.chunks_mut(part);
         let own = parts.next();
         for part in parts {
             // If the system refuses a thread, the search reads the blocks of this part.

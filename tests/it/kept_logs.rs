@@ -3,7 +3,7 @@
 
 use crate::support::data::key;
 use crate::support::stores::{
-    HOME, as_env, copy_of, files, files_ending, open, scan, small_options,
+    HOME, as_env, copy_of, files, files_ending, open, scan, small_options, until,
 };
 use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
@@ -135,6 +135,12 @@ fn a_full_disk_leaves_the_kept_logs() {
     let env: Arc<dyn Env> = Arc::new(fault.clone());
     let db = keeping().env(env).open(HOME).unwrap();
     fill(&db, 9..11);
+    // A worker removes the oldest ones.
+    until("within the limit", || {
+        let logs = log_bytes(&memory);
+        logs.split_last()
+            .is_some_and(|(_, kept)| kept.iter().map(|(_, bytes)| bytes).sum::<u64>() <= KEEP)
+    });
     let calls = Calls::Named("write_at");
     let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(calls);
     fault.fail_at(fault.calls_of(calls), full);

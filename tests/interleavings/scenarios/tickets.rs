@@ -35,7 +35,7 @@ struct SyncedFile {
 }
 
 impl SyncedFile {
-    fn new(inner: Box<dyn WritableFile>, path: &Path, logs: &Logs) -> Box<dyn WritableFile> {
+    fn wrap(inner: Box<dyn WritableFile>, path: &Path, logs: &Logs) -> Box<dyn WritableFile> {
         let (path, logs, turn) = (path.to_path_buf(), Arc::clone(logs), AtomicBool::new(false));
         Box::new(SyncedFile { inner, path, logs, turn })
     }
@@ -49,7 +49,7 @@ impl EnvLayer for SyncedEnv {
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let inner = self.inner.create_new(path)?;
         Ok(match path.extension().is_some_and(|end| end == "wal") {
-            true => SyncedFile::new(inner, path, &self.logs),
+            true => SyncedFile::wrap(inner, path, &self.logs),
             false => inner,
         })
     }
@@ -87,7 +87,7 @@ impl WritableFile for SyncedFile {
     }
 
     fn try_clone(&self) -> io::Result<Box<dyn WritableFile>> {
-        Ok(SyncedFile::new(self.inner.try_clone()?, &self.path, &self.logs))
+        Ok(SyncedFile::wrap(self.inner.try_clone()?, &self.path, &self.logs))
     }
 }
 
