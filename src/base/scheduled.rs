@@ -17,7 +17,7 @@ pub use shuttle::sync::mpsc;
 pub use shuttle::{thread, thread_local};
 
 /// Does nothing: the scheduler can run another thread at any call anyway.
-pub fn yield_until(_: impl Fn() -> bool) {}
+pub fn wait_briefly(_: bool, _: impl Fn() -> bool) {}
 
 /// As `parking_lot::Mutex`.
 #[derive(Default)]

@@ -8,7 +8,7 @@
 #[cfg(feature = "interleavings")]
 pub use crate::base::scheduled::{
     ArcSwap, ArcSwapOption, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, mpsc,
-    thread, thread_local, yield_until,
+    thread, thread_local, wait_briefly,
 };
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
@@ -24,16 +24,29 @@ use std::time::{Duration, Instant};
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use std::{thread, thread_local};
 
-/// Yields to other threads until `done` holds, at most ten times: for a wait that is shorter than
-/// waking a blocked thread takes.
+/// Waits until `done` holds or some microseconds have passed: for a wait that is shorter than
+/// waking a blocked thread takes. `spins` if a processor is left for that, which saves the calls to
+/// yield.
 #[cfg(not(feature = "interleavings"))]
-pub(crate) fn yield_until(done: impl Fn() -> bool) {
+pub(crate) fn wait_briefly(spins: bool, done: impl Fn() -> bool) {
+    for _ in 0..if spins { 1000 } else { 0 } {
+        if done() {
+            return;
+        }
+        std::hint::spin_loop();
+    }
     for _ in 0..10 {
         if done() {
             return;
         }
         thread::yield_now();
     }
+}
+
+/// How many threads can run at once.
+pub(crate) fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Waits for a signal until `deadline`; false if none came. Under a scheduler, which has no time,

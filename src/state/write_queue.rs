@@ -6,16 +6,16 @@
 //! waiter. If a leader panics, its group gets an error and the next waiter leads: no writer is left
 //! waiting (I12).
 //!
-//! Without a sync, a group takes less time than waking a blocked thread. So waiters yield a few
-//! times before they block, and the leader commits a few more groups that queued up in the
-//! meantime.
+//! Without a sync, a group takes less time than waking a blocked thread. So before they block,
+//! waiters spin, as many as there are processors for, and then yield a few times. The leader
+//! commits a few more groups that queued up in the meantime.
 //!
 //! The queue knows neither logs nor memtables.
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::Expiry;
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, yield_until};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, processors, wait_briefly};
 use crate::base::write_batch::WriteBatch;
 use crate::state::read_set::ReadSet;
 use std::collections::VecDeque;
@@ -178,6 +178,8 @@ impl WriteQueue {
             return Joined::Lead(Leadership::new(self), request);
         }
         let (quick, bytes) = (request.is_quick(), request.bytes());
+        // One processor is the leader's.
+        let spins = line.waiting.len() + 1 < processors();
         let turn = Mutex::new(Turn::Waiting(Some(request)));
         let has_turn = AtomicBool::new(false);
         let waiter = Arc::new(Waiter { turn, changed: Condvar::new(), has_turn });
@@ -185,7 +187,7 @@ impl WriteQueue {
         drop(line);
         // A quick group ends before a blocked thread would run again.
         if quick {
-            yield_until(|| waiter.has_turn.load(Ordering::Acquire));
+            wait_briefly(spins, || waiter.has_turn.load(Ordering::Acquire));
         }
         let mut turn = waiter.turn.lock();
         loop {
