@@ -147,7 +147,7 @@ fn benchmarks_leave_nothing_behind() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
         std::thread::yield_now();
     }
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
     assert!(child.wait().unwrap().signal().is_some());
     assert!(files(&temporary, "").is_empty(), "{:?}", files(&temporary, ""));

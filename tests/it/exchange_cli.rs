@@ -533,7 +533,7 @@ fn interrupted_imports_leave_nothing() {
     while !builds() {
         std::thread::yield_now();
     }
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
     assert!(child.wait().unwrap().signal().is_some());
     drop(input);
@@ -557,7 +557,7 @@ fn interrupted_imports_are_whole_or_absent() {
             std::thread::sleep(wait);
             // It may have ended already.
             let mut kill = Command::new("kill");
-            let kill = kill.args(["-INT", &child.id().to_string()]).stderr(Stdio::null());
+            let kill = kill.args(["-TERM", &child.id().to_string()]).stderr(Stdio::null());
             kill.status().unwrap();
         }
         (child.wait().unwrap(), started.elapsed())
