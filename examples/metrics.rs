@@ -1,8 +1,8 @@
 //! What a program sees of its database: events while it runs, and figures for Prometheus.
 //!
 //! The listener gets an event for each flush, compaction, stall, new or removed table and failure,
-//! in a thread of its own, so it delays nothing. `Stats::to_openmetrics` is what a program answers
-//! to a request of `/metrics`.
+//! in a thread of its own, so only a close waits for it. `Stats::to_openmetrics` is what a program
+//! answers to a request of `/metrics`.
 //!
 //! ```console
 //! $ cargo run --example metrics

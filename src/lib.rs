@@ -142,7 +142,7 @@
 //! | after | what is there |
 //! |---|---|
 //! | the process dies | every acknowledged write |
-//! | power is lost | every write up to the last [`Db::sync`] or [`WriteOptions::sync`] |
+//! | power is lost | every write up to the last [`Db::sync`], [`WriteOptions::sync`] or ticket |
 //! | a sync or write fails | every acknowledged write; later writes return [`Error::ReadOnly`] |
 //! | a byte is damaged | [`Error::Corruption`] where it matters; in a filter, a slower read |
 //!
@@ -365,7 +365,7 @@
 //!
 //! - **Events:** [`Options::event_listener`] tells an [`EventListener`] of flushes, compactions,
 //!   stalls, tables that come and go, log switches, built and damaged filters, and failures, each
-//!   with its figures. It runs in a thread of its own, so it delays nothing.
+//!   with its figures. It runs in a thread of its own; only a close waits for it.
 //! - **Figures:** [`Db::stats`] has counters by level; [`Stats::to_openmetrics`] is their text for
 //!   Prometheus and others. With [`Options::latency_histograms`] they say how long calls took
 //!   ([`Stats::latency`]).

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 /// The real file system, with tables read through memory maps (feature `mmap`).
 ///
-/// A block that is not in the block cache is then searched where it lies in the system's page
-/// cache, without a call and without a copy. Its checksum is verified when the process first uses
-/// it, and not again while the table stays open. It pays where the data fit into the page cache and
-/// the block cache is much smaller.
+/// No read of a table is then a call. A block that the block cache does not keep is searched where
+/// it lies in the system's page cache, without a copy unless it is compressed. Its checksum is
+/// verified when the process first uses it so, and not again while the table's index is in memory.
+/// It pays where the data fit into the page cache and the block cache is much smaller.
 ///
 /// A disk that fails, and a file that is cut short, end the process by the signal `SIGBUS`, where
 /// [`DiskEnv`] returns an error. Set [`max_open_files`](crate::Options::max_open_files) to the

@@ -376,8 +376,8 @@ impl Options {
         self
     }
 
-    /// The file system to use. Default: the real one. [`crate::env`] has one in memory, and one
-    /// that fails on demand.
+    /// The file system to use. Default: the real one. [`crate::env`] has one that maps tables into
+    /// memory (feature `mmap`), one that is in memory, and some that fail (feature `testing`).
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {
         self.env = env;
         self

@@ -244,7 +244,8 @@ struct Line {
     waiting: usize,
     /// Tickets of the round that the thread has taken.
     taken: usize,
-    /// So many may wait soon: those of the last round, and those that waited when it resolved.
+    /// Tickets that may wait soon: as many as the last round had, and those that waited when it
+    /// resolved.
     expected: usize,
     /// The thread waits for that many tickets.
     wanted: usize,

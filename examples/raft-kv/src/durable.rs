@@ -1,7 +1,8 @@
-//! Writes that are durable before anybody hears of them.
+//! Writes that are durable before anybody hears of them: entries and votes.
 //!
-//! The one place that waits for a sync. No thread waits: siftdb gives a ticket, which is resolved
-//! by a sync that began after the write. Several writes share a sync.
+//! No thread of this program waits: siftdb gives a ticket, which a sync that began after the write
+//! resolves. Several writes share a sync. A snapshot is written with a sync of its own
+//! (`snapshots.rs`).
 
 use siftdb::{Db, WriteBatch};
 use std::io;

@@ -180,7 +180,8 @@ pub enum Event {
         /// Its size.
         bytes: u64,
     },
-    /// A new log takes the writes, since memtables were switched or the log was long.
+    /// A new log takes the writes: memtables were switched, the log was long, or a bulk load was
+    /// installed.
     #[non_exhaustive]
     LogSwitched {
         /// The new log.

@@ -77,7 +77,7 @@ pub struct BenchArgs {
     /// Name the workloads first
     #[arg(long, value_name = "SETTING=VALUE,...", num_args = 1..)]
     pub matrix: Vec<String>,
-    /// Run everything so often; the order of the combinations turns around in every round
+    /// Run everything this many times; each round reverses the order of the combinations
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
     /// Decides keys, values and operations
