@@ -16,7 +16,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::process::Process;
-use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering, plain};
+use crate::base::sync::{Arc, AtomicU64, Mutex, OnceLock, Ordering, plain};
 use crate::env::api::{Env, RandomFile};
 use lru::LruCache;
 use std::io;
@@ -174,6 +174,8 @@ pub(crate) struct FileHandle {
     pool: Arc<FilePool>,
     id: u64,
     path: PathBuf,
+    /// The file, once it was opened, if it is in memory. It has no descriptor, so it stays.
+    in_memory: OnceLock<Arc<dyn RandomFile>>,
 }
 
 impl FileHandle {
@@ -181,7 +183,7 @@ impl FileHandle {
     #[must_use]
     pub(crate) fn new(pool: &Arc<FilePool>, path: PathBuf) -> Self {
         let id = pool.next_id.fetch_add(1, Ordering::Relaxed);
-        FileHandle { pool: Arc::clone(pool), id, path }
+        FileHandle { pool: Arc::clone(pool), id, path, in_memory: OnceLock::new() }
     }
 
     /// The path of the file.
@@ -232,8 +234,17 @@ impl FileHandle {
         self.pool.process.check()
     }
 
-    /// The descriptor, from the pool or newly opened.
+    /// The file, if it is in memory and was opened: without a lock, and in a forked child too.
+    #[inline]
+    pub(crate) fn in_memory(&self) -> Option<&Arc<dyn RandomFile>> {
+        self.in_memory.get()
+    }
+
+    /// The file in memory, or a descriptor, from the pool or newly opened.
     pub(crate) fn file(&self) -> Result<Arc<dyn RandomFile>> {
+        if let Some(file) = self.in_memory() {
+            return Ok(Arc::clone(file));
+        }
         self.check_process()?;
         if let Some(file) = self.pool.open.lock().files.get(&self.id) {
             return Ok(Arc::clone(file));
@@ -243,6 +254,9 @@ impl FileHandle {
             .env
             .open_random(&self.path)
             .map_err(|error| Error::io("open", &self.path, error))?;
+        if file.as_bytes().is_some() {
+            return Ok(Arc::clone(self.in_memory.get_or_init(|| file)));
+        }
         let forgotten = self.pool.keep(self.id, Arc::clone(&file));
         // Closing a file may take time, so it drops after the lock is released.
         drop(forgotten);

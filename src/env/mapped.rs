@@ -2,7 +2,7 @@
 //!
 //! Tables are never changed once they are written, so only they are mapped; logs and manifests,
 //! which grow, are read by calls. A map is as long as the file was when it was opened, and lives as
-//! long as the descriptor would. All `unsafe` of this Env is here.
+//! long as the table is open. All `unsafe` of this Env is here.
 #![allow(unsafe_code)]
 
 use crate::base::filename::{FileName, parse};
@@ -22,8 +22,9 @@ use std::sync::Arc;
 /// It pays where the data fit into the page cache and the block cache is much smaller.
 ///
 /// A disk that fails, and a file that is cut short, end the process by the signal `SIGBUS`, where
-/// [`DiskEnv`] returns an error. Set [`max_open_files`](crate::Options::max_open_files) to the
-/// number of tables or more, since closing a file drops its map.
+/// [`DiskEnv`] returns an error. Maps take no descriptors, so
+/// [`max_open_files`](crate::Options::max_open_files) does not bound them: a table that was read
+/// stays mapped until it is removed or the database is closed.
 ///
 /// ```
 /// use siftdb::Options;

@@ -478,9 +478,11 @@ impl TableFile {
         let BlockHandle { offset, size } = handle;
         self.check_handle(handle)?;
         let mut read = BlockBuffer::new(size as usize + BLOCK_TRAILER_BYTES);
-        let file = self.handle.file()?;
-        if !read.lend(&file, offset) {
-            self.handle.read_from(&*file, offset, read.stored_mut())?;
+        if !self.handle.in_memory().is_some_and(|file| read.lend(file, offset)) {
+            let file = self.handle.file()?;
+            if !read.lend(&file, offset) {
+                self.handle.read_from(&*file, offset, read.stored_mut())?;
+            }
         }
         // The bytes of a file in memory are still those that were checked. A read may fail anew.
         let was_checked = known != 0 && read.is_lent() && known == read.checksum();

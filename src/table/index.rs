@@ -107,8 +107,7 @@ pub(crate) struct Index {
     group_heads: Box<[u64]>,
     /// Start and length of each key in `contents`.
     keys: Vec<(u32, u32)>,
-    offsets: Vec<u64>,
-    sizes: Vec<u32>,
+    handles: Vec<BlockHandle>,
     slots: Arc<Slots<CachedBlock>>,
 }
 
@@ -129,8 +128,7 @@ impl Index {
             common: Box::default(),
             group_heads: Box::default(),
             keys: Vec::with_capacity(restarts),
-            offsets: Vec::with_capacity(restarts),
-            sizes: Vec::with_capacity(restarts),
+            handles: Vec::with_capacity(restarts),
             slots: Slots::new(std::iter::empty()),
         };
         let mut decoder = Decoder::new(contents.get(..entries_end).unwrap_or_default());
@@ -164,8 +162,7 @@ impl Index {
             }
             last = Some(key);
             index.keys.push((start, key_len));
-            index.offsets.push(handle.offset);
-            index.sizes.push(handle.size as u32);
+            index.handles.push(handle);
         }
         index.contents = contents;
         let last = index.len().saturating_sub(1);
@@ -185,8 +182,7 @@ impl Index {
 
     /// Where block `i` is in the file; `None` beyond the last.
     pub(crate) fn handle(&self, i: usize) -> Option<BlockHandle> {
-        let (&offset, &size) = (self.offsets.get(i)?, self.sizes.get(i)?);
-        Some(BlockHandle { offset, size: u64::from(size) })
+        self.handles.get(i).copied()
     }
 
     /// Where a block is in the file.
@@ -198,7 +194,7 @@ impl Index {
 
     /// The handles of all blocks.
     pub(crate) fn handles(&self) -> impl Iterator<Item = BlockHandle> {
-        (0..self.len()).filter_map(|i| self.handle(i))
+        self.handles.iter().copied()
     }
 
     /// The block at `position`; `None` beyond the last.
@@ -246,8 +242,7 @@ impl Index {
             + self.common.len()
             + 8 * self.group_heads.len()
             + 8 * self.keys.capacity()
-            + 8 * self.offsets.capacity()
-            + 4 * self.sizes.capacity()
+            + size_of::<BlockHandle>() * self.handles.capacity()
             + self.slots.memory_bytes()
             + size_of::<Self>()
     }
