@@ -45,7 +45,10 @@ impl Handle {
         stalls::full_speed(&self.shared);
         // Without the lock: the listener may be in a `close` of its own.
         drop(workers);
-        self.shared.events.wait();
+        // The listener may wait for a ticket, which the syncing thread could not resolve here.
+        if !self.shared.sync_tickets.is_own_thread() {
+            self.shared.events.wait();
+        }
         stopped.and(finished)
     }
 }

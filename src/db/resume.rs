@@ -138,6 +138,7 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     log.current = Some(wal);
     log.unsynced.clear();
     log.synced_through = last_sequence;
+    log.resumes += 1;
     shared.retired.lock().extend(flushed);
     // From here on files are removed again, and writes are taken once the log lock is released.
     shared.background_error.clear();

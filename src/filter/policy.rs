@@ -91,7 +91,12 @@ pub trait FilterPolicy: Send + Sync + Debug {
 /// Runs a user's code; a panic comes back as text. The caller must then discard everything that
 /// `call` changed.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| panic_text(&*payload))
+    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
+        let text = panic_text(&*payload);
+        // The drop of what a panic carries is the user's code, too, and could panic once more.
+        std::mem::forget(payload);
+        text
+    })
 }
 
 /// What is wrong with a name that a user chose and tables persist, if anything. `what` names it in

@@ -398,6 +398,7 @@ pub(crate) fn sync_beside_writers(shared: &Shared) -> Result<()> {
     if log.synced_through == through {
         return Ok(());
     }
+    let resumes = log.resumes;
     let LogState { current, unsynced, .. } = &mut *log;
     let ended: Vec<u64> = unsynced.iter().map(WalWriter::number).collect();
     let logs = unsynced.iter_mut().chain(current);
@@ -406,11 +407,19 @@ pub(crate) fn sync_beside_writers(shared: &Shared) -> Result<()> {
     };
     drop(log);
     // Oldest first, as ever.
-    for log in logs {
-        log.sync_data().map_err(|error| shared.set_background_error(error))?;
+    let synced = logs.into_iter().try_for_each(|log| {
+        log.sync_data()?;
         shared.counters.add(Counter::WalSyncs, 1);
-    }
+        Ok(())
+    });
     let mut log = shared.log.lock();
+    // After a `resume` these writes are in tables that were synced, and these logs are given up.
+    // With the log locked, none comes between this check and the background error.
+    if let Err(error) = synced
+        && log.resumes == resumes
+    {
+        return Err(shared.set_background_error(error));
+    }
     // Another sync, or a `resume`, may have come further.
     log.synced_through = log.synced_through.max(through);
     // Not the log that was current: if it has ended since, it may have later writes.

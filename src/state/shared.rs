@@ -85,6 +85,8 @@ pub(crate) struct LogState {
     /// Number of the log before the current one, or of the last one that was recovered; 0 if
     /// there was none.
     pub previous_log: u64,
+    /// How many times a `resume` has put everything into tables and given up all logs before.
+    pub resumes: u64,
 }
 
 /// Where the tables of a running compaction will be.

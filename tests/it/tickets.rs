@@ -7,7 +7,7 @@ use crate::support::run::MODELS;
 use crate::support::stores::{HOME, as_env, open, scan, small_options, until};
 use siftdb::env::testing::{Calls, CrashModel, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, EnvLayer, MemEnv, WritableFile};
-use siftdb::{Db, Error, Options, SyncTicket, WriteOptions};
+use siftdb::{Db, Error, Event, Options, SyncTicket, WriteOptions};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, Weak, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 fn open_on(env: Arc<dyn Env>, options: &Options) -> Db {
     options.clone().env(env).open(HOME).unwrap()
@@ -362,6 +363,15 @@ impl Wake for Rude {
     }
 }
 
+/// What a panic carries, whose drop panics as well.
+struct PanicsOnDrop;
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("on purpose, too");
+    }
+}
+
 #[test]
 fn panics_of_waiters_harm_no_other() {
     let (_, gate, db) = gated();
@@ -373,6 +383,7 @@ fn panics_of_waiters_harm_no_other() {
     let waker = Waker::from(Arc::new(Rude(Mutex::new(Some(held)))));
     assert!(Pin::new(&mut rude).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(waker);
+    db.sync_ticket().on_done(|_| std::panic::panic_any(PanicsOnDrop));
     let (sender, calls) = mpsc::channel();
     for n in 0..4 {
         let sender = sender.clone();
@@ -406,6 +417,67 @@ fn callbacks_may_write_and_take_tickets() {
     done.recv().unwrap().unwrap();
     assert_eq!(durable(&disk).len(), 2);
     db.close().unwrap();
+}
+
+/// The listener waits for a ticket that is resolved after the callback which closes.
+#[test]
+fn a_close_in_a_callback_does_not_wait_for_the_listener() {
+    let (disk, gate) = (MemEnv::new(), Gate::default());
+    let env: Arc<dyn Env> = Arc::new(GateEnv::new(as_env(&disk), &gate));
+    let _open = OpensOnDrop([&gate]);
+    let (give, given) = mpsc::channel::<Db>();
+    let (waits, is_waiting) = mpsc::channel();
+    let (resolved, has_resolved) = mpsc::channel();
+    let given = Mutex::new(given);
+    let listener = move |event: &Event| {
+        if !matches!(event, Event::FlushEnded { .. }) {
+            return;
+        }
+        let ticket = given.lock().unwrap().recv().unwrap().sync_ticket();
+        waits.send(()).unwrap();
+        let _ = resolved.send(ticket.wait().is_ok());
+    };
+    let options = small_options().env(env).event_listener(Arc::new(listener));
+    let db = options.open(HOME).unwrap();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    db.put("l", "v").unwrap();
+    gate.shut(Stops::SyncsOf(".wal"));
+    let (own, (sender, closed)) = (db.clone(), mpsc::channel());
+    db.sync_ticket().on_done(move |_| sender.send(own.close()).unwrap());
+    gate.wait_for_a_call();
+    give.send(db).unwrap();
+    is_waiting.recv().unwrap();
+    gate.open();
+    closed.recv_timeout(Duration::from_secs(60)).expect("the close ends").unwrap();
+    assert!(has_resolved.recv_timeout(Duration::from_secs(60)).expect("the ticket resolves"));
+}
+
+/// The log that it syncs is full; a `resume` puts its writes into tables. Then the sync fails.
+#[test]
+fn a_sync_that_fails_after_a_resume_harms_nothing() {
+    let (disk, gate) = (MemEnv::new(), Gate::default());
+    let faulty = FaultEnv::new(as_env(&disk));
+    let db = open_on(Arc::new(GateEnv::new(Arc::new(faulty.clone()), &gate)), &small_options());
+    let _open = OpensOnDrop([&gate]);
+    db.put("k", "v").unwrap();
+    gate.shut(Stops::SyncsOf(".wal"));
+    let ticket = db.sync_ticket();
+    gate.wait_for_a_call();
+    let writes = Calls::Named("write_at");
+    let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(writes);
+    faulty.fail_at(faulty.calls_of(writes), full);
+    db.put("refused", "v").unwrap_err();
+    faulty.heal();
+    db.resume().unwrap();
+    let syncs = Calls::Named("sync_data");
+    faulty.fail_at(faulty.calls_of(syncs), Fault::once(FaultKind::Error(EIO)).among(syncs));
+    gate.open();
+    ticket.wait().unwrap();
+    db.put("accepted", "v").unwrap();
+    db.close().unwrap();
+    let left = scan(&open(&disk, &small_options()).unwrap()).unwrap();
+    assert_eq!(left.keys().collect::<Vec<_>>(), [&b"accepted"[..], b"k"]);
 }
 
 /// Known at once: the callback runs here.

@@ -12,6 +12,7 @@ use std::time::Duration;
 /// 1. **One thread calls it, one event at a time.** The thread belongs to the database and holds no
 ///    lock of it, so the listener may use the database. It need not be quick: nothing waits for it
 ///    but [`Db::close`] and the drop of the last handle, which return after it got every event.
+///    In a callback of a ticket they do not wait for it.
 /// 2. **Events come in the order in which they happened**; see [`Event`] for what that means.
 /// 3. **Events wait in memory**, at most 4,096. Of more, only the number is kept: the listener gets
 ///    [`Event::Missed`] in their place.
