@@ -8,7 +8,7 @@
 //! | a vote is durable before it is sent | `save_vote` waits |
 //! | the log has no hole, not even after a crash | one batch or one range delete at a time |
 //! | the log begins after the last entry purged | one batch writes both |
-//! | nothing is purged that is not applied | `purge` waits for an install |
+//! | nothing is purged that is not applied | `purge` waits for an install, and fails with it |
 
 use crate::durable;
 use crate::storage::{Storage, read_record, to_json};
@@ -63,9 +63,20 @@ impl LogStore {
     async fn installed(&self, last: LogId) -> io::Result<()> {
         let mut installs = self.storage.installs.subscribe();
         loop {
-            let pending = *installs.borrow_and_update();
-            if pending == 0 || self.storage.applied()?.last >= Some(last) {
+            let (received, lost) = {
+                let now = installs.borrow_and_update();
+                (now.received, now.failed || now.pending == 0)
+            };
+            // Read after `pending`, which an install lowers after it has written what is applied.
+            // Without a received snapshot, only openraft's test suite purges what is not applied.
+            if self.storage.applied()?.last >= Some(last) || !received {
                 return Ok(());
+            }
+            // The install failed, or the state machine stopped before it. After this purge the
+            // node could never recover: the log would begin after entries that the data lacks.
+            if lost {
+                let what = format!("no snapshot up to {last} was installed: the log is kept");
+                return Err(io::Error::other(what));
             }
             installs.changed().await.map_err(io::Error::other)?;
         }

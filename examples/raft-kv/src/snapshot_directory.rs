@@ -3,6 +3,7 @@
 //!
 //! A transfer to a slow node holds a handle, so a newer snapshot does not take its files away.
 
+use crate::storage::Installs;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,24 +19,27 @@ struct Owned {
     path: PathBuf,
     /// True for the current snapshot, which outlives the process.
     keep: AtomicBool,
-    /// Counts received snapshots that are neither installed nor thrown away.
-    pending: Option<watch::Sender<usize>>,
+    /// Where a received snapshot counts as pending.
+    installs: Option<watch::Sender<Installs>>,
 }
 
 impl SnapshotDirectory {
     /// The directory `path`, which this process builds or has found.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        SnapshotDirectory(Arc::new(Owned { path, keep: AtomicBool::new(false), pending: None }))
+        SnapshotDirectory(Arc::new(Owned { path, keep: AtomicBool::new(false), installs: None }))
     }
 
-    /// The directory `path`, for a snapshot from another node. It counts in `pending` until the
+    /// The directory `path`, for a snapshot from another node. It is pending until the
     /// last handle is gone.
     #[must_use]
-    pub fn receiving(path: PathBuf, pending: &watch::Sender<usize>) -> Self {
-        pending.send_modify(|count| *count += 1);
-        let (keep, pending) = (AtomicBool::new(false), Some(pending.clone()));
-        SnapshotDirectory(Arc::new(Owned { path, keep, pending }))
+    pub fn receiving(path: PathBuf, installs: &watch::Sender<Installs>) -> Self {
+        installs.send_modify(|installs| {
+            installs.received = true;
+            installs.pending += 1;
+        });
+        let (keep, installs) = (AtomicBool::new(false), Some(installs.clone()));
+        SnapshotDirectory(Arc::new(Owned { path, keep, installs }))
     }
 
     /// Where it is.
@@ -56,8 +60,8 @@ impl Drop for Owned {
             // What cannot be removed now is removed at the next start.
             let _ = fs::remove_dir_all(&self.path);
         }
-        if let Some(pending) = &self.pending {
-            pending.send_modify(|count| *count -= 1);
+        if let Some(installs) = &self.installs {
+            installs.send_modify(|installs| installs.pending -= 1);
         }
     }
 }

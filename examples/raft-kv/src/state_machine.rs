@@ -93,6 +93,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     ) -> Result<(), StorageError> {
         let (snapshots, of) = (Arc::clone(&self.snapshots), meta.clone());
         let installed = blocking(move || snapshots.install(of, *received)).await;
+        if installed.is_err() {
+            // Here and not in `install`, so that a panic counts too. A purge must not wait for
+            // other snapshots now: they may be in a queue that openraft reads after the purge.
+            self.storage.installs.send_modify(|installs| installs.failed = true);
+        }
         installed.sto_res(|| (ErrorSubject::Snapshot(Some(meta.signature())), ErrorVerb::Write))
     }
 

@@ -37,6 +37,17 @@ impl Default for Applied {
     }
 }
 
+/// The snapshots that other nodes have sent since the start of this process.
+#[derive(Debug, Default)]
+pub struct Installs {
+    /// Whether there was one.
+    pub received: bool,
+    /// How many are neither installed nor thrown away.
+    pub pending: usize,
+    /// Whether an install has failed. Nothing resets it: openraft stops the node then.
+    pub failed: bool,
+}
+
 /// The open database, shared by log store, state machine and server.
 #[derive(Debug)]
 pub struct Storage {
@@ -51,8 +62,8 @@ pub struct Storage {
     /// The current keyspace `data.N`. Readers hold the lock while they read: an install replaces
     /// the keyspace and then drops the old one.
     data: RwLock<Keyspace>,
-    /// Snapshots that were received and are not yet installed: see `LogStore::purge`.
-    pub installs: watch::Sender<usize>,
+    /// What a purge of the log waits for: see `LogStore::purge`.
+    pub installs: watch::Sender<Installs>,
 }
 
 impl Storage {
@@ -75,7 +86,8 @@ impl Storage {
                 db.drop_keyspace(&name)?;
             }
         }
-        Ok(Storage { db, log, raft, applied, data, installs: watch::Sender::new(0) })
+        let installs = watch::Sender::new(Installs::default());
+        Ok(Storage { db, log, raft, applied, data, installs })
     }
 
     /// Ties the directory to the node `id`, when it is used for the first time.

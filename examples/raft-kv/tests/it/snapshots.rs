@@ -114,6 +114,83 @@ fn a_purge_waits_for_the_install() {
     });
 }
 
+/// A follower without entries, and a received snapshot up to entry 100 with a damaged table.
+async fn with_damaged_snapshot() -> (Node, Snapshot, Box<SnapshotDirectory>) {
+    let (mut leader, mut follower) = (Node::new(), Node::new());
+    leader.apply(100).await;
+    let snapshot = leader.build().await;
+    let files = received(&mut follower, &snapshot).await;
+    let mut paths = fs::read_dir(files.path()).unwrap().map(|file| file.unwrap().path());
+    let table = paths.find(|path| path.extension().is_some_and(|of| of == "sst")).unwrap();
+    fs::File::options().write(true).open(table).unwrap().set_len(10).unwrap();
+    (follower, snapshot, files)
+}
+
+/// Nothing may be purged, until another snapshot is installed.
+async fn assert_purge_is_refused(follower: &mut Node, purge: impl Future<Output = bool>) {
+    // In time, since openraft reads no message while it purges.
+    let purged = tokio::time::timeout(Duration::from_secs(10), purge).await;
+    assert!(!purged.unwrap(), "entries that are not applied are purged");
+    let mut log = LogStore::new(Arc::clone(&follower.storage));
+    assert_eq!(log.get_log_state().await.unwrap().last_purged_log_id, None);
+
+    let mut leader = Node::new();
+    leader.apply(100).await;
+    let snapshot = leader.build().await;
+    let files = received(follower, &snapshot).await;
+    follower.machine.install_snapshot(&snapshot.meta, files).await.unwrap();
+    log.purge(log_id(1, 1, 100)).await.unwrap();
+    assert_eq!(log.get_log_state().await.unwrap().last_purged_log_id, Some(log_id(1, 1, 100)));
+}
+
+async fn purge(storage: Arc<Storage>) -> bool {
+    LogStore::new(storage).purge(log_id(1, 1, 100)).await.is_ok()
+}
+
+#[test]
+fn a_failed_install_ends_a_waiting_purge() {
+    run(async {
+        let (mut follower, snapshot, files) = with_damaged_snapshot().await;
+        let mut purge = Box::pin(purge(Arc::clone(&follower.storage)));
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut purge).await;
+        assert!(early.is_err(), "the log begins after entries that are not applied");
+        assert!(follower.machine.install_snapshot(&snapshot.meta, files).await.is_err());
+        assert_purge_is_refused(&mut follower, purge).await;
+    });
+}
+
+#[test]
+fn no_purge_follows_a_failed_install() {
+    run(async {
+        let (mut follower, snapshot, files) = with_damaged_snapshot().await;
+        assert!(follower.machine.install_snapshot(&snapshot.meta, files).await.is_err());
+        let purge = purge(Arc::clone(&follower.storage));
+        assert_purge_is_refused(&mut follower, purge).await;
+    });
+}
+
+#[test]
+fn a_failed_install_waits_for_no_other_snapshot() {
+    run(async {
+        let (mut follower, snapshot, files) = with_damaged_snapshot().await;
+        let _other = follower.machine.begin_receiving_snapshot().await.unwrap();
+        assert!(follower.machine.install_snapshot(&snapshot.meta, files).await.is_err());
+        let purge = purge(Arc::clone(&follower.storage));
+        assert_purge_is_refused(&mut follower, purge).await;
+    });
+}
+
+#[test]
+fn no_purge_follows_a_discarded_snapshot() {
+    run(async {
+        // A state machine that stops drops the installs in its queue.
+        let (mut follower, _, files) = with_damaged_snapshot().await;
+        drop(files);
+        let purge = purge(Arc::clone(&follower.storage));
+        assert_purge_is_refused(&mut follower, purge).await;
+    });
+}
+
 #[test]
 fn a_snapshot_in_use_keeps_its_files() {
     run(async {
