@@ -138,6 +138,9 @@ impl Incoming {
                 file.write_all(&part).await?;
                 left -= part.len() as u64;
             }
+            // `write_all` leaves the last write to another thread, and `sync_all` ignores its
+            // failure. Only `flush` returns it.
+            file.flush().await?;
             // The snapshot becomes links to these files, and a link is only as durable as they are.
             file.sync_all().await?;
         }

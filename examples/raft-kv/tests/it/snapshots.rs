@@ -227,26 +227,28 @@ fn leftovers_of_a_crash_are_removed() {
     });
 }
 
+/// A transfer whose header promises one file of `bytes`.
+fn transfer(name: &str, bytes: u64, contents: &[u8]) -> Incoming {
+    let (vote, meta) = (Default::default(), Default::default());
+    let header = Header { vote, meta, files: vec![(name.into(), bytes)] };
+    let json = serde_json::to_vec(&header).unwrap();
+    let start = u32::try_from(json.len()).unwrap().to_be_bytes();
+    Incoming::new([&start[..], &json, contents].concat().into())
+}
+
 #[test]
 fn cut_and_hostile_transfers_are_refused() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
         let into = directory.path().join("received");
         fs::create_dir(&into).unwrap();
-        let request = |name: &str, contents: &[u8]| {
-            let (vote, meta) = (Default::default(), Default::default());
-            let header = Header { vote, meta, files: vec![(name.into(), 8)] };
-            let json = serde_json::to_vec(&header).unwrap();
-            let bytes = u32::try_from(json.len()).unwrap().to_be_bytes();
-            Incoming::new([&bytes[..], &json, contents].concat().into())
-        };
         for (name, contents, said) in [
             ("a.sst", &b"12345678"[..], ""),
             ("b.sst", b"1234", "cut off"),
             ("../c.sst", b"12345678", "no name"),
             ("a.sst", b"12345678", "exists"),
         ] {
-            let mut incoming = request(name, contents);
+            let mut incoming = transfer(name, 8, contents);
             let header = incoming.header().await.unwrap();
             let written = incoming.write_files(&header, &into).await;
             let error = written.err().map(|error| error.to_string()).unwrap_or_default();
@@ -255,5 +257,33 @@ fn cut_and_hostile_transfers_are_refused() {
         assert!(!directory.path().join("c.sst").exists());
         let mut huge = Incoming::new(u32::MAX.to_be_bytes().to_vec().into());
         assert!(huge.header().await.unwrap_err().to_string().contains("header"));
+    });
+}
+
+#[test]
+fn a_failed_last_write_fails_the_transfer() {
+    const LIMITED: &str = "RAFT_KV_TEST_OF_LIMITED_FILES";
+    if std::env::var_os(LIMITED).is_none() {
+        // This test again, in a process whose files end after a block. Without the trap the
+        // signal of the limit would end the process.
+        let test = ["snapshots::a_failed_last_write_fails_the_transfer", "--exact"];
+        let limited = std::process::Command::new("sh")
+            .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(test)
+            .env(LIMITED, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&limited.stdout);
+        assert!(limited.status.success() && said.contains("1 passed"), "{limited:?}");
+        return;
+    }
+    run(async {
+        let into = tempfile::tempdir().unwrap();
+        let mut incoming = transfer("a.sst", 4096, &[0; 4096]);
+        let header = incoming.header().await.unwrap();
+        let written = incoming.write_files(&header, into.path()).await;
+        let bytes = fs::metadata(into.path().join("a.sst")).unwrap().len();
+        assert!(written.is_err(), "{bytes} of 4096 bytes were written");
     });
 }
