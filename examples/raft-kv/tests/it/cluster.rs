@@ -52,7 +52,8 @@ impl Cluster {
     /// Starts a node with an empty directory, which is no member yet.
     pub fn add_empty(&mut self, id: u64) {
         let directory = self.root.path().join(format!("node-{id}"));
-        let node = Node { address: free_address(), directory, child: None };
+        let address = free_listener().local_addr().unwrap().to_string();
+        let node = Node { address, directory, child: None };
         self.nodes.insert(id, node);
         self.start_again(id);
     }
@@ -140,14 +141,13 @@ impl Cluster {
 
 /// Ports below those that the system gives to outgoing connections: none of them is taken while
 /// its node is dead.
-pub fn free_address() -> String {
+pub fn free_listener() -> TcpListener {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + (std::process::id() % 1000) as u16 * 20;
     loop {
         let port = first + NEXT.fetch_add(1, Ordering::SeqCst);
-        let address = format!("127.0.0.1:{port}");
-        if TcpListener::bind(&address).is_ok() {
-            return address;
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            return listener;
         }
     }
 }

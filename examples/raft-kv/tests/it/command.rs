@@ -1,6 +1,6 @@
 //! The command: what it says of arguments and directories that it cannot use.
 
-use crate::cluster::{PROGRAM, free_address};
+use crate::cluster::{PROGRAM, free_listener};
 use siftdb::Options;
 use siftdb_raft_kv::storage::Storage;
 use std::fs;
@@ -59,7 +59,8 @@ fn a_port_in_use_is_named() {
 fn a_cluster_on_ports_in_use_is_refused() {
     // Three neighbours, of which the last is taken, by a server that even answers.
     let directory = tempfile::tempdir().unwrap();
-    let taken = TcpListener::bind(free_address()).unwrap();
+    // Not closed and bound again: a process that another test starts may hold it in between.
+    let taken = free_listener();
     let port = taken.local_addr().unwrap().port() - 2;
     let path = directory.path().join("cluster");
     let text = refused(&["cluster", path.to_str().unwrap(), "--port", &port.to_string()]);
