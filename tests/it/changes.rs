@@ -14,8 +14,10 @@ fn keeping(bytes: u64) -> Options {
     small_options().keep_log_bytes(bytes)
 }
 
+/// Has memory for what a busy machine leaves in logs for a while.
 fn follow(env: &MemEnv) -> Follower {
-    small_options().env(as_env(env)).open_follower(HOME).unwrap()
+    let options = small_options().env(as_env(env)).read_only_log_bytes_max(16 << 20);
+    options.open_follower(HOME).unwrap()
 }
 
 fn changes(follower: &Follower, from: u64) -> Vec<Change> {
