@@ -30,7 +30,7 @@ use crate::table::block::buffer::BlockBuffer;
 use crate::table::block::directory::HashedBlock;
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
-    FOOTER_BYTES, HEADER_BYTES, Header, read_prefix,
+    FOOTER_BYTES, HEADER_BYTES, Header, fingerprint_of, read_prefix,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
 use std::cell::Cell;
@@ -589,7 +589,9 @@ impl BlockRef {
         let cached = match self {
             Fetched::Slotted(slotted) => slotted.cached(),
             Fetched::Shared(cached) => cached,
-            Fetched::Uncached(block) => return search_uncached(block, key, floor),
+            Fetched::Uncached(block) => {
+                return search_uncached(block, key, fingerprint_of(hash.xxph3()), floor);
+            }
         };
         let block = cached.data()?;
         let Some(found) = block.get(key, hash.xxph3()) else { return Some(not_found(floor)) };
@@ -609,9 +611,11 @@ impl BlockRef {
 fn search_uncached(
     block: &Block<BlockBuffer>,
     key: &LookupKey,
+    fingerprint: u8,
     floor: SequenceNumber,
 ) -> Option<Lookup> {
-    let Some(found) = block.borrowed().get_by_order(key) else { return Some(not_found(floor)) };
+    let found = block.borrowed().get_by_order(key, fingerprint);
+    let Some(found) = found else { return Some(not_found(floor)) };
     let Some(expires) = put_of(&found, floor)? else { return Some(Lookup::Deleted) };
     let (start, len) = (found.value_start, found.value_len);
     let stored = Value::from(block.contents().get(start..start.checked_add(len)?)?);

@@ -236,6 +236,13 @@ impl<B: Deref<Target = [u8]>> Block<B> {
         self.slice(0, self.len())
     }
 
+    /// The fingerprints of a data block; empty if it has none.
+    pub(super) fn fingerprints(&self) -> &[u8] {
+        let start = self.entries_end() + 4 * self.restarts();
+        let after = 2 + Trailers::ENCODED_BYTES + 4;
+        self.slice(start, self.len().saturating_sub(after))
+    }
+
     /// These bytes of the block; empty where they are not in it.
     #[inline]
     pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {

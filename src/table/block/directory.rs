@@ -86,7 +86,7 @@ impl HashedBlock {
     #[inline(always)]
     pub(crate) fn get(&self, key: &LookupKey, xxph3: u64) -> Option<Found> {
         if self.directory == 0 {
-            return self.borrowed().get_by_order(key);
+            return self.borrowed().get_by_order(key, fingerprint_of(xxph3));
         }
         let (_, entry, trailer) = self.find(key.user_key(), key.trailer(), xxph3)?;
         let value_len = entry.end - entry.value_start;
@@ -314,8 +314,11 @@ pub(crate) mod tests {
             let expected = linear_get(entries, &key);
             let found = block.get(&key, xxph3_64(user)).map(value);
             assert_eq!(found, expected, "{user:?} at {sequence}");
-            let by_order = block.borrowed().get_by_order(&key).map(value);
-            assert_eq!(by_order, expected, "{user:?} at {sequence}, without fingerprints");
+            // A wrong hint changes nothing.
+            for hint in [fingerprint_of(xxph3_64(user)), sequence as u8] {
+                let by_order = block.borrowed().get_by_order(&key, hint).map(value);
+                assert_eq!(by_order, expected, "{user:?} at {sequence}, by order");
+            }
         }
     }
 

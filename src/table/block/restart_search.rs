@@ -6,13 +6,16 @@
 use crate::base::key::{LookupKey, common_prefix, split_internal_key};
 use crate::table::block::block::{Block, Found};
 use std::cmp::Ordering;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 /// Restart entries that a lookup prefetches: all of a block of 4 KiB.
 const PREFETCHED_RESTARTS: usize = 8;
 
 /// Bytes of an interval that it prefetches.
 const PREFETCHED_BYTES: usize = 2048;
+
+/// Entries between the restart points of most blocks. In others a hint is wrong, and nothing else.
+const INTERVAL_ENTRIES: usize = 16;
 
 impl<B: Deref<Target = [u8]>> Block<B> {
     /// How many restart entries are below the internal key `bound`.
@@ -34,19 +37,23 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
 impl Block<&[u8]> {
     /// The newest version of the key that its sequence can see, without a directory: from the last
-    /// restart point that is not above the key.
+    /// restart point that is not above the key. Its fingerprint is a hint where that is.
     #[inline(never)]
-    pub(crate) fn get_by_order(&self, key: &LookupKey) -> Option<Found> {
+    pub(crate) fn get_by_order(&self, key: &LookupKey, fingerprint: u8) -> Option<Found> {
         let wanted = key.user_key();
-        // A block in a memory map may be in no cache of the processor. The restart entries are
-        // prefetched at once, then the lines of the interval: the search follows them one by one.
+        // A block in a memory map may be in no cache of the processor. The restart entries and the
+        // likely interval are prefetched at once: the search follows them one by one.
         for interval in 0..self.restarts().min(PREFETCHED_RESTARTS) {
             self.prefetch_line(self.restart(interval)?);
         }
+        let likely = self.likely_place(fingerprint).unwrap_or_default();
+        self.prefetch(likely.start..likely.end.min(likely.start + PREFETCHED_BYTES));
         let interval = self.restarts_below(key.internal_key()).saturating_sub(1);
         let mut at = self.restart(interval)?;
-        let end = self.restart(interval + 1).unwrap_or(self.entries_end());
-        self.prefetch(at..end.min(at + PREFETCHED_BYTES));
+        if at != likely.start || likely.is_empty() {
+            let end = self.restart(interval + 1).unwrap_or(self.entries_end());
+            self.prefetch(at..end.min(at + PREFETCHED_BYTES));
+        }
         // No key is built. `matched` is the length of the prefix that the entry before has in
         // common with the wanted user key. An entry that shares more than that with the entry
         // before is below the wanted key for the same reason. Any other is compared from `shared`
@@ -75,5 +82,15 @@ impl Block<&[u8]> {
             matched = entry.shared + common;
         }
         None
+    }
+
+    /// From the restart point before the first entry with this fingerprint to about its end.
+    fn likely_place(&self, fingerprint: u8) -> Option<Range<usize>> {
+        let place = self.fingerprints().iter().position(|of_entry| *of_entry == fingerprint)?;
+        let interval = place / INTERVAL_ENTRIES;
+        let start = self.restart(interval)?;
+        let end = self.restart(interval + 1).unwrap_or(self.entries_end());
+        let bytes = end.checked_sub(start)?;
+        Some(start..start + bytes * (place % INTERVAL_ENTRIES + 1) / INTERVAL_ENTRIES)
     }
 }
