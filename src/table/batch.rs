@@ -21,7 +21,8 @@ use crate::table::index::{Index, IndexEntry};
 use crate::table::reader::Table;
 
 impl Table {
-    /// Asks the filter for all keys, and sets their verdicts.
+    /// Asks the filter for all keys, and sets their verdicts. `OpenFilter::look_ahead` was called
+    /// for the same keys.
     pub(crate) fn ask_batch(
         &self,
         keys: &mut [&mut BatchKey<'_>],

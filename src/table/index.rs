@@ -251,12 +251,14 @@ impl Index {
     // Not inlined, so that `find` is: it is small and returns much.
     #[inline(never)]
     fn lower_bound(&self, user_key: &[u8], trailer: u64) -> usize {
-        let wanted = match user_key.strip_prefix(&*self.common) {
-            Some(rest) => key_head(rest),
+        // What is common is short, as a rule: a call to compare it would cost more.
+        let same = common_prefix(user_key, &self.common);
+        let wanted = match user_key.get(same..) {
+            Some(rest) if same == self.common.len() => key_head(rest),
             // The wanted key does not begin with what all have in common, so it is below or above
             // all of them.
-            None if user_key < &*self.common => return 0,
-            None => return self.len(),
+            _ if user_key < &*self.common => return 0,
+            _ => return self.len(),
         };
         let group = self.group_heads.partition_point(|&head| head < wanted);
         let low = self.slots.first_at_or_above(group, wanted);

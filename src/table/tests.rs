@@ -214,6 +214,10 @@ pub(crate) fn multi_get<'k>(
     let mut batch: Vec<_> = keys.iter().map(|key| BatchKey::new(key, sequence, 0)).collect();
     let mut open: Vec<_> = batch.iter_mut().collect();
     let io = &mut TableIo::default();
+    if read.use_filters {
+        let has_step = |step: &usize| table.filter().look_ahead(&mut open, *step);
+        (0..).take_while(has_step).for_each(drop);
+    }
     table.ask_batch(&mut open, read.use_filters, io);
     table.locate_batch(&mut open, read.use_filters, io)?;
     table.search_batch(&mut open, read.use_filters, read.fill_cache, io)?;

@@ -260,7 +260,8 @@ impl OpenFilter {
     }
 
     /// Asks [`table_may_contain`](Self::table_may_contain) for the keys of a batch, ascending, and
-    /// sets the verdict of each. What several keys share is fetched once.
+    /// sets the verdict of each. What several keys share is fetched once. Step 0 of
+    /// [`look_ahead`](Self::look_ahead) comes before.
     pub(crate) fn ask_table(
         &self,
         file: &TableFile,

@@ -264,7 +264,8 @@ impl PartitionedReader {
     }
 
     /// Asks for a batch of keys, ascending, and sets the verdicts of those whose partition can be
-    /// asked. The top-level index is fetched once, and each partition once for all its keys.
+    /// asked. The top-level index is fetched once, and each partition once for all its keys. Step 0
+    /// of [`look_ahead`](Self::look_ahead) comes before.
     pub(crate) fn ask_all(
         &self,
         file: &TableFile,
@@ -272,8 +273,10 @@ impl PartitionedReader {
         io: &mut TableIo,
     ) {
         self.with_index(file, io, |blocks, io| {
-            for key in &mut *keys {
-                key.block = partition_of(blocks, &key.lookup);
+            match self.index {
+                // `look_ahead` did: a search of the index for each key, once.
+                Some(_) => debug_assert!(are_located(blocks, keys), "keys were not located"),
+                None => locate(blocks, keys),
             }
             for run in keys.chunk_by_mut(|a, b| a.block == b.block) {
                 let partition = run.first().and_then(|key| key.block);
@@ -289,13 +292,14 @@ impl PartitionedReader {
     }
 
     /// Prefetches what [`ask_all`](Self::ask_all) will touch, in steps from 0 on: each needs what
-    /// the one before has brought. False if there is no such step.
+    /// the one before has brought. False if there is no such step. Step 0 sets the partition of
+    /// each key, if the top-level index is pinned.
     pub(crate) fn look_ahead(&self, keys: &mut [&mut BatchKey<'_>], step: usize) -> bool {
         let Some(index) = self.index.as_ref().filter(|_| step < 3) else { return false };
+        if step == 0 {
+            locate(index, keys);
+        }
         for key in keys {
-            if step == 0 {
-                key.block = partition_of(index, &key.lookup);
-            }
             let Some(entry) = key.block else { continue };
             if let Some(Some(filter)) = self.partitions.get(entry.position()) {
                 filter.prefetch(&key.hash);
@@ -368,6 +372,17 @@ impl PartitionedReader {
 #[inline]
 fn partition_of(blocks: &Index, key: &LookupKey) -> Option<IndexEntry> {
     blocks.find(key).or_else(|| blocks.entry(blocks.len().checked_sub(1)?))
+}
+
+/// Sets the partition of each key.
+fn locate(blocks: &Index, keys: &mut [&mut BatchKey<'_>]) {
+    for key in keys {
+        key.block = partition_of(blocks, &key.lookup);
+    }
+}
+
+fn are_located(blocks: &Index, keys: &[&mut BatchKey<'_>]) -> bool {
+    keys.iter().all(|key| key.block == partition_of(blocks, &key.lookup))
 }
 
 /// Memory of a pinned partition besides its bytes: the filter's own fields, reference counts and
