@@ -9,13 +9,14 @@ use crate::db::alter;
 use crate::db::database::Db;
 use crate::db::handle;
 use crate::db::open;
+use crate::db::resume::resume;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
 use crate::env::testing::crash::CrashModel;
 use crate::filter::builder::faults;
 use crate::jobs::flush::{flush_pending, flush_switched, switch_all};
 use crate::jobs::obsolete::remove_files;
-use crate::jobs::workers::{self, CompactionToken, run_job};
+use crate::jobs::workers::{self, CompactionToken, FlushJob, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
@@ -553,4 +554,30 @@ fn later_switches_stay_out_of_the_flush_of_a_checkpoint() {
     drop((switched, flushes));
     db.flush().unwrap();
     assert_eq!(largest(), Some(4));
+}
+
+/// A flush fails, and before its worker records that, the caller of a failed write resumes.
+#[test]
+fn failures_before_a_resume_are_not_recorded_after_it() {
+    let db = open(&MemEnv::new(), &Filter::default(), false);
+    db.put("k", "1").unwrap();
+    let shared = db.shared();
+    let full =
+        || Error::io("write_at", Path::new("/db/full"), std::io::ErrorKind::StorageFull.into());
+    let (resumes, resumed) = channel();
+    scope(|scope| {
+        let _job = FlushJob::begin(shared);
+        run_job(shared, &mut || {
+            shared.set_background_error(full());
+            let resumes = resumes.clone();
+            scope.spawn(move || resumes.send(resume(shared)).unwrap());
+            // A resume that does not wait for the job ends here.
+            let early = resumed.recv_timeout(Duration::from_millis(300));
+            assert!(early.is_err(), "resumed beside a job");
+            Err(full())
+        });
+    });
+    drop(resumes);
+    resumed.recv().unwrap().unwrap();
+    db.put("k", "2").unwrap();
 }

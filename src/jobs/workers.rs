@@ -116,6 +116,33 @@ impl Drop for CompactionToken<'_> {
     }
 }
 
+/// A job of the flushing worker, up to the record of its failure; ended on drop.
+pub(crate) struct FlushJob<'a>(&'a Shared);
+
+impl<'a> FlushJob<'a> {
+    /// Begins one. There is one worker, so there is one job at a time.
+    pub(crate) fn begin(shared: &'a Shared) -> Self {
+        shared.jobs.lock().flushing = true;
+        FlushJob(shared)
+    }
+
+    /// Waits until none runs. After a failure of another thread the next one does nothing: so no
+    /// failure of before is recorded later.
+    pub(crate) fn wait_for_end(shared: &Shared) {
+        let mut jobs = shared.jobs.lock();
+        while jobs.flushing && !jobs.stopping {
+            shared.done.wait(&mut jobs);
+        }
+    }
+}
+
+impl Drop for FlushJob<'_> {
+    fn drop(&mut self) {
+        self.0.jobs.lock().flushing = false;
+        self.0.done.notify_all();
+    }
+}
+
 fn flush_worker(shared: &Shared) {
     loop {
         // Read before the check for work. A request after the check rings again, so the wait below
@@ -135,12 +162,14 @@ fn flush_worker(shared: &Shared) {
         };
         // Before the flush: it takes a moment and gives space back.
         for keyspace in named(hidden_tables) {
+            let _job = FlushJob::begin(shared);
             run_job(shared, &mut || remove_hidden_tables(shared, &keyspace).map(|()| false));
         }
         let piles = named(piles);
         // A failure is already the background error; here it means that nothing is to be flushed.
         flush_wanted |= session::switch_for_tombstones(shared, &piles).unwrap_or(false);
         if flush_wanted {
+            let _job = FlushJob::begin(shared);
             run_job(shared, &mut || {
                 if shared.immutable_bytes() > 0 {
                     // Recovered memtables: the session begins with this flush.
