@@ -49,7 +49,8 @@ pub fn scan_back(db: &Keyspace) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
 /// The contents of all files of the database but LOCK.
 pub fn files(env: &MemEnv) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = env.list_files().into_iter().filter(|path| !path.ends_with("LOCK"));
-    paths.map(|path| (path.clone(), env.read_file(&path).unwrap())).collect()
+    // A worker may remove a file after it was listed.
+    paths.filter_map(|path| env.read_file(&path).map(|bytes| (path, bytes))).collect()
 }
 
 /// Files of a kind, by the end of their names, sorted.
