@@ -232,7 +232,7 @@ fn every_crash_leaves_a_synced_prefix() {
         println!("{model:?}: {:?} states after 1, 2, 3 crashes", tally.states[model as usize]);
     }
     println!("violations: {:?}", tally.violations);
-    assert!(tally.violations.is_empty());
+    assert!(tally.violations.is_empty(), "{:?}", tally.violations);
 }
 
 /// The runs that the crash test uses contain every kind of job.
