@@ -116,21 +116,21 @@ impl Drop for CompactionToken<'_> {
     }
 }
 
-/// A job of the flushing worker, up to the record of its failure; ended on drop.
+/// A job that flushes, up to the record of its failure; ended on drop.
 pub(crate) struct FlushJob<'a>(&'a Shared);
 
 impl<'a> FlushJob<'a> {
-    /// Begins one. There is one worker, so there is one job at a time.
+    /// Begins one. Others may run: the lock of flushes orders them.
     pub(crate) fn begin(shared: &'a Shared) -> Self {
-        shared.jobs.lock().flushing = true;
+        shared.jobs.lock().flushing += 1;
         FlushJob(shared)
     }
 
-    /// Waits until none runs. After a failure of another thread the next one does nothing: so no
+    /// Waits until none runs. After the failure of another thread a new one does nothing, so no
     /// failure of before is recorded later.
     pub(crate) fn wait_for_end(shared: &Shared) {
         let mut jobs = shared.jobs.lock();
-        while jobs.flushing && !jobs.stopping {
+        while jobs.flushing > 0 && !jobs.stopping {
             shared.done.wait(&mut jobs);
         }
     }
@@ -138,7 +138,7 @@ impl<'a> FlushJob<'a> {
 
 impl Drop for FlushJob<'_> {
     fn drop(&mut self) {
-        self.0.jobs.lock().flushing = false;
+        self.0.jobs.lock().flushing -= 1;
         self.0.done.notify_all();
     }
 }
