@@ -23,7 +23,7 @@ use crate::env::directory::{
 };
 use crate::env::foreign::refuse_foreign;
 use crate::jobs::flush::flush_written;
-use crate::jobs::workers::{FlushJob, run_job};
+use crate::jobs::workers::run_job;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
@@ -214,7 +214,6 @@ fn moment(shared: &Shared) -> Result<Moment> {
             session::activate(shared)?;
         }
         let mut taken = None;
-        let _job = FlushJob::begin(shared);
         run_job(shared, &mut || {
             taken = flush_written(shared, |last_sequence, drops| {
                 let moment = Moment::of(shared, last_sequence);

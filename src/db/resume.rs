@@ -20,7 +20,7 @@ use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::{FlushInput, write_memtables};
-use crate::jobs::workers::{CompactionToken, FlushJob};
+use crate::jobs::workers::{CompactionToken, wait_for_jobs};
 use crate::state::read_view::ReadView;
 use crate::state::session;
 use crate::state::shared::{LogState, Shared};
@@ -42,7 +42,7 @@ pub(crate) fn resume(shared: &Shared) -> Result<()> {
         return Ok(());
     }
     // A job that failed, too, and has not recorded that: later it would count as a new failure.
-    FlushJob::wait_for_end(shared);
+    wait_for_jobs(shared);
     // No compaction, no flush and no write from here on.
     let _token = CompactionToken::wait(shared)?;
     let _flushes = shared.flushes.lock();

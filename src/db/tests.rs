@@ -16,7 +16,7 @@ use crate::env::testing::crash::CrashModel;
 use crate::filter::builder::faults;
 use crate::jobs::flush::{flush_pending, flush_switched, switch_all};
 use crate::jobs::obsolete::remove_files;
-use crate::jobs::workers::{self, CompactionToken, FlushJob, run_job};
+use crate::jobs::workers::{self, CompactionToken, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
@@ -556,7 +556,7 @@ fn later_switches_stay_out_of_the_flush_of_a_checkpoint() {
     assert_eq!(largest(), Some(4));
 }
 
-/// A flush fails, and before its worker records that, the caller of a failed write resumes.
+/// A job fails, and before it records that, the caller of a failed write resumes.
 #[test]
 fn failures_before_a_resume_are_not_recorded_after_it() {
     let db = open(&MemEnv::new(), &Filter::default(), false);
@@ -566,14 +566,13 @@ fn failures_before_a_resume_are_not_recorded_after_it() {
         || Error::io("write_at", Path::new("/db/full"), std::io::ErrorKind::StorageFull.into());
     let (resumes, resumed) = channel();
     scope(|scope| {
-        let _job = FlushJob::begin(shared);
         run_job(shared, &mut || {
             shared.set_background_error(full());
             let resumes = resumes.clone();
             scope.spawn(move || resumes.send(resume(shared)).unwrap());
             // A resume that does not wait for the job ends here.
             let early = resumed.recv_timeout(Duration::from_millis(300));
-            assert!(early.is_err(), "resumed beside a job");
+            assert!(early.is_err(), "resumed while a job ran");
             Err(full())
         });
     });

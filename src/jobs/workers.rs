@@ -116,33 +116,6 @@ impl Drop for CompactionToken<'_> {
     }
 }
 
-/// A job that flushes, up to the record of its failure; ended on drop.
-pub(crate) struct FlushJob<'a>(&'a Shared);
-
-impl<'a> FlushJob<'a> {
-    /// Begins one. Others may run: the lock of flushes orders them.
-    pub(crate) fn begin(shared: &'a Shared) -> Self {
-        shared.jobs.lock().flushing += 1;
-        FlushJob(shared)
-    }
-
-    /// Waits until none runs. After the failure of another thread a new one does nothing, so no
-    /// failure of before is recorded later.
-    pub(crate) fn wait_for_end(shared: &Shared) {
-        let mut jobs = shared.jobs.lock();
-        while jobs.flushing > 0 && !jobs.stopping {
-            shared.done.wait(&mut jobs);
-        }
-    }
-}
-
-impl Drop for FlushJob<'_> {
-    fn drop(&mut self) {
-        self.0.jobs.lock().flushing -= 1;
-        self.0.done.notify_all();
-    }
-}
-
 fn flush_worker(shared: &Shared) {
     loop {
         // Read before the check for work. A request after the check rings again, so the wait below
@@ -162,14 +135,12 @@ fn flush_worker(shared: &Shared) {
         };
         // Before the flush: it takes a moment and gives space back.
         for keyspace in named(hidden_tables) {
-            let _job = FlushJob::begin(shared);
             run_job(shared, &mut || remove_hidden_tables(shared, &keyspace).map(|()| false));
         }
         let piles = named(piles);
         // A failure is already the background error; here it means that nothing is to be flushed.
         flush_wanted |= session::switch_for_tombstones(shared, &piles).unwrap_or(false);
         if flush_wanted {
-            let _job = FlushJob::begin(shared);
             run_job(shared, &mut || {
                 if shared.immutable_bytes() > 0 {
                     // Recovered memtables: the session begins with this flush.
@@ -283,9 +254,36 @@ pub(crate) fn compact_most_urgent(
     Ok(!shared.jobs.lock().compactions_wanted.is_empty())
 }
 
+/// A job, up to the record of its failure; ended on drop.
+struct RunningJob<'a>(&'a Shared);
+
+impl<'a> RunningJob<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.jobs.lock().running += 1;
+        RunningJob(shared)
+    }
+}
+
+impl Drop for RunningJob<'_> {
+    fn drop(&mut self) {
+        self.0.jobs.lock().running -= 1;
+        self.0.done.notify_all();
+    }
+}
+
+/// Waits until no job runs. After a failure a new job does nothing, so from then on no failure of
+/// a job is still to be recorded.
+pub(crate) fn wait_for_jobs(shared: &Shared) {
+    let mut jobs = shared.jobs.lock();
+    while jobs.running > 0 && !jobs.stopping {
+        shared.done.wait(&mut jobs);
+    }
+}
+
 /// Runs `job` until it answers that nothing is left. A failure or panic becomes the background
 /// error, unless the database is closing.
 pub(crate) fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
+    let _running = RunningJob::begin(shared);
     let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
         if shared.jobs.lock().stopping || shared.background_error.is_set() {
             return Ok(false);

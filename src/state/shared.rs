@@ -113,8 +113,8 @@ pub(crate) struct Jobs {
     pub piles: BTreeSet<KeyspaceId>,
     /// Keyspaces in which range deletes may hide whole tables.
     pub hidden_tables: BTreeSet<KeyspaceId>,
-    /// Jobs that flush, in the worker or in callers. Their failure may still have to be recorded.
-    pub flushing: usize,
+    /// Jobs that run, in workers and in callers. Their failure may still have to be recorded.
+    pub running: usize,
     /// A compaction runs, in the worker or in a caller of `compact_range`.
     pub compacting: bool,
     /// The numbers of the tables that the compaction replaces.

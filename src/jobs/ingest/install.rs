@@ -24,7 +24,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::flush_keyspace;
 use crate::jobs::ingest::level::deepest_level;
 use crate::jobs::ingest::tables::LoadTables;
-use crate::jobs::workers::{FlushJob, run_job};
+use crate::jobs::workers::run_job;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::Shared;
@@ -54,7 +54,6 @@ pub(crate) fn install(
 ) -> Result<Installed> {
     shared.process.check()?;
     let mut answer = None;
-    let _job = FlushJob::begin(shared);
     run_job(shared, &mut || {
         let _one_at_a_time = shared.flushes.lock();
         flush_keyspace(shared, keyspace)?;
