@@ -17,6 +17,7 @@ use crate::log::recovery::Recovery;
 use crate::options::compaction_filter::CompactionFilter;
 use crate::options::filter::Filter;
 use crate::options::keyspace::{BLOCK_BYTES_DEFAULT, KeyspaceOptions};
+use crate::table::block::builder::RESTART_INTERVAL;
 use crate::table::builder::TableOptions;
 use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::table::format::Compression;
@@ -462,7 +463,7 @@ impl Options {
         TableOptions {
             keyspace,
             block_bytes: self.data.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
-            restart_interval: 16,
+            restart_interval: RESTART_INTERVAL,
             hash_index: self.data.block_hash_index.unwrap_or(true),
             compression: self.data.compression.unwrap_or(Compression::Snappy),
             filter,

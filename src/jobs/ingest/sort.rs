@@ -21,6 +21,7 @@ use crate::jobs::compact::output::new_table_id;
 use crate::jobs::ingest::tables::check_sizes;
 use crate::state::session;
 use crate::state::shared::Shared;
+use crate::table::block::builder::RESTART_INTERVAL;
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::FilterPinning;
 use crate::table::format::Compression;
@@ -159,7 +160,7 @@ impl LoadSorter {
         let options = TableOptions {
             keyspace: KeyspaceLabel::default(),
             block_bytes: BLOCK_BYTES,
-            restart_interval: 16,
+            restart_interval: RESTART_INTERVAL,
             hash_index: false,
             compression: Compression::None,
             filter: None,

@@ -239,6 +239,8 @@ impl<B: Deref<Target = [u8]>> Block<B> {
     /// The fingerprints of a data block; empty if it has none.
     pub(super) fn fingerprints(&self) -> &[u8] {
         let start = self.entries_end() + 4 * self.restarts();
+        // Their number, base and width of the trailers, and the number of restarts follow, as
+        // `parse_end` reads them. In a block without fingerprints that number is missing, too.
         let after = 2 + Trailers::ENCODED_BYTES + 4;
         self.slice(start, self.len().saturating_sub(after))
     }

@@ -27,6 +27,9 @@ use crate::table::format::fingerprint_of;
 /// block a binary search is faster.
 pub(crate) const FINGERPRINTS_MAX: usize = 1024;
 
+/// Entries of a restart interval in the tables that the database writes.
+pub(crate) const RESTART_INTERVAL: usize = 16;
+
 /// Most entries of one restart interval. A reader that iterates in reverse holds one interval.
 pub(crate) const RESTART_INTERVAL_MAX: usize = 256;
 

@@ -5,6 +5,7 @@
 
 use crate::base::key::{LookupKey, common_prefix, split_internal_key};
 use crate::table::block::block::{Block, Found};
+use crate::table::block::builder::RESTART_INTERVAL;
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
 
@@ -13,9 +14,6 @@ const PREFETCHED_RESTARTS: usize = 8;
 
 /// Bytes of an interval that it prefetches.
 const PREFETCHED_BYTES: usize = 2048;
-
-/// Entries between the restart points of most blocks. In others a hint is wrong, and nothing else.
-const INTERVAL_ENTRIES: usize = 16;
 
 impl<B: Deref<Target = [u8]>> Block<B> {
     /// How many restart entries are below the internal key `bound`.
@@ -37,7 +35,7 @@ impl<B: Deref<Target = [u8]>> Block<B> {
 
 impl Block<&[u8]> {
     /// The newest version of the key that its sequence can see, without a directory: from the last
-    /// restart point that is not above the key. Its fingerprint is a hint where that is.
+    /// restart point that is not above the key. The key's fingerprint is a hint at that point.
     #[inline(never)]
     pub(crate) fn get_by_order(&self, key: &LookupKey, fingerprint: u8) -> Option<Found> {
         let wanted = key.user_key();
@@ -84,13 +82,52 @@ impl Block<&[u8]> {
         None
     }
 
-    /// From the restart point before the first entry with this fingerprint to about its end.
+    /// From the restart point before the first entry with this fingerprint to about its end. In a
+    /// block with another interval it is another place, and no answer depends on it.
     fn likely_place(&self, fingerprint: u8) -> Option<Range<usize>> {
         let place = self.fingerprints().iter().position(|of_entry| *of_entry == fingerprint)?;
-        let interval = place / INTERVAL_ENTRIES;
+        let interval = place / RESTART_INTERVAL;
         let start = self.restart(interval)?;
         let end = self.restart(interval + 1).unwrap_or(self.entries_end());
         let bytes = end.checked_sub(start)?;
-        Some(start..start + bytes * (place % INTERVAL_ENTRIES + 1) / INTERVAL_ENTRIES)
+        Some(start..start + bytes * (place % RESTART_INTERVAL + 1) / RESTART_INTERVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::{ValueKind, put_internal_key};
+    use crate::filter::hash::xxph3_64;
+    use crate::table::block::block::tests::{Entries, built};
+    use crate::table::format::fingerprint_of;
+
+    const ENTRIES: usize = 100;
+
+    /// A hint changes no answer, so no other test sees a wrong one.
+    #[test]
+    fn hints_lead_to_the_interval_of_the_key() {
+        let name = |n: usize| format!("{n:04}").into_bytes();
+        let fingerprint = |n: usize| fingerprint_of(xxph3_64(&name(n)));
+        let entry = |n: usize| {
+            let mut key = Vec::new();
+            put_internal_key(&mut key, &name(n), 1, ValueKind::Put);
+            (key, vec![b'v'; 20])
+        };
+        let entries: Entries = (0..ENTRIES).map(entry).collect();
+        let plain = built(&entries, RESTART_INTERVAL, false);
+        let hashed = built(&entries, RESTART_INTERVAL, true);
+        let [plain, hashed] = [&plain, &hashed].map(|b| Block::in_place(&b[..], false).unwrap());
+        for n in 0..ENTRIES {
+            assert_eq!(plain.likely_place(fingerprint(n)), None);
+            let first = (0..n).find(|&other| fingerprint(other) == fingerprint(n)).unwrap_or(n);
+            let interval = first / RESTART_INTERVAL;
+            let end = hashed.restart(interval + 1).unwrap_or(hashed.entries_end());
+            let place = hashed.likely_place(fingerprint(n)).unwrap();
+            assert_eq!(Some(place.start), hashed.restart(interval), "entry {n}");
+            assert!(!place.is_empty() && place.end <= end, "entry {n}: {place:?}");
+        }
+        let others = (0..=u8::MAX).filter(|other| (0..ENTRIES).all(|n| fingerprint(n) != *other));
+        assert!(others.map(|other| hashed.likely_place(other)).all(|place| place.is_none()));
     }
 }
