@@ -17,7 +17,7 @@ use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
-use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
+use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::base::value::{COPY_BYTES, Value};
@@ -29,8 +29,8 @@ use crate::table::block::block::{Block, BlockKeys, Found};
 use crate::table::block::buffer::BlockBuffer;
 use crate::table::block::directory::HashedBlock;
 use crate::table::format::{
-    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
-    FOOTER_BYTES, HEADER_BYTES, Header, fingerprint_of, read_prefix,
+    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES,
+    fingerprint_of,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
 use std::cell::Cell;
@@ -356,43 +356,6 @@ impl TableFile {
         RangeDeletes::decode(&contents).map_err(|what| self.corruption(handle.offset, what))
     }
 
-    /// Compares the header with the id in the footer, and with the keyspace in the properties. For
-    /// `verify` and `inspect`; lookups do not read the header.
-    pub(crate) fn check_header(&self, keyspace: KeyspaceId) -> Result<()> {
-        let mut bytes = [0; HEADER_BYTES];
-        self.read_bytes(0, &mut bytes)?;
-        let header = Header::decode(&bytes, self.path())?;
-        if header.keyspace != keyspace {
-            let header = header.keyspace;
-            let what = format!("keyspace {header} in the header, {keyspace} in the properties");
-            return Err(self.corruption(0, what));
-        }
-        if header.table_id == self.table_id {
-            return Ok(());
-        }
-        let (header, footer) = (header.table_id, self.table_id);
-        let what = format!("table id {header:016x} in the header, {footer:016x} in the footer");
-        Err(self.corruption(0, what))
-    }
-
-    /// Compares the prefix of the block at `handle` with the handle. For the same callers.
-    pub(crate) fn check_prefix(&self, handle: BlockHandle, kind: BlockKind) -> Result<()> {
-        let Some(start) = handle.start() else {
-            return Err(self.corruption(handle.offset, "a block before the first"));
-        };
-        let mut bytes = [0; BLOCK_PREFIX_BYTES];
-        self.read_bytes(start, &mut bytes)?;
-        match read_prefix(bytes, self.table_id, handle.offset) {
-            Some((is, size)) if is == kind && u64::from(size) == handle.size => Ok(()),
-            Some((is, size)) => {
-                let wanted = handle.size;
-                let what = format!("prefix of {size} bytes of {is:?}, not {wanted} of {kind:?}");
-                Err(self.corruption(start, what))
-            }
-            None => Err(self.corruption(start, "the check of a block's prefix does not hold")),
-        }
-    }
-
     fn identity(&self, handle: BlockHandle, kind: BlockKind) -> BlockIdentity {
         BlockIdentity { table_id: self.table_id, offset: handle.offset, kind }
     }
@@ -652,6 +615,7 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::filter::hash::KeyHash;
     use crate::table::block::builder::BlockBuilder;
+    use crate::table::format::BLOCK_PREFIX_BYTES;
 
     const TABLE_ID: u64 = 7;
 

@@ -10,7 +10,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::key::{
-    LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer, user_key,
+    KeyspaceId, LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer,
+    user_key,
 };
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
@@ -22,10 +23,11 @@ use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::block::directory::HashedBlock;
-use crate::table::fetch::TableIo;
+use crate::table::fetch::{TableFile, TableIo};
 use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
 use crate::table::format::{
-    BlockHandle, BlockKind, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,
+    BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, HEADER_BYTES, Header, PROPERTIES_NAME,
+    RANGE_DELETES_NAME, read_prefix,
 };
 use crate::table::index::Index;
 use crate::table::properties::Properties;
@@ -189,6 +191,45 @@ impl Table {
         }
         self.file().check_prefix(handle, kind)?;
         Ok(handle.end().unwrap_or(u64::MAX))
+    }
+}
+
+impl TableFile {
+    /// Compares the header with the id in the footer, and with the keyspace in the properties. For
+    /// `inspect` too; lookups do not read the header.
+    pub(crate) fn check_header(&self, keyspace: KeyspaceId) -> Result<()> {
+        let mut bytes = [0; HEADER_BYTES];
+        self.read_bytes(0, &mut bytes)?;
+        let header = Header::decode(&bytes, self.path())?;
+        if header.keyspace != keyspace {
+            let header = header.keyspace;
+            let what = format!("keyspace {header} in the header, {keyspace} in the properties");
+            return Err(self.corruption(0, what));
+        }
+        if header.table_id == self.table_id() {
+            return Ok(());
+        }
+        let (header, footer) = (header.table_id, self.table_id());
+        let what = format!("table id {header:016x} in the header, {footer:016x} in the footer");
+        Err(self.corruption(0, what))
+    }
+
+    /// Compares the prefix of the block at `handle` with the handle. For the same callers.
+    pub(crate) fn check_prefix(&self, handle: BlockHandle, kind: BlockKind) -> Result<()> {
+        let Some(start) = handle.start() else {
+            return Err(self.corruption(handle.offset, "a block before the first"));
+        };
+        let mut bytes = [0; BLOCK_PREFIX_BYTES];
+        self.read_bytes(start, &mut bytes)?;
+        match read_prefix(bytes, self.table_id(), handle.offset) {
+            Some((is, size)) if is == kind && u64::from(size) == handle.size => Ok(()),
+            Some((is, size)) => {
+                let wanted = handle.size;
+                let what = format!("prefix of {size} bytes of {is:?}, not {wanted} of {kind:?}");
+                Err(self.corruption(start, what))
+            }
+            None => Err(self.corruption(start, "the check of a block's prefix does not hold")),
+        }
     }
 }
 
