@@ -213,12 +213,39 @@ impl<V> Cache<V> {
             return false;
         }
         let within = (self.held_bytes(Priority::Low) / charge / 2).max(GHOST_REQUESTS_MIN);
-        let now = self.rejected.load(Ordering::Relaxed) as u32;
-        let admitted = slot.is_ghost_hit(now, u32::try_from(within).unwrap_or(u32::MAX));
-        if !admitted {
-            self.rejected.fetch_add(1, Ordering::Relaxed);
+        if slot.was_rejected(self.rejection(), u32::try_from(within).unwrap_or(u32::MAX)) {
+            slot.forget_rejection();
+            return true;
         }
-        admitted
+        self.reject(slot);
+        false
+    }
+
+    /// The number of the next rejection.
+    fn rejection(&self) -> u32 {
+        self.rejected.load(Ordering::Relaxed) as u32
+    }
+
+    fn reject(&self, slot: SlotRef<'_, V>) {
+        slot.reject(self.rejection());
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether to leave a block of `bytes` where its reader can use it without reading it: true,
+    /// and counted as a rejection, unless there is room or the block is asked for again within an
+    /// eighth of the rejections of a ghost hit. To keep such a block takes the time of several uses
+    /// in place, and then saves a part of each.
+    pub(crate) fn leaves_in_place(&self, slot: SlotRef<'_, V>, bytes: u64) -> bool {
+        let charge = charge::<V>(bytes);
+        if self.budget.has_room(charge) {
+            return false;
+        }
+        let within = self.held_bytes(Priority::Low) / charge / 16;
+        if slot.was_rejected(self.rejection(), u32::try_from(within).unwrap_or(u32::MAX)) {
+            return false;
+        }
+        self.reject(slot);
+        true
     }
 
     /// The value of a key, loaded if it is not held, and inserted into the slot. A thread whose
@@ -769,6 +796,30 @@ mod tests {
         assert_eq!(cache.uncached(), 1);
         check_books(&cache);
         check_slots(&cache, &slots);
+    }
+
+    #[test]
+    fn blocks_in_place_are_kept_if_asked_for_often() {
+        let cache = Cache::new(100_000, 0.0);
+        let slots = Slots::of(10_000);
+        let data: Vec<usize> = (0..10_000).filter(|n| n % 3 > 0).collect();
+        let is_left = |n: usize| cache.leaves_in_place(slots.slot(n), KILO as u64);
+        let (held, others) = data.split_at(100);
+        for &n in held {
+            assert!(!is_left(n), "there is room");
+            load_listed(&cache, &slots, n as u64, KILO);
+        }
+        assert_eq!(cache.rejected(), 0);
+        // A sixteenth of the hundred blocks that it holds.
+        for (between, left) in [(5, false), (6, true), (50, true)] {
+            let (wanted, rest) = others[100 * between..].split_first().unwrap();
+            let before = cache.rejected();
+            assert!(is_left(*wanted) && rest[..between].iter().all(|&n| is_left(n)));
+            assert_eq!(cache.rejected() - before, 1 + between as u64);
+            assert_eq!(is_left(*wanted), left, "{between} rejections in between");
+            load_listed(&cache, &slots, *wanted as u64, KILO);
+            assert!(cache.get(key(*wanted as u64), Priority::Low).is_some(), "a ghost hit");
+        }
     }
 
     #[test]

@@ -302,16 +302,28 @@ impl<V> SlotRef<'_, V> {
         }
     }
 
-    /// True if this block was rejected at most `within` requests before request number `now`. The
-    /// block is then admitted, so the rejection is forgotten. If false, `now` is recorded as a
-    /// rejection.
-    pub(crate) fn is_ghost_hit(self, now: u32, within: u32) -> bool {
-        let Some(marks) = self.marks() else { return false };
-        let last = marks.rejected_at.load(Ordering::Relaxed);
-        // Numbers wrap after 2^32 requests. A block may then be admitted one request early.
-        let hit = last != 0 && now.wrapping_sub(last) <= within;
-        marks.rejected_at.store(if hit { 0 } else { now.max(1) }, Ordering::Relaxed);
-        hit
+    /// True if this block was rejected at most `within` rejections before number `now`: a second
+    /// request soon afterwards, which is a ghost hit.
+    pub(crate) fn was_rejected(self, now: u32, within: u32) -> bool {
+        let last = self.marks().map_or(0, |marks| marks.rejected_at.load(Ordering::Relaxed));
+        // Numbers wrap after 2^32. A block may then be admitted one request early.
+        last != 0 && now.wrapping_sub(last) <= within
+    }
+
+    /// Rejects this block, as number `now`.
+    pub(crate) fn reject(self, now: u32) {
+        self.set_rejected_at(now.max(1));
+    }
+
+    /// Forgets the rejection of this block, which is admitted.
+    pub(crate) fn forget_rejection(self) {
+        self.set_rejected_at(0);
+    }
+
+    fn set_rejected_at(self, now: u32) {
+        if let Some(marks) = self.marks() {
+            marks.rejected_at.store(now, Ordering::Relaxed);
+        }
     }
 
     /// Prefetches the cache lines that a reader of the slot's value touches first. Does not wait.
@@ -402,20 +414,22 @@ mod tests {
     }
 
     #[test]
-    fn a_second_request_soon_after_is_a_ghost_hit() {
+    fn rejections_are_known_for_a_while() {
         let slots: Arc<Slots<u64>> = Slots::of(2);
         let slot = slots.slot(1);
-        assert!(!slot.is_ghost_hit(0, 10));
-        assert!(slot.is_ghost_hit(10, 10) && !slot.is_ghost_hit(11, 10), "admitted, so forgotten");
-        assert!(!slots.slot(0).is_ghost_hit(12, 10), "another value");
-        assert!(!slot.is_ghost_hit(22, 10), "eleven requests later");
-        assert!(slot.is_ghost_hit(23, 10));
-        assert!(!slot.is_ghost_hit(u32::MAX, 10));
-        assert!(slot.is_ghost_hit(3, 10), "numbers wrapped");
-        assert!(
-            !slots.slot(2).is_ghost_hit(1, 10) && !slots.slot(2).is_ghost_hit(1, 10),
-            "no slot"
-        );
+        assert!(!slot.was_rejected(0, 10));
+        slot.reject(10);
+        assert!(slot.was_rejected(10, 10) && slot.was_rejected(20, 10));
+        assert!(!slot.was_rejected(21, 10), "eleven rejections later");
+        assert!(!slots.slot(0).was_rejected(12, 10), "another value");
+        slot.forget_rejection();
+        assert!(!slot.was_rejected(12, 10), "admitted, so forgotten");
+        slot.reject(u32::MAX);
+        assert!(slot.was_rejected(3, 10), "numbers wrapped");
+        slot.reject(0);
+        assert!(slot.was_rejected(1, 10), "number 0 is a number");
+        slots.slot(2).reject(1);
+        assert!(!slots.slot(2).was_rejected(1, 10), "no slot");
     }
 
     /// The drop of slots relies on the inside of `arc-swap`: an empty slot owns nothing. Here

@@ -220,10 +220,14 @@ impl FileHandle {
         })
     }
 
-    /// Puts another file in the place of the descriptor.
+    /// Puts another file in the place of this one, as if it was opened.
     #[cfg(test)]
-    pub(crate) fn replace(&self, file: Arc<dyn RandomFile>) {
-        self.pool.open.lock().files.put(self.id, file);
+    pub(crate) fn replace(&mut self, file: Arc<dyn RandomFile>) {
+        if file.as_bytes().is_some() {
+            self.in_memory = OnceLock::from(file);
+        } else {
+            self.pool.open.lock().files.put(self.id, file);
+        }
     }
 
     /// Refuses a forked child.
@@ -234,15 +238,16 @@ impl FileHandle {
         self.pool.process.check()
     }
 
-    /// The file, if it is in memory and was opened: without a lock, and in a forked child too.
+    /// All of the file, if it is in memory and was opened: without a lock, and in a forked child
+    /// too.
     #[inline]
-    pub(crate) fn in_memory(&self) -> Option<&Arc<dyn RandomFile>> {
-        self.in_memory.get()
+    pub(crate) fn in_memory(&self) -> Option<&[u8]> {
+        self.in_memory.get()?.as_bytes()
     }
 
     /// The file in memory, or a descriptor, from the pool or newly opened.
     pub(crate) fn file(&self) -> Result<Arc<dyn RandomFile>> {
-        if let Some(file) = self.in_memory() {
+        if let Some(file) = self.in_memory.get() {
             return Ok(Arc::clone(file));
         }
         self.check_process()?;

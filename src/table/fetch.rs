@@ -56,6 +56,8 @@ pub(crate) struct TableIo {
     pub data_read: u32,
     /// Bytes of those, as stored.
     pub data_bytes: u64,
+    /// Of those, blocks of files in memory that were used before: no wait for a disk.
+    pub data_in_memory: u32,
     /// Searches in a data index.
     pub index_seeks: u32,
     /// Filters that could not be consulted because they, or a part, could not be read.
@@ -68,6 +70,7 @@ impl TableIo {
         self.data_cached += other.data_cached;
         self.data_read += other.data_read;
         self.data_bytes += other.data_bytes;
+        self.data_in_memory += other.data_in_memory;
     }
 
     fn count(&mut self, kind: BlockKind, read: bool, bytes: u64) {
@@ -197,8 +200,8 @@ impl TableFile {
         kind: BlockKind,
         fill: bool,
         io: &mut TableIo,
-    ) -> Result<BlockRef> {
-        match Self::at_hand(index, entry, kind, io) {
+    ) -> Result<BlockRef<'_>> {
+        match self.at_hand(index, entry, kind, fill, io) {
             Some(block) => Ok(block),
             None => {
                 let (handle, slot) = (index.handle_of(entry), index.slot(entry));
@@ -207,17 +210,50 @@ impl TableFile {
         }
     }
 
-    /// The same if it is in its slot of the index: no lock, no file.
+    /// The same if it is in its slot of the index, or if it can be used in place: no lock, no call
+    /// to read.
     #[inline]
     pub(crate) fn at_hand(
+        &self,
         index: &Index,
         entry: IndexEntry,
         kind: BlockKind,
+        fill: bool,
         io: &mut TableIo,
-    ) -> Option<BlockRef> {
-        let slotted = index.slot(entry).get()?;
-        io.count(kind, false, 0);
-        Some(BlockRef::Slotted(slotted))
+    ) -> Option<BlockRef<'_>> {
+        match index.slot(entry).get() {
+            Some(slotted) => {
+                io.count(kind, false, 0);
+                Some(BlockRef::Slotted(slotted))
+            }
+            None if kind == BlockKind::Data => self.in_place(index, entry, fill, io),
+            None => None,
+        }
+    }
+
+    /// The data block if it lies in a file in memory, is not compressed, was found sound there
+    /// before, and is not worth a place in the cache.
+    #[inline(never)]
+    fn in_place(
+        &self,
+        index: &Index,
+        entry: IndexEntry,
+        fill: bool,
+        io: &mut TableIo,
+    ) -> Option<BlockRef<'_>> {
+        let (handle, slot) = (index.handle_of(entry), index.slot(entry));
+        let read = self.in_memory(handle)?;
+        let checksum = read.checksum();
+        let is_sound = checksum != 0 && slot.note() == checksum;
+        let is_usable = is_sound && read.compression() == Some(Compression::None);
+        if !is_usable || (fill && !self.cache.leaves_in_place(slot, handle.size)) {
+            return None;
+        }
+        let block = Block::in_place(read, is_sound).ok()?;
+        let block = self.with_sequence(block, is_sound, handle).ok()?;
+        io.count(BlockKind::Data, true, handle.size + BLOCK_TRAILER_BYTES as u64);
+        io.data_in_memory += 1;
+        Some(BlockRef::Uncached(block))
     }
 
     /// The block at `handle`, which no index names: from the cache, else from the file; see
@@ -228,7 +264,7 @@ impl TableFile {
         kind: BlockKind,
         fill: bool,
         io: &mut TableIo,
-    ) -> Result<BlockRef> {
+    ) -> Result<BlockRef<'_>> {
         self.fetch_through_cache(handle, None, kind, fill, io)
     }
 
@@ -241,7 +277,7 @@ impl TableFile {
         kind: BlockKind,
         fill: bool,
         io: &mut TableIo,
-    ) -> Result<BlockRef> {
+    ) -> Result<BlockRef<'_>> {
         let request = Request {
             key: CacheKey { table: self.table_id, offset: handle.offset },
             priority: if kind == BlockKind::Data { Priority::Low } else { Priority::High },
@@ -249,6 +285,7 @@ impl TableFile {
             bytes: handle.size,
             fill,
         };
+        let known = slot.map_or(0, SlotRef::note);
         let was_read = Cell::new(false);
         let read = |known| {
             was_read.set(true);
@@ -257,22 +294,24 @@ impl TableFile {
         let block = self.cache.fetch(
             request,
             || self.decode(&read(0)?, handle, kind),
-            || self.uncached(read(slot.map_or(0, SlotRef::note))?, handle, slot, kind),
+            || self.uncached(read(known)?, handle, slot, kind),
         )?;
         io.count(kind, was_read.get(), handle.size + BLOCK_TRAILER_BYTES as u64);
+        let was_used_before = known != 0 && self.handle.in_memory().is_some();
+        io.data_in_memory += u32::from(was_read.get() && was_used_before);
         Ok(block)
     }
 
     /// A block that the cache does not keep. A data block stays in its buffer. Its checksum is
     /// checked at every read from the file, its structure only at the first one: then its slot
     /// remembers the checksum of the sound block.
-    fn uncached(
-        &self,
-        read: BlockBuffer,
+    fn uncached<'f>(
+        &'f self,
+        read: BlockBuffer<'f>,
         handle: BlockHandle,
         slot: Option<SlotRef<'_, CachedBlock>>,
         kind: BlockKind,
-    ) -> Result<BlockRef> {
+    ) -> Result<BlockRef<'f>> {
         if kind != BlockKind::Data {
             let (block, _) = self.decode(&read, handle, kind)?;
             return Ok(BlockRef::Shared(Cached::uncached(block)));
@@ -432,23 +471,22 @@ impl TableFile {
     }
 
     /// Reads the block at `handle`, checks and decompresses it.
-    fn read(&self, handle: BlockHandle, kind: BlockKind) -> Result<BlockBuffer> {
+    fn read(&self, handle: BlockHandle, kind: BlockKind) -> Result<BlockBuffer<'_>> {
         self.read_known(handle, kind, 0)
     }
 
     /// The same for a block that was found sound before with the checksum `known`; 0 if it was not.
-    fn read_known(&self, handle: BlockHandle, kind: BlockKind, known: u32) -> Result<BlockBuffer> {
-        let BlockHandle { offset, size } = handle;
+    fn read_known(
+        &self,
+        handle: BlockHandle,
+        kind: BlockKind,
+        known: u32,
+    ) -> Result<BlockBuffer<'_>> {
+        let offset = handle.offset;
         self.check_handle(handle)?;
-        let mut read = BlockBuffer::new(size as usize + BLOCK_TRAILER_BYTES);
-        if !self.handle.in_memory().is_some_and(|file| read.lend(file, offset)) {
-            let file = self.handle.file()?;
-            if !read.lend(&file, offset) {
-                self.handle.read_from(&*file, offset, read.stored_mut())?;
-            }
-        }
+        let mut read = self.stored(handle)?;
         // The bytes of a file in memory are still those that were checked. A read may fail anew.
-        let was_checked = known != 0 && read.is_lent() && known == read.checksum();
+        let was_checked = known != 0 && read.is_in_file() && known == read.checksum();
         let compression = match read.compression().filter(|_| was_checked) {
             Some(compression) => Ok(compression),
             None => self.identity(handle, kind).check(read.stored()).map(|(_, is)| is),
@@ -464,6 +502,26 @@ impl TableFile {
             Err(what) => return Err(self.corruption(offset, what)),
         }
         Ok(read)
+    }
+
+    /// The block as stored: in the file, if that is in memory, else read from it.
+    fn stored(&self, handle: BlockHandle) -> Result<BlockBuffer<'_>> {
+        if let Some(stored) = self.in_memory(handle) {
+            return Ok(stored);
+        }
+        // The first use opens the file. From then on it may be in memory.
+        let file = self.handle.file()?;
+        if let Some(stored) = self.in_memory(handle) {
+            return Ok(stored);
+        }
+        let mut read = BlockBuffer::new(handle.size as usize + BLOCK_TRAILER_BYTES);
+        self.handle.read_from(&*file, handle.offset, read.stored_mut())?;
+        Ok(read)
+    }
+
+    #[inline]
+    fn in_memory(&self, handle: BlockHandle) -> Option<BlockBuffer<'_>> {
+        Some(BlockBuffer::in_file(handle.stored_in(self.handle.in_memory()?)?))
     }
 
     fn check_handle(&self, handle: BlockHandle) -> Result<()> {
@@ -486,9 +544,9 @@ impl std::fmt::Debug for TableFile {
 }
 
 /// A block that a reader holds.
-pub(crate) type BlockRef = Fetched<CachedBlock, Block<BlockBuffer>>;
+pub(crate) type BlockRef<'f> = Fetched<CachedBlock, Block<BlockBuffer<'f>>>;
 
-impl BlockRef {
+impl BlockRef<'_> {
     /// The block in the type of the cache; `None` for an uncached one.
     #[inline]
     pub(crate) fn cached(&self) -> Option<&Arc<Cached<CachedBlock>>> {
@@ -517,12 +575,13 @@ impl BlockRef {
         }
     }
 
-    /// The same block out of the thread's buffer, which is for the next block that it reads.
+    /// The same block in memory of its own: neither in the thread's buffer, which is for the next
+    /// block that it reads, nor in a file.
     #[inline]
-    pub(crate) fn for_long(self) -> Self {
+    pub(crate) fn for_long(self) -> BlockRef<'static> {
         match self {
-            Fetched::Uncached(_) => Fetched::Shared(self.into_shared()),
-            cached => cached,
+            Fetched::Slotted(slotted) => Fetched::Slotted(slotted),
+            other => Fetched::Shared(other.into_shared()),
         }
     }
 
@@ -572,7 +631,7 @@ impl BlockRef {
 /// [`BlockRef::search`] in an uncached block, which has no directory.
 #[inline(never)]
 fn search_uncached(
-    block: &Block<BlockBuffer>,
+    block: &Block<BlockBuffer<'_>>,
     key: &LookupKey,
     fingerprint: u8,
     floor: SequenceNumber,
@@ -738,7 +797,7 @@ mod tests {
             damaged[at] = b'w';
             let contents = [sound, damaged];
             let table = Arc::new(Changing { contents, now: AtomicBool::new(true) });
-            let (file, _) = file_of(BlockKind::Data, &[(&stored, compression)]);
+            let (mut file, _) = file_of(BlockKind::Data, &[(&stored, compression)]);
             file.handle.replace(Arc::clone(&table) as Arc<dyn RandomFile>);
             let slots = Slots::of(1);
             let fetch = || {
@@ -791,7 +850,7 @@ mod tests {
         let damaged = TableFile::new(handle, TABLE_ID, bytes.len() as u64, file.cache());
         assert!(fetch(&damaged, handles[0]).unwrap_err().is_corruption());
         // The map of another table, whose block has a damaged trailer.
-        let (another, _) = file_of(BlockKind::Data, &[(&other, Compression::None)]);
+        let (mut another, _) = file_of(BlockKind::Data, &[(&other, Compression::None)]);
         another.read_bytes(0, &mut bytes).unwrap();
         bytes[middle] = b'x';
         let contents = [bytes.clone(), bytes];
@@ -805,7 +864,7 @@ mod tests {
     #[test]
     fn blocks_beyond_a_map_are_read_by_calls() {
         let block = data_block();
-        let (file, handles) = file_of(BlockKind::Data, &[(&block, Compression::None)]);
+        let (mut file, handles) = file_of(BlockKind::Data, &[(&block, Compression::None)]);
         let mut bytes = vec![0; file.bytes() as usize];
         file.read_bytes(0, &mut bytes).unwrap();
         let end = (handles[0].offset + handles[0].size) as usize + BLOCK_TRAILER_BYTES;

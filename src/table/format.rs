@@ -128,6 +128,12 @@ impl BlockHandle {
         self.offset.checked_add(self.size)?.checked_add(BLOCK_TRAILER_BYTES as u64)
     }
 
+    /// The block as stored, with its trailer, in the bytes of its file; `None` if it ends before.
+    #[inline]
+    pub(crate) fn stored_in<'f>(&self, file: &'f [u8]) -> Option<&'f [u8]> {
+        file.get(usize::try_from(self.offset).ok()?..usize::try_from(self.end()?).ok()?)
+    }
+
     /// Whether the block, trailer included, lies in the first `limit` bytes and is of a size that
     /// this version writes. Asked before memory is reserved for it.
     pub(crate) fn lies_within(&self, limit: u64) -> bool {

@@ -27,7 +27,7 @@ pub(crate) struct TableIter {
     /// Whether `held` and the table have the index.
     is_open: bool,
     /// Holds the index if the table does not.
-    held: Option<BlockRef>,
+    held: Option<BlockRef<'static>>,
     /// Position of the current block in the index.
     position: usize,
     block: Option<Arc<Cached<CachedBlock>>>,

@@ -195,7 +195,7 @@ impl Table {
 
         let mut at_hand = None;
         if verdict == FilterVerdict::NotPaying {
-            at_hand = TableFile::at_hand(index, entry, BlockKind::Data, io);
+            at_hand = self.file.at_hand(index, entry, BlockKind::Data, options.fill_cache, io);
             if at_hand.is_none() {
                 // The block may have to be read, and a "no" saves that.
                 verdict = self.filter.table_may_contain(&self.file, key, hash, io);
@@ -350,7 +350,7 @@ impl Table {
     #[inline]
     pub(crate) fn index<'t>(
         &'t self,
-        held: &'t mut Option<BlockRef>,
+        held: &'t mut Option<BlockRef<'static>>,
         io: &mut TableIo,
     ) -> Result<&'t Index> {
         match self.index.pinned.get() {
@@ -371,7 +371,10 @@ impl Table {
 
     /// The data index that an earlier call of [`Table::index`] filled `held` for.
     #[inline]
-    pub(crate) fn held_index<'t>(&'t self, held: &'t Option<BlockRef>) -> Option<&'t Index> {
+    pub(crate) fn held_index<'t>(
+        &'t self,
+        held: &'t Option<BlockRef<'static>>,
+    ) -> Option<&'t Index> {
         held.as_ref().map_or_else(|| self.index.pinned.get(), BlockRef::index)
     }
 
@@ -383,7 +386,7 @@ impl Table {
         entry: IndexEntry,
         fill_cache: bool,
         io: &mut TableIo,
-    ) -> Result<BlockRef> {
+    ) -> Result<BlockRef<'_>> {
         self.file.fetch_named(index, entry, BlockKind::Data, fill_cache, io)
     }
 
@@ -422,11 +425,12 @@ impl DataIndex {
     fn fetch<'t>(
         &'t self,
         file: &TableFile,
-        held: &'t mut Option<BlockRef>,
+        held: &'t mut Option<BlockRef<'static>>,
         io: &mut TableIo,
     ) -> Result<&'t Index> {
         if self.memory.is_none() {
-            let block = held.insert(file.fetch(self.handle, BlockKind::Index, true, io)?);
+            let block = file.fetch(self.handle, BlockKind::Index, true, io)?;
+            let block = held.insert(block.for_long());
             // The cache has it as another kind: a damaged metaindex named it as a filter.
             let other = || file.corruption(self.handle.offset, "the data index is another block");
             return block.index().ok_or_else(other);

@@ -292,8 +292,9 @@ impl PointLookup<'_, '_> {
         count_verdict(level, probe, self.key, verdict, &lookup, self.stripe);
         if last != LastLevel::No && self.read.use_filters {
             let has_filter = verdict != FilterVerdict::NotConsulted;
-            let is_cached_hit = matches!(lookup, Lookup::Found { .. }) && io.data_read == 0;
-            self.stripe.streak().note(has_filter && is_cached_hit);
+            let is_at_hand = io.data_read == io.data_in_memory;
+            let is_hit = matches!(lookup, Lookup::Found { .. });
+            self.stripe.streak().note(has_filter && is_hit && is_at_hand);
         }
         if let Some(trace) = &mut self.trace {
             let number = probe.handle.meta.number;

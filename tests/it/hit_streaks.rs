@@ -3,8 +3,10 @@
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::filters::one_of_each_layout;
 use crate::support::stores::as_env;
-use siftdb::env::MemEnv;
+use crate::support::table_reads::ReadsEnv;
+use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, ExplainTarget, Filter, FilterAnswer, LevelStats, Options};
+use std::sync::Arc;
 
 const KEYS: usize = 500;
 /// Hits in a row before the filter is not asked.
@@ -12,8 +14,11 @@ const LONG: u64 = 4096;
 
 /// One level of `KEYS` keys.
 fn one_level(options: Options) -> Db {
-    let env = MemEnv::new();
-    let db = options.auto_compaction(false).env(as_env(&env)).open("/db").unwrap();
+    one_level_in(as_env(&MemEnv::new()), options)
+}
+
+fn one_level_in(env: Arc<dyn Env>, options: Options) -> Db {
+    let db = options.auto_compaction(false).env(env).open("/db").unwrap();
     (0..KEYS).for_each(|number| db.put(key(number), bytes(number as u64, 40)).unwrap());
     db.compact_range(..).unwrap();
     db
@@ -104,6 +109,24 @@ fn streaks_end_where_blocks_are_read() {
     let total = counted(&db, |db| hits(db, 2 * LONG));
     assert!(total.data_blocks_read > LONG, "{total:?}");
     assert_eq!((total.true_positives, total.not_paying), (2 * LONG, 0));
+}
+
+#[test]
+fn blocks_in_memory_continue_the_streak() {
+    let env = Arc::new(ReadsEnv::in_memory(as_env(&MemEnv::new())));
+    // A cache with room for the filter, the index, and some of the blocks.
+    let db = one_level_in(env, Options::new().block_bytes(512).block_cache_bytes(12 << 10));
+    // The second time each block that is not cached is used where it lies.
+    (0..2).for_each(|_| warm(&db));
+    let asked = counted(&db, |db| hits(db, LONG));
+    assert_eq!((asked.true_positives, asked.not_paying), (LONG, 0));
+    assert!(asked.data_blocks_read > LONG / 2, "few are cached");
+    let later = counted(&db, |db| hits(db, 1000));
+    assert_eq!((later.true_positives, later.not_paying), (0, 1000));
+    let first = counted(&db, |db| misses(db, 1));
+    assert_eq!((first.not_paying, first.data_blocks()), (1, 1));
+    let others = counted(&db, |db| misses(db, 1000));
+    assert_eq!(others.negatives + others.false_positives, 1000);
 }
 
 #[test]

@@ -17,9 +17,14 @@ fn options() -> Options {
     small_options().auto_compaction(false).block_cache_bytes(16 << 10)
 }
 
+/// Values of different lengths that can be compressed.
+fn compressible(number: usize) -> Vec<u8> {
+    bytes(number as u64, 20).repeat(2 + number % 15)
+}
+
 fn fill(db: &Db) {
     for number in 0..KEYS {
-        db.put(key(number), bytes(number as u64, 40 + number % 300)).unwrap();
+        db.put(key(number), compressible(number)).unwrap();
     }
     db.flush().unwrap();
 }
@@ -111,13 +116,31 @@ fn tables_in_memory_are_read_without_calls() {
         fill(&db);
         env.take();
         for number in (0..KEYS).chain(0..KEYS) {
-            let expected = bytes(number as u64, 40 + number % 300);
+            let expected = compressible(number);
             assert_eq!(db.get(key(number)).unwrap().as_deref(), Some(&expected[..]));
             assert_eq!(db.get(absent_key(number)).unwrap(), None);
         }
         assert_eq!(db.iter().count(), KEYS);
         assert!(db.stats().total().data_blocks_read > 20, "{}: all are cached", filter.name);
         assert_eq!(env.take(), [], "{}", filter.name);
+    }
+}
+
+/// All entries of an ingested table have the sequence 0 in the file, wherever it is searched.
+#[test]
+fn ingested_tables_in_memory_have_their_sequence() {
+    let env = ReadsEnv::in_memory(Arc::new(MemEnv::new()));
+    let options = options().snappy(false).env(Arc::new(env));
+    let db = options.open(HOME).unwrap();
+    fill(&db);
+    let before = db.snapshot();
+    db.ingest((0..KEYS).map(|number| (key(number), "loaded"))).unwrap();
+    for _ in 0..3 {
+        for number in 0..KEYS {
+            let old = compressible(number);
+            assert_eq!(before.get(key(number)).unwrap().as_deref(), Some(&old[..]));
+            assert_eq!(db.get(key(number)).unwrap().as_deref(), Some(&b"loaded"[..]));
+        }
     }
 }
 

@@ -66,11 +66,12 @@ const LONG: u64 = 4096;
 /// the last level has asked that level's filter for nothing: for one or two cache lines, or for a
 /// partition. After [`LONG`] such lookups in a row the next one searches without asking. The first
 /// lookup that no table answers ends the streak, and filters are asked again; so does one that
-/// finds no value in the last level, or reads a block for it.
+/// finds no value in the last level, or has to wait for a block of it.
 ///
-/// The guess can be wrong once for each streak. It then costs the search of one cached block, a few
-/// times as much as asking the filter. Before any other block is read, the filter is asked after
-/// all. So wrong guesses take less than a thousandth of the time of all lookups.
+/// The guess can be wrong once for each streak. It then costs the search of one block that is
+/// cached, or lies in a file in memory and was used there before: a few times as much as asking the
+/// filter. Before any other block is read, the filter is asked after all. So wrong guesses take
+/// less than a thousandth of the time of all lookups.
 ///
 /// A streak belongs to one thread and one keyspace. A thread that takes over the stripe of an ended
 /// thread continues its streak.
@@ -92,8 +93,8 @@ impl HitStreak {
 
     /// Notes a lookup that searched the last level: one more hit, or the end of the streak.
     #[inline]
-    pub(crate) fn note(&self, cached_hit: bool) {
-        let hits = if cached_hit { self.0.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+    pub(crate) fn note(&self, hit_at_hand: bool) {
+        let hits = if hit_at_hand { self.0.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
         self.0.store(hits, Ordering::Relaxed);
     }
 

@@ -2,14 +2,13 @@
 //!
 //! `fetch` reads into a [`BlockBuffer`], checks it and decompresses it. A block to be cached is
 //! copied out, so only the cached block is allocated; an uncached block is searched in the buffer.
-//! Where the file is in memory anyway, the stored bytes stay there, and the buffer names them.
-//! Legal order: `new`; `lend`, or `stored_mut` to read into; once the checksum holds, `decompress`
-//! if the block is compressed; then the contents, by dereferencing. A thread has one pair of
-//! buffers, which the next block takes over when this one is dropped. A thread that holds two
-//! blocks allocates for the second.
+//! Where the file is in memory anyway, the stored bytes stay there, and no buffer is needed for
+//! them. Legal order: `in_file`, or `new` and `stored_mut` to read into; once the checksum holds,
+//! `decompress` if the block is compressed; then the contents, by dereferencing. A thread has one
+//! pair of buffers, which the next block takes over when this one is dropped. A thread that holds
+//! two blocks allocates for the second.
 
-use crate::base::sync::{Arc, thread_local};
-use crate::env::api::RandomFile;
+use crate::base::sync::thread_local;
 use crate::table::format::{BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES, Compression};
 use std::cell::Cell;
 use std::ops::Deref;
@@ -17,9 +16,6 @@ use std::ops::Deref;
 /// The buffers of one thread.
 #[derive(Debug, Default)]
 struct Buffers {
-    /// The file in memory that has the stored bytes, and where they begin. Then `stored` is not
-    /// used.
-    lent: Option<(Arc<dyn RandomFile>, usize)>,
     stored: Vec<u8>,
     decompressed: Vec<u8>,
     /// Bytes as stored, trailer included.
@@ -35,45 +31,41 @@ thread_local! {
 /// A larger buffer is freed, so that one large block does not cost a thread its size for good.
 const BUFFER_BYTES_MAX: usize = 256 << 10;
 
-/// A block in the buffers that it was read to: one pointer, so that moving it is cheap.
+/// A block in the file in memory that has it, or in the buffers that it was read to.
 #[derive(Debug)]
-pub(crate) struct BlockBuffer {
-    /// `None` only while it is dropped.
+pub(crate) struct BlockBuffer<'f> {
+    /// The stored bytes, trailer included, in a file in memory.
+    in_file: Option<&'f [u8]>,
+    /// What was read or decompressed.
     buffers: Option<Box<Buffers>>,
 }
 
-impl BlockBuffer {
+impl<'f> BlockBuffer<'f> {
     /// A block of `stored_len` bytes, trailer included, without its contents.
     pub(crate) fn new(stored_len: usize) -> Self {
-        // The thread-local is gone while the thread ends.
-        let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
-        buffers.stored_len = stored_len;
-        buffers.decompressed_len = None;
-        BlockBuffer { buffers: Some(buffers) }
+        BlockBuffer { in_file: None, buffers: Some(Buffers::of_thread(stored_len)) }
     }
 
-    /// Takes the stored bytes at `offset` of a file that is in memory. False if it is not, or ends
-    /// before.
-    pub(crate) fn lend(&mut self, file: &Arc<dyn RandomFile>, offset: u64) -> bool {
-        let (Some(buffers), Some(bytes)) = (self.buffers.as_mut(), file.as_bytes()) else {
-            return false;
-        };
-        let start = usize::try_from(offset).ok().filter(|start| {
-            let end = start.checked_add(buffers.stored_len);
-            end.is_some_and(|end| end <= bytes.len())
-        });
-        buffers.lent = start.map(|start| (Arc::clone(file), start));
-        buffers.lent.is_some()
+    /// The block with these stored bytes, trailer included, of a file in memory.
+    #[inline]
+    pub(crate) fn in_file(stored: &'f [u8]) -> Self {
+        BlockBuffer { in_file: Some(stored), buffers: None }
     }
 
     /// True if the stored bytes are those of a file in memory.
-    pub(crate) fn is_lent(&self) -> bool {
-        self.buffers.as_ref().is_some_and(|buffers| buffers.lent.is_some())
+    #[inline]
+    pub(crate) fn is_in_file(&self) -> bool {
+        self.in_file.is_some()
     }
 
     /// The block as stored, with its trailer.
+    #[inline]
     pub(crate) fn stored(&self) -> &[u8] {
-        self.buffers.as_ref().map_or(&[], |buffers| buffers.stored())
+        match (self.in_file, &self.buffers) {
+            (Some(stored), _) => stored,
+            (None, Some(buffers)) => buffers.stored.get(..buffers.stored_len).unwrap_or_default(),
+            (None, None) => &[],
+        }
     }
 
     /// Room for the same, to read into. Its contents are unspecified.
@@ -97,9 +89,10 @@ impl BlockBuffer {
 
     /// Decompresses a block that Snappy compressed. The error says what is wrong.
     pub(crate) fn decompress(&mut self) -> Result<(), String> {
-        let Some(buffers) = self.buffers.as_mut() else { return Ok(()) };
-        let Buffers { lent, stored, decompressed, stored_len, .. } = &mut **buffers;
-        let compressed = without_trailer(stored_bytes(lent, stored, *stored_len));
+        let buffers = self.buffers.get_or_insert_with(|| Buffers::of_thread(0));
+        let Buffers { stored, decompressed, stored_len, .. } = &mut **buffers;
+        let read = stored.get(..*stored_len).unwrap_or_default();
+        let compressed = without_trailer(self.in_file.unwrap_or(read));
         let declared = snap::raw::decompress_len(compressed).map_err(|error| error.to_string())?;
         if declared > BLOCK_BYTES_MAX || declared > compressed.len().saturating_mul(24) {
             return Err(format!("declares {declared} bytes from {}", compressed.len()));
@@ -115,30 +108,32 @@ impl BlockBuffer {
 }
 
 /// The block without its trailer, decompressed.
-impl Deref for BlockBuffer {
+impl Deref for BlockBuffer<'_> {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        let Some(buffers) = self.buffers.as_ref() else { return &[] };
-        match buffers.decompressed_len {
-            Some(len) => buffers.decompressed.get(..len).unwrap_or_default(),
-            None => without_trailer(buffers.stored()),
-        }
+        let decompressed = self.buffers.as_ref().and_then(|buffers| {
+            buffers.decompressed_len.map(|len| buffers.decompressed.get(..len).unwrap_or_default())
+        });
+        decompressed.unwrap_or_else(|| without_trailer(self.stored()))
     }
 }
 
 impl Buffers {
-    fn stored(&self) -> &[u8] {
-        stored_bytes(&self.lent, &self.stored, self.stored_len)
+    /// The buffers of the thread, for a block that is read as so many bytes.
+    fn of_thread(stored_len: usize) -> Box<Self> {
+        // The thread-local is gone while the thread ends.
+        let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        buffers.stored_len = stored_len;
+        buffers.decompressed_len = None;
+        buffers
     }
 }
 
-impl Drop for BlockBuffer {
+impl Drop for BlockBuffer<'_> {
     fn drop(&mut self) {
         let Some(mut buffers) = self.buffers.take() else { return };
-        // The file may be closed then, and the next block may be of another one.
-        buffers.lent = None;
         let Buffers { stored, decompressed, .. } = &mut *buffers;
         for buffer in [stored, decompressed] {
             if buffer.capacity() > BUFFER_BYTES_MAX {
@@ -156,20 +151,7 @@ fn grow(buffer: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The stored block: `len` bytes of a file in memory or of `stored`; nothing where they are not.
-fn stored_bytes<'b>(
-    lent: &'b Option<(Arc<dyn RandomFile>, usize)>,
-    stored: &'b [u8],
-    len: usize,
-) -> &'b [u8] {
-    let bytes = match lent {
-        None => stored.get(..len),
-        // `lend` found them in it, and every call returns the same bytes.
-        Some((file, start)) => file.as_bytes().and_then(|bytes| bytes.get(*start..start + len)),
-    };
-    bytes.unwrap_or_default()
-}
-
+#[inline]
 fn without_trailer(stored: &[u8]) -> &[u8] {
     stored.get(..stored.len().saturating_sub(BLOCK_TRAILER_BYTES)).unwrap_or_default()
 }

@@ -71,7 +71,7 @@ impl HashedBlock {
     }
 
     /// A copy of an uncached block, to be iterated over, without a directory.
-    pub(crate) fn of_uncached(block: &Block<BlockBuffer>) -> Self {
+    pub(crate) fn of_uncached(block: &Block<BlockBuffer<'_>>) -> Self {
         HashedBlock { block: block.to_owned_block(), near: [u8::MAX; NEAR_BYTES] }
     }
 
