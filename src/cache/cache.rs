@@ -16,7 +16,7 @@
 
 use crate::base::error::Result;
 use crate::base::process::Process;
-use crate::base::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::cache::budget::{Budget, ConstructionBudget, Purpose};
 use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::cache::single_flight::Calls;
@@ -129,6 +129,9 @@ pub(crate) struct Cache<V> {
     shards: [Mutex<Shard<V>>; SHARDS],
     process: Process,
     budget: Budget,
+    /// The last data block did not fit without evicting another. A request knows only about how
+    /// many bytes its block takes, for a compressed one far too few.
+    is_full: AtomicBool,
     /// Bytes held, by priority.
     held: [AtomicU64; 2],
     uncached: AtomicU64,
@@ -153,6 +156,7 @@ impl<V> Cache<V> {
             }),
             process: Process::current(),
             budget: Budget::new(capacity_bytes, pinned_share),
+            is_full: AtomicBool::new(false),
             held: [AtomicU64::new(0), AtomicU64::new(0)],
             uncached: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
@@ -205,7 +209,7 @@ impl<V> Cache<V> {
     fn admit(&self, request: &Request<'_, V>) -> bool {
         let (Priority::Low, Some(slot)) = (request.priority, request.slot) else { return true };
         let charge = charge::<V>(request.bytes);
-        if self.budget.has_room(charge) {
+        if self.has_room(charge) {
             return true;
         }
         if charge > self.budget.for_blocks() / 4 {
@@ -219,6 +223,11 @@ impl<V> Cache<V> {
         }
         self.reject(slot);
         false
+    }
+
+    /// Whether to keep data of this charge without asking for more.
+    fn has_room(&self, charge: u64) -> bool {
+        !self.is_full.load(Ordering::Relaxed) && self.budget.has_room(charge)
     }
 
     /// The number of the next rejection.
@@ -237,7 +246,7 @@ impl<V> Cache<V> {
     /// in place, and then saves a part of each.
     pub(crate) fn leaves_in_place(&self, slot: SlotRef<'_, V>, bytes: u64) -> bool {
         let charge = charge::<V>(bytes);
-        if self.budget.has_room(charge) {
+        if self.has_room(charge) {
             return false;
         }
         let within = self.held_bytes(Priority::Low) / charge / 16;
@@ -308,6 +317,7 @@ impl<V> Cache<V> {
     fn release_from(&self, purpose: Purpose, bytes: u64) {
         self.budget.withdraw(purpose, bytes);
         self.budget.give_back(bytes);
+        self.is_full.store(false, Ordering::Relaxed);
     }
 
     /// The capacity it was created with.
@@ -358,6 +368,9 @@ impl<V> Cache<V> {
         bytes: usize,
     ) -> Arc<Cached<V>> {
         let charge = charge::<V>(bytes as u64);
+        if request.priority == Priority::Low {
+            self.is_full.store(!self.budget.has_room(charge), Ordering::Relaxed);
+        }
         if charge > self.budget.for_blocks() / 4 || !self.make_room(charge, key.shard()) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return Cached::uncached(value);
@@ -796,6 +809,29 @@ mod tests {
         assert_eq!(cache.uncached(), 1);
         check_books(&cache);
         check_slots(&cache, &slots);
+    }
+
+    /// Compressed blocks take more memory than their requests say. Where the room that is left is
+    /// between both, every block was admitted, in place of another.
+    #[test]
+    fn a_full_cache_does_not_take_large_blocks_for_small_ones() {
+        let cache = Cache::new(9_500, 0.0);
+        let slots = Slots::of(1000);
+        let mut held = Vec::new();
+        let mut ask = |n: usize| {
+            let (before, slot) = (cache.rejected(), Some(slots.slot(n)));
+            let (key, priority) = (key(n as u64), Priority::Low);
+            let request = Request { key, priority, slot, bytes: 0, fill: true };
+            held.push(cache.fetch(request, || Ok((0, KILO)), || Ok(Fetched::Uncached(()))));
+            cache.rejected() == before
+        };
+        assert!((0..9).all(&mut ask), "there is room");
+        assert!(ask(9), "there seems to be");
+        assert!(!(10..900).any(&mut ask), "asked for once");
+        let reserved = cache.reserve(3000);
+        assert!(reserved && !ask(900));
+        cache.release(3000);
+        assert!((901..904).all(&mut ask), "there is room again");
     }
 
     #[test]
