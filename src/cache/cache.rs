@@ -10,9 +10,10 @@
 //! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity. No value
 //! is dropped and no block is read while a shard is locked. Concurrent misses of one block load it
 //! once. Low entries are evicted first, down to a quarter of the budget, then high entries above
-//! half of it, so neither kind can starve the other. An entry larger than a quarter of the budget
-//! is served and not kept. A full cache admits data that was asked for recently and rejects other
-//! data. Blocks of deleted tables are not purged; they age out, because no reader asks for them.
+//! half of it, so neither kind can starve the other. A data block larger than a quarter of the
+//! budget is served and not kept, nor is a filter or index larger than the rest. A full cache
+//! admits data that was asked for recently and rejects other data. Blocks of deleted tables are not
+//! purged; they age out, because no reader asks for them.
 
 use crate::base::error::Result;
 use crate::base::process::Process;
@@ -212,7 +213,7 @@ impl<V> Cache<V> {
         if self.has_room(charge) {
             return true;
         }
-        if charge > self.budget.for_blocks() / 4 {
+        if charge > self.largest(Priority::Low) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return false;
         }
@@ -345,7 +346,7 @@ impl<V> Cache<V> {
         self.evicted_in_use.load(Ordering::Relaxed)
     }
 
-    /// Blocks that were read and not kept, since they took more than a quarter of the budget.
+    /// Blocks that were read and not kept, since each was too large.
     pub(crate) fn uncached(&self) -> u64 {
         self.uncached.load(Ordering::Relaxed)
     }
@@ -371,7 +372,7 @@ impl<V> Cache<V> {
         if request.priority == Priority::Low {
             self.is_full.store(!self.budget.has_room(charge), Ordering::Relaxed);
         }
-        if charge > self.budget.for_blocks() / 4 || !self.make_room(charge, key.shard()) {
+        if charge > self.largest(request.priority) || !self.make_room(charge, key.shard()) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return Cached::uncached(value);
         }
@@ -386,16 +387,26 @@ impl<V> Cache<V> {
         entry
     }
 
+    /// The largest charge that is kept. A filter or an index may take all that data leaves to it:
+    /// to read it again for every lookup costs much more than to read a data block.
+    fn largest(&self, priority: Priority) -> u64 {
+        let quarter = self.budget.for_blocks() / 4;
+        match priority {
+            Priority::High => 3 * quarter,
+            Priority::Low => quarter,
+        }
+    }
+
     /// Takes `bytes` of the budget, evicting what that needs, from shard `home` first. False if
     /// nothing is left to evict.
     fn make_room(&self, bytes: u64, home: usize) -> bool {
         while !self.budget.spend(bytes) {
-            let half_high = self.held_bytes(Priority::High) > self.budget.for_blocks() / 2;
-            let order =
-                match half_high && self.held_bytes(Priority::Low) < self.budget.for_blocks() / 4 {
-                    true => [Priority::High, Priority::Low],
-                    false => [Priority::Low, Priority::High],
-                };
+            // Data that is above its quarter goes first. Below it, filters and indexes have more
+            // than half, or one comes that needs what the others have.
+            let order = match self.held_bytes(Priority::Low) < self.budget.for_blocks() / 4 {
+                true => [Priority::High, Priority::Low],
+                false => [Priority::Low, Priority::High],
+            };
             if !order.into_iter().any(|priority| self.evict_one(priority, home)) {
                 return self.budget.spend(bytes);
             }
@@ -683,7 +694,7 @@ mod tests {
                     Op::Load { n, bytes, hold } => {
                         let rejected = cache.rejected();
                         let value = load_listed(&cache, &slots, n, bytes);
-                        let fits = bytes as u64 + OVERHEAD <= cache.budget.for_blocks() / 4;
+                        let fits = bytes as u64 + OVERHEAD <= cache.largest(priority_of(n));
                         let kept = cache.get(key(n), priority_of(n)).is_some();
                         // Only an entry that was already held may be kept without fitting now.
                         prop_assert!(kept || !fits || cache.rejected() == rejected + 1);
@@ -877,6 +888,23 @@ mod tests {
         let low = cache.held_bytes(Priority::Low);
         assert!((9_000..=10_000).contains(&low), "data kept {low}");
         assert_eq!(cache.used_bytes(), 40_000);
+    }
+
+    /// Above a quarter of the cache, an index was read again for every lookup.
+    #[test]
+    fn large_indexes_are_kept() {
+        let cache = Cache::new(40_000, 0.0);
+        for n in 1000..1400 {
+            load(&cache, n, Priority::Low, KILO);
+        }
+        for (n, kilos, is_kept) in [(0, 11, true), (1, 11, true), (2, 30, true), (3, 31, false)] {
+            load(&cache, n, Priority::High, 1000 * kilos - OVERHEAD as usize);
+            assert_eq!(cache.get(key(n), Priority::High).is_some(), is_kept, "{kilos}");
+            assert!(cache.held_bytes(Priority::Low) >= 9_000);
+            check_books(&cache);
+        }
+        load(&cache, 2000, Priority::Low, 11_000);
+        assert!(cache.get(key(2000), Priority::Low).is_none());
     }
 
     #[test]

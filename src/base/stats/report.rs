@@ -146,7 +146,8 @@ report! {
         cache_capacity_bytes: u64,
         /// Bytes in the cache now, pinned reservations not included.
         cache_bytes: u64,
-        /// Blocks that were not cached because each is larger than a quarter of the capacity.
+        /// Blocks that were not cached because each is too large: a data block of more than a
+        /// quarter of the capacity, a filter or index of more than three quarters.
         cache_uncached: u64,
         /// Data blocks that were not cached because the cache was full and they were not read
         /// lately.
