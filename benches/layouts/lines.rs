@@ -19,15 +19,15 @@ const BLOCK_STEP: usize = 4_120;
 
 const PROBES: u64 = 20_000;
 
-/// Which lines were touched.
+/// Which lines were touched. A filter in memory begins with a line.
+#[derive(Default)]
 struct Touched {
-    base: usize,
     lines: BTreeSet<usize>,
 }
 
 impl Touched {
     fn bytes(&mut self, at: usize, length: usize) {
-        let lines = (self.base + at) / 64..=(self.base + at + length - 1) / 64;
+        let lines = at / 64..=(at + length - 1) / 64;
         self.lines.extend(lines);
     }
 
@@ -121,8 +121,7 @@ fn count(sample: &Sample, encoding: &Encoding, keys: &[[u8; 16]], hit: bool) -> 
     for probe in 0..PROBES {
         let place = mix(probe + 1) % keys.len() as u64;
         let key = if hit { keys[place as usize] } else { absent(place) };
-        let base = 16 + 16 * (probe as usize % 4);
-        let mut touched = Touched { base, lines: BTreeSet::new() };
+        let mut touched = Touched::default();
         let part = sample.filter(&mut touched, place / BLOCK_ENTRIES);
         let filter = &sample.contents[part.clone()];
         let answer = match encoding {
