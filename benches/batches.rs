@@ -5,8 +5,8 @@
 //!   blocks are not in the processor's caches, and a batch waits for several at the same time.
 //! - *Cold:* 32 present keys whose blocks are not in the system's page cache; wall time. The
 //!   indexes are in memory. Needs Linux and a directory on a disk; elsewhere a line says so. With
-//!   `SIFTDB_BENCH_READ_MICROS` each read takes so much longer, however many run at once, as of a
-//!   disk that serves many at the same time.
+//!   `SIFTDB_BENCH_READ_MICROS` each read takes so many microseconds more, however many run at
+//!   once: a disk that serves many at the same time.
 //!
 //! `cargo bench -p siftdb-benches --bench batches`; `SIFTDB_BENCH_KEYS=10000000` for the figures in
 //! docs/measurements.md. Rounds of both sides alternate on one open database; the result is the
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// Keys of one cold batch.
 const COLD_KEYS: u64 = 32;
 
-/// The disk, with reads of files that take so much longer.
+/// The disk, with reads that take longer by a fixed time.
 #[derive(Debug)]
 struct SlowDisk(DiskEnv, Duration);
 

@@ -9,9 +9,9 @@
 //!
 //! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity. No value
 //! is dropped and no block is read while a shard is locked. Concurrent misses of one block load it
-//! once. Low entries are evicted first, down to a quarter of the budget, then high entries above
-//! half of it, so neither kind can starve the other. A data block larger than a quarter of the
-//! budget is served and not kept, nor is a filter or index larger than the rest. A full cache
+//! once. Low entries are evicted first, down to a quarter of the budget, then high entries, so
+//! neither kind can starve the other. A data block larger than a quarter of the budget is served
+//! and not kept, nor is a filter or index larger than the rest. A full cache
 //! admits data that was asked for recently and rejects other data. Blocks of deleted tables are not
 //! purged; they age out, because no reader asks for them.
 
@@ -217,28 +217,11 @@ impl<V> Cache<V> {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        let within = (self.held_bytes(Priority::Low) / charge / 2).max(GHOST_REQUESTS_MIN);
-        if slot.was_rejected(self.rejection(), u32::try_from(within).unwrap_or(u32::MAX)) {
+        let is_ghost_hit = self.is_asked_again(slot, self.ghosts(charge).max(GHOST_REQUESTS_MIN));
+        if is_ghost_hit {
             slot.forget_rejection();
-            return true;
         }
-        self.reject(slot);
-        false
-    }
-
-    /// Whether to keep data of this charge without asking for more.
-    fn has_room(&self, charge: u64) -> bool {
-        !self.is_full.load(Ordering::Relaxed) && self.budget.has_room(charge)
-    }
-
-    /// The number of the next rejection.
-    fn rejection(&self) -> u32 {
-        self.rejected.load(Ordering::Relaxed) as u32
-    }
-
-    fn reject(&self, slot: SlotRef<'_, V>) {
-        slot.reject(self.rejection());
-        self.rejected.fetch_add(1, Ordering::Relaxed);
+        is_ghost_hit
     }
 
     /// Whether to leave a block of `bytes` where its reader can use it without reading it: true,
@@ -247,15 +230,28 @@ impl<V> Cache<V> {
     /// in place, and then saves a part of each.
     pub(crate) fn leaves_in_place(&self, slot: SlotRef<'_, V>, bytes: u64) -> bool {
         let charge = charge::<V>(bytes);
-        if self.has_room(charge) {
-            return false;
+        !self.has_room(charge) && !self.is_asked_again(slot, self.ghosts(charge) / 8)
+    }
+
+    /// Whether to keep data of this charge without asking for more.
+    fn has_room(&self, charge: u64) -> bool {
+        !self.is_full.load(Ordering::Relaxed) && self.budget.has_room(charge)
+    }
+
+    /// Half as many blocks of this charge as the data that is held.
+    fn ghosts(&self, charge: u64) -> u64 {
+        self.held_bytes(Priority::Low) / charge / 2
+    }
+
+    /// Whether this block was one of the last `within` that were rejected. If not, it is rejected.
+    fn is_asked_again(&self, slot: SlotRef<'_, V>, within: u64) -> bool {
+        let now = self.rejected.load(Ordering::Relaxed) as u32;
+        let is_asked_again = slot.was_rejected(now, u32::try_from(within).unwrap_or(u32::MAX));
+        if !is_asked_again {
+            slot.reject(now);
+            self.rejected.fetch_add(1, Ordering::Relaxed);
         }
-        let within = self.held_bytes(Priority::Low) / charge / 16;
-        if slot.was_rejected(self.rejection(), u32::try_from(within).unwrap_or(u32::MAX)) {
-            return false;
-        }
-        self.reject(slot);
-        true
+        is_asked_again
     }
 
     /// The value of a key, loaded if it is not held, and inserted into the slot. A thread whose
@@ -369,10 +365,11 @@ impl<V> Cache<V> {
         bytes: usize,
     ) -> Arc<Cached<V>> {
         let charge = charge::<V>(bytes as u64);
-        if request.priority == Priority::Low {
+        let is_kept = charge <= self.largest(request.priority);
+        if is_kept && request.priority == Priority::Low {
             self.is_full.store(!self.budget.has_room(charge), Ordering::Relaxed);
         }
-        if charge > self.largest(request.priority) || !self.make_room(charge, key.shard()) {
+        if !is_kept || !self.make_room(charge, key.shard()) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return Cached::uncached(value);
         }

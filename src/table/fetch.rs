@@ -8,33 +8,26 @@
 //! The prefix of a block is not read: the handle has the same facts, and the checksum covers them.
 //! Every failure names file and offset. The caller decides what it means: an error for data, "may
 //! contain" for a filter. [`TableIo`] counts what one lookup touched.
-//!
-//! [`BlockRef`] is the answer: a block found in its slot, a share of a cached block, or an uncached
-//! data block. An uncached block stays in the buffer that it was read to, is searched there and
-//! dropped. That saves the copy, the memory and the eviction that a cached block costs.
 
 use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
-use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
+use crate::base::key::SequenceNumber;
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
-use crate::base::value::{COPY_BYTES, Value};
-use crate::cache::cache::{CacheKey, Fetched, Priority, Request};
+use crate::cache::cache::{CacheKey, Priority, Request};
 use crate::cache::cached::{Cached, SlotRef};
 use crate::env::handle::FileHandle;
-use crate::filter::hash::KeyHash;
-use crate::table::block::block::{Block, BlockKeys, Found};
+use crate::table::block::block::{Block, BlockKeys};
 use crate::table::block::buffer::BlockBuffer;
 use crate::table::block::directory::HashedBlock;
+use crate::table::block_ref::BlockRef;
 use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES,
-    fingerprint_of,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
 use std::cell::Cell;
-use std::ops::Deref;
 use std::path::Path;
 
 /// What one lookup or one iterator touched. "Read" means from the file.
@@ -249,8 +242,7 @@ impl TableFile {
         if !is_usable || (fill && !self.cache.leaves_in_place(slot, handle.size)) {
             return None;
         }
-        let block = Block::in_place(read, is_sound).ok()?;
-        let block = self.with_sequence(block, is_sound, handle).ok()?;
+        let block = self.uncached_block(read, is_sound, handle).ok()?;
         io.count(BlockKind::Data, true, handle.size + BLOCK_TRAILER_BYTES as u64);
         io.data_in_memory += 1;
         Some(BlockRef::Uncached(block))
@@ -318,9 +310,7 @@ impl TableFile {
         }
         let checksum = read.checksum();
         let is_sound = checksum != 0 && slot.is_some_and(|slot| slot.note() == checksum);
-        let block =
-            Block::in_place(read, is_sound).map_err(|what| self.corruption(handle.offset, what))?;
-        let block = self.with_sequence(block, is_sound, handle)?;
+        let block = self.uncached_block(read, is_sound, handle)?;
         if let Some(slot) = slot.filter(|_| !is_sound) {
             slot.set_note(checksum);
         }
@@ -449,13 +439,16 @@ impl TableFile {
         }
     }
 
-    /// The data block with the sequence that the manifest gives the table, if it gives one.
-    fn with_sequence<B: Deref<Target = [u8]>>(
+    /// A data block to be searched where it was read to, with the sequence that the manifest gives
+    /// the table, if it gives one. It is checked unless `is_sound`.
+    fn uncached_block<'f>(
         &self,
-        block: Block<B>,
+        read: BlockBuffer<'f>,
         is_sound: bool,
         handle: BlockHandle,
-    ) -> Result<Block<B>> {
+    ) -> Result<Block<BlockBuffer<'f>>> {
+        let block =
+            Block::in_place(read, is_sound).map_err(|what| self.corruption(handle.offset, what))?;
         match self.global_sequence {
             None => Ok(block),
             Some(sequence) => block
@@ -541,124 +534,6 @@ impl std::fmt::Debug for TableFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "TableFile({}, id {:016x})", self.path().display(), self.table_id)
     }
-}
-
-/// A block that a reader holds.
-pub(crate) type BlockRef<'f> = Fetched<CachedBlock, Block<BlockBuffer<'f>>>;
-
-impl BlockRef<'_> {
-    /// The block in the type of the cache; `None` for an uncached one.
-    #[inline]
-    pub(crate) fn cached(&self) -> Option<&Arc<Cached<CachedBlock>>> {
-        match self {
-            Fetched::Slotted(slotted) => Some(slotted.cached()),
-            Fetched::Shared(cached) => Some(cached),
-            Fetched::Uncached(_) => None,
-        }
-    }
-
-    /// The index, if it is one.
-    #[inline]
-    pub(crate) fn index(&self) -> Option<&Index> {
-        match &***self.cached()? {
-            CachedBlock::Index(index) => Some(index),
-            _ => None,
-        }
-    }
-
-    /// The filter, if it is one.
-    #[inline]
-    pub(crate) fn filter(&self) -> Option<&AlignedBytes> {
-        match &***self.cached()? {
-            CachedBlock::Filter(bytes) => Some(bytes),
-            _ => None,
-        }
-    }
-
-    /// The same block in memory of its own: neither in the thread's buffer, which is for the next
-    /// block that it reads, nor in a file.
-    #[inline]
-    pub(crate) fn for_long(self) -> BlockRef<'static> {
-        match self {
-            Fetched::Slotted(slotted) => Fetched::Slotted(slotted),
-            other => Fetched::Shared(other.into_shared()),
-        }
-    }
-
-    /// The block, to be held for long and iterated over.
-    pub(crate) fn into_shared(self) -> Arc<Cached<CachedBlock>> {
-        match self {
-            Fetched::Slotted(slotted) => slotted.into_shared(),
-            Fetched::Shared(cached) => cached,
-            // The buffer is the thread's, for the next block that it reads.
-            Fetched::Uncached(block) => {
-                Cached::uncached(CachedBlock::Data(HashedBlock::of_uncached(&block)))
-            }
-        }
-    }
-
-    /// What the block knows of a key; `None` if it is no data block. A range delete with the
-    /// sequence `floor` covers the key, unless it is 0.
-    // Inlined with everything below it into its one caller on the way of a single lookup: the calls
-    // would be a twentieth of it.
-    #[inline(always)]
-    pub(crate) fn search(
-        &self,
-        key: &LookupKey,
-        hash: &KeyHash<'_>,
-        floor: SequenceNumber,
-    ) -> Option<Lookup> {
-        let cached = match self {
-            Fetched::Slotted(slotted) => slotted.cached(),
-            Fetched::Shared(cached) => cached,
-            Fetched::Uncached(block) => {
-                return search_uncached(block, key, fingerprint_of(hash.xxph3()), floor);
-            }
-        };
-        let block = cached.data()?;
-        let Some(found) = block.get(key, hash.xxph3()) else { return Some(not_found(floor)) };
-        let Some(expires) = put_of(&found, floor)? else { return Some(Lookup::Deleted) };
-        let (start, len) = (found.value_start, found.value_len);
-        let stored = match len <= COPY_BYTES {
-            true => Value::from(block.memory().get(start..start.checked_add(len)?)?),
-            // A larger value shares the block.
-            false => Value::from_shared(cached, start, len)?,
-        };
-        Some(Lookup::Found { stored, expires })
-    }
-}
-
-/// [`BlockRef::search`] in an uncached block, which has no directory.
-#[inline(never)]
-fn search_uncached(
-    block: &Block<BlockBuffer<'_>>,
-    key: &LookupKey,
-    fingerprint: u8,
-    floor: SequenceNumber,
-) -> Option<Lookup> {
-    let found = block.borrowed().get_by_order(key, fingerprint);
-    let Some(found) = found else { return Some(not_found(floor)) };
-    let Some(expires) = put_of(&found, floor)? else { return Some(Lookup::Deleted) };
-    let (start, len) = (found.value_start, found.value_len);
-    let stored = Value::from(block.contents().get(start..start.checked_add(len)?)?);
-    Some(Lookup::Found { stored, expires })
-}
-
-/// The answer if a table has no version of a key: the range delete `floor` deletes older ones,
-/// unless it is 0.
-#[inline]
-pub(crate) fn not_found(floor: SequenceNumber) -> Lookup {
-    if floor == 0 { Lookup::Absent } else { Lookup::Deleted }
-}
-
-/// Whether the put that was found expires; inside `None` if the key is deleted. `None` if the
-/// trailer is of no kind.
-#[inline(always)]
-fn put_of(found: &Found, floor: SequenceNumber) -> Option<Option<bool>> {
-    let (sequence, kind) = unpack_trailer(found.trailer)?;
-    // All other versions are older than the range delete.
-    let is_deleted = sequence < floor || kind == ValueKind::Tombstone;
-    Some((!is_deleted).then_some(kind == ValueKind::ExpiringPut))
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ impl Deref for BlockBuffer<'_> {
 }
 
 impl Buffers {
-    /// The buffers of the thread, for a block that is read as so many bytes.
+    /// Takes the thread's buffers, to read a block of `stored_len` bytes.
     fn of_thread(stored_len: usize) -> Box<Self> {
         // The thread-local is gone while the thread ends.
         let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
