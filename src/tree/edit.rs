@@ -433,6 +433,30 @@ mod tests {
         }
     }
 
+    /// Version 0.1 wrote tables that begin after the longest key and end with a key of their own. It
+    /// refused to read them.
+    #[test]
+    fn starts_after_the_longest_key_have_one_form() {
+        let start = [vec![b'a'; KEY_BYTES_MAX], vec![0]].concat();
+        let delete = RangeDelete { start: start.clone(), end: Some(b"c".to_vec()), sequence: 4 };
+        let deletes = RangeDeletes::fragmented(&[delete], &[]);
+        for largest in [b"z".to_vec(), vec![b'z'; KEY_BYTES_MAX]] {
+            let mut properties = Properties::new();
+            let mut internal = Vec::new();
+            put_internal_key(&mut internal, &largest, 3, ValueKind::Put);
+            properties.count(&internal, b"");
+            properties.range_deletes = 1;
+            let meta = FileMeta::new(7, 8, 9, &properties, Some(&deletes));
+            let after = [&largest[..], &[0]].concat();
+            assert_eq!((&meta.start, &meta.end), (&start, &Bound::Excluded(after)));
+            let written = VersionEdit { added: vec![(0, meta.clone())], ..full() };
+            assert_eq!(VersionEdit::decode(&encoded(&written)).unwrap(), written);
+            let old = FileMeta { end: Bound::Included(largest), ..meta };
+            let old = encoded(&VersionEdit { added: vec![(0, old)], ..full() });
+            assert_eq!(VersionEdit::decode(&old).unwrap(), written);
+        }
+    }
+
     #[test]
     fn edits_have_known_bytes() {
         let expected = [
@@ -554,6 +578,7 @@ mod tests {
         assert!(refused(&|file| file.end = Bound::Included(vec![b'z'; KEY_BYTES_MAX + 1])));
         assert!(!refused(&|file| file.end = ends_before(&[b'z'; RANGE_BOUND_BYTES_MAX])));
         assert!(refused(&|file| file.end = ends_before(&[b'z'; RANGE_BOUND_BYTES_MAX + 1])));
+        assert!(refused(&|file| file.start = vec![b'a'; RANGE_BOUND_BYTES_MAX + 1]));
         // Only a range delete reaches further than the last key.
         let without = |end: Bound<Vec<u8>>| {
             refused(&move |file| (file.end, file.range_deletes) = (end.clone(), 0))

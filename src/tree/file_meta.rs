@@ -261,12 +261,26 @@ fn span_of(
         return (first.start.clone(), end.map_or(Bound::Unbounded, Bound::Excluded));
     }
     let [smallest, largest] = of_entries();
+    let start = first.start.clone().min(smallest);
     let end = match end {
         None => Bound::Unbounded,
-        Some(end) if end <= largest => Bound::Included(largest),
+        Some(end) if end <= largest => end_with(&start, largest),
         Some(end) => Bound::Excluded(end),
     };
-    (first.start.clone().min(smallest), end)
+    (start, end)
+}
+
+/// The end of a table that begins with `start` and whose last key is `last`.
+///
+/// Version 0.1 reads a start of [`RANGE_BOUND_BYTES_MAX`] only where the end does not belong to the
+/// table. The key after `last` is the same end. A description has this one form, so that the one in
+/// a manifest equals that of its table.
+fn end_with(start: &[u8], mut last: Vec<u8>) -> Bound<Vec<u8>> {
+    if start.len() <= KEY_BYTES_MAX {
+        return Bound::Included(last);
+    }
+    last.push(0);
+    Bound::Excluded(last)
 }
 
 /// Decodes the field of an added table: its level, and what the manifest knows of it.
@@ -310,14 +324,20 @@ pub(crate) fn decode_added(bytes: &[u8]) -> Result<(usize, FileMeta), Undecodabl
         }
     }
     let missing = || damaged(&format!("the description of file {number} is incomplete"));
+    let start = start.ok_or_else(missing)?;
+    // Version 0.1 wrote both forms, and read only one of them.
+    let end = match end.ok_or_else(missing)? {
+        Bound::Included(last) => end_with(&start, last),
+        end => end,
+    };
     let [expiring, expires_by] = expiring.unwrap_or_default();
     let file = FileMeta {
         keyspace: keyspace_id(Some(keyspace.unwrap_or(0)))?,
         number,
         table_id: table_id.ok_or_else(missing)?,
         bytes: file_bytes.ok_or_else(missing)?,
-        start: start.ok_or_else(missing)?,
-        end: end.ok_or_else(missing)?,
+        start,
+        end,
         entries: entries.ok_or_else(missing)?,
         garbage: garbage.unwrap_or(0),
         expiring,

@@ -40,6 +40,7 @@
 //! | `ingest` | bulk loads: what they answer, when they appear, what a failure leaves |
 //! | `ingest_threads` | the threads that write their tables |
 //! | `ingested` | tables with one sequence for all entries: reads, repair |
+//! | `limits` | keys, bounds and names at their limits are written and read again |
 //! | `levels` | filters by level: a budget, none on the last level, pinning |
 //! | `monkey` | a filter budget against even bits, after a load and at rest |
 //! | `concurrency` | many threads, background jobs, locks |
@@ -144,6 +145,7 @@ mod keyspaces;
 mod kills;
 mod levels;
 mod lifetime;
+mod limits;
 #[cfg(feature = "cli")]
 mod load_cli;
 mod long_life;
