@@ -83,8 +83,8 @@ struct Known {
     state: ManifestState,
     settings: BTreeMap<KeyspaceId, Arc<Options>>,
     versions: VersionSet,
-    /// The last sequence that is in a table.
-    in_tables: SequenceNumber,
+    /// The last sequence that is in a table, or that was durable when the manifest was read.
+    durable_through: SequenceNumber,
 }
 
 /// A session of the writer: the database, and the id of the session; 0 for the one that created it.
@@ -263,10 +263,12 @@ impl Following {
         let versions = versions.map_err(stale_if_missing)?;
         let tables = state.tables().map(|(_, meta)| meta.largest_sequence);
         let flushed = state.keyspaces.values().map(|keyspace| keyspace.meta.flushed_through);
-        let in_tables = tables.chain(flushed).chain([state.facts.flushed_through]).max();
-        let in_tables = in_tables.unwrap_or(0);
+        // The tables of a load may be gone, and no log has its sequence. The manifest remembers it
+        // as durable, as it does what the logs have.
+        let facts = [state.facts.flushed_through, state.facts.synced_through];
+        let durable_through = tables.chain(flushed).chain(facts).max().unwrap_or(0);
         self.entries.drop_flushed(&state);
-        self.known = Some(Known { at: self.attempted, state, settings, versions, in_tables });
+        self.known = Some(Known { at: self.attempted, state, settings, versions, durable_through });
         Ok(())
     }
 
@@ -327,13 +329,13 @@ impl Following {
             }
         }
         let read_through = self.tail.as_ref().map_or(0, LogTail::last_sequence);
-        let in_tables = self.known.as_ref().map_or(0, |known| known.in_tables);
-        if read_through.max(in_tables) < shown {
-            let last = read_through.max(in_tables);
+        let durable = self.known.as_ref().map_or(0, |known| known.durable_through);
+        let last = read_through.max(durable);
+        if last < shown {
             let what = format!("it ends with sequence {last}, and {shown} was shown");
             return Err(self.changed(&what).into());
         }
-        self.entries.applied = self.entries.applied.max(read_through).max(in_tables);
+        self.entries.applied = self.entries.applied.max(last);
         Ok(())
     }
 
@@ -454,10 +456,13 @@ impl Following {
                 return Err(Obstacle::Stale(missing_log(&self.directory, needed, why)));
             }
         }
+        // Compared with the manifest whose tables are shown, not with what it has become: a bulk
+        // load that ended in between is in its tables only, and the log after it was read.
+        let shown_bytes = self.attempted.1;
         let claim = self.tail.as_ref().map_or((0, 0), LogTail::manifest_claim);
-        if claim.0 == number && claim.1 > manifest.bytes() {
+        if claim.0 == number && claim.1 > shown_bytes {
             let what = format!("the manifest ends here, but {} bytes of it were durable", claim.1);
-            return Err(Obstacle::Stale(Error::corruption(path, manifest.bytes(), what)));
+            return Err(Obstacle::Stale(Error::corruption(path, shown_bytes, what)));
         }
         match self.current()? {
             now if now == number => Ok(()),
@@ -471,12 +476,11 @@ impl Following {
     /// The moment that was read, unless nothing has changed.
     fn next_moment(&mut self) -> Result<Option<Arc<Shared>>> {
         let Some(known) = &self.known else { return Ok(None) };
-        let facts = &known.state.facts;
         let sequence = match self.options.follow_synced_only {
             false => self.entries.applied,
             true => {
                 let testified = self.tail.as_ref().map_or(0, LogTail::synced_through);
-                let synced = testified.max(facts.synced_through).max(known.in_tables);
+                let synced = testified.max(known.durable_through);
                 synced.min(self.entries.applied)
             }
         };

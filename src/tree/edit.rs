@@ -119,9 +119,12 @@ pub(crate) struct VersionEdit {
     pub first_log: Option<FirstLog>,
     /// Above every file number in use; in a snapshot always.
     pub next_file_number: Option<u64>,
-    /// The last sequence given to a write; in a snapshot always.
+    /// The last sequence given to a write; in a snapshot always. It bounds the numbers that are
+    /// used up (I10), and writes up to it may be lost in a crash.
     pub last_sequence: Option<SequenceNumber>,
-    /// The last sequence whose log record is known to be durable.
+    /// The last sequence known to be durable: the history reaches at least this far, also if the
+    /// tables of a load, whose sequence no log has, are gone. So no edit may raise it above what is
+    /// synced, and no later edit or snapshot lowers it.
     pub synced_through: Option<SequenceNumber>,
     /// The log that the session began with, which exists by a durable name; only in a snapshot.
     pub session_log: Option<u64>,

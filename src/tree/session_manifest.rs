@@ -266,7 +266,8 @@ impl SessionManifest {
     /// As for [`append`](Self::append): the mark may be there or not.
     pub(crate) fn close(&mut self, clean_close: CleanClose) -> Result<()> {
         self.last_sequence = self.last_sequence.max(clean_close.last_sequence);
-        self.synced_through = self.last_sequence;
+        // Not `last_sequence`: a recovery may have dropped the highest numbers that were used.
+        self.synced_through = self.synced_through.max(clean_close.last_sequence);
         let edit = VersionEdit { clean_close: Some(clean_close), ..VersionEdit::default() };
         let edit = self.stamped(edit)?;
         self.append(&edit)?;

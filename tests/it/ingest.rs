@@ -737,3 +737,50 @@ fn loads_beside_writers_are_whole() {
     assert!(db.iter().all(|entry| *entry.unwrap().1 == ROUNDS.to_le_bytes()));
     assert!(db.verify(|_| {}).unwrap().is_sound());
 }
+
+#[test]
+fn sequences_of_removed_loads_stay_used() {
+    let start = std::time::UNIX_EPOCH + Duration::from_secs(1000);
+    // By a drop, by expiry, by a range delete.
+    for removal in 0..3 {
+        let env = MemEnv::new();
+        env.set_now(start);
+        let options = small_options().auto_compaction(false).env(as_env(&env));
+        let db = options.clone().open(HOME).unwrap();
+        db.put("first", "1").unwrap();
+        let ten = KeyspaceOptions::new().expire_after(Duration::from_secs(10));
+        let loaded = db.keyspace_with("loaded", &ten).unwrap();
+        loaded.ingest([("a", "1")]).unwrap();
+        let follower = options.clone().open_follower(HOME).unwrap();
+        let mut last = follower.last_sequence();
+        let mut check = |place: &str| {
+            follower.refresh().unwrap_or_else(|error| panic!("{removal}, {place}: {error}"));
+            let fresh = options.clone().open_follower(HOME).unwrap();
+            assert_eq!(fresh.last_sequence(), follower.last_sequence(), "{removal}, {place}");
+            assert!(follower.last_sequence() >= last, "{removal}, {place}");
+            last = follower.last_sequence();
+        };
+        match removal {
+            0 => db.drop_keyspace("loaded").unwrap(),
+            1 => {
+                env.set_now(start + Duration::from_secs(20));
+                loaded.compact_range(..).unwrap();
+            }
+            _ => {
+                loaded.delete_range(..).unwrap();
+                loaded.compact_range(..).unwrap();
+            }
+        }
+        check("removed");
+        db.close().unwrap();
+        check("closed");
+        for round in 0..2 {
+            let db = options.clone().open(HOME).unwrap();
+            check("opened");
+            db.put(key(round), "later").unwrap();
+            check("written");
+            db.close().unwrap();
+            check("closed again");
+        }
+    }
+}

@@ -217,6 +217,8 @@ impl Survey<'_> {
         if self.follows(log, begins, &start)? {
             (self.bad, self.gap) = (None, false);
             self.next = start.first_sequence;
+            // After a bulk load this is a sequence that no log has.
+            self.last = self.last.max(start.previous_last_sequence);
             self.last_log = log.number;
             let (number, begins_after) = (log.number, self.last);
             self.history.push(LiveLog { number, begins_after, bytes: file_bytes });
@@ -392,8 +394,10 @@ impl Survey<'_> {
         if *sequence >= self.next {
             return Err(self.ends_too_early(&format!("{source} says that {sequence} was durable")));
         }
-        // Reads must see what is in tables. Of an ingest no log has the sequence.
-        let last = self.last.max(self.check.facts.tables_through);
+        // Reads must see what is in tables. No log has the sequence of a load. Its tables may be
+        // gone, by a drop, an expiry or a range delete, but the edit that named them called it
+        // durable. What is durable is part of the history: it is below `next`.
+        let last = self.last.max(self.check.facts.tables_through).max(*sequence);
         Ok(RecoveredLogs {
             last_sequence: last,
             highest_sequence: self.check.highest_sequence.max(last),

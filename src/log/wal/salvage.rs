@@ -188,7 +188,8 @@ impl Salvage<'_> {
         // Records and the manifest say what was durable, even if no record with it is left.
         self.expect_through(self.check.durable.sequence.max(closed));
         let last = replay_parts(env, self.check.directory, &self.kept, apply)?;
-        self.found.last_sequence = last.max(facts.flushed_through).max(facts.tables_through);
+        let in_tables = facts.flushed_through.max(facts.tables_through);
+        self.found.last_sequence = last.max(in_tables).max(facts.synced_through);
         self.found.highest_sequence = self.check.highest_sequence.max(self.seen_through);
         Ok(self.found)
     }

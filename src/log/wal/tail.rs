@@ -343,6 +343,8 @@ impl LogTail {
         log.reader.reload(log.start_end)?;
         self.ahead.retain(|later, _| *later > number);
         (self.offset, self.next) = (log.start_end, log.start.first_sequence);
+        // After a bulk load this is a sequence that no log has.
+        self.last = self.last.max(log.start.previous_last_sequence);
         self.current = Some(Box::new(log));
         Ok(())
     }
