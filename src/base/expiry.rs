@@ -2,8 +2,9 @@
 //!
 //! An *expiring put* is stored like a put, but its value begins with eight bytes: the time from
 //! which on reads do not find it. Such times are milliseconds since the Unix epoch, little-endian,
-//! called `expires_at`. The leader of a write group computes them when it numbers the entries.
-//! Nothing computes them again: not recovery, a compaction, a repair, or a read.
+//! called `expires_at`. A put that expires at a time has it from the start. For a put that expires
+//! after a duration, the leader of a write group computes it when it numbers the entries.
+//! Nothing computes it again: not recovery, a compaction, a repair, or a read.
 //!
 //! An expired entry is a tombstone. A read that meets it as the newest version ends there, since an
 //! older version may lie below.

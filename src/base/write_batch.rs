@@ -16,7 +16,7 @@
 
 use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
 use crate::base::error::{Error, Result};
-use crate::base::expiry::{EXPIRY_BYTES, put_expiring, split_expiring};
+use crate::base::expiry::{EXPIRY_BYTES, Expiry, clock_millis, put_expiring, split_expiring};
 use crate::base::key::{
     DEFAULT_KEYSPACE, KEY_BYTES_MAX, KeyspaceId, SequenceNumber, VALUE_BYTES_MAX, ValueKind,
 };
@@ -24,6 +24,7 @@ use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::range_deletes::RANGE_BOUND_BYTES_MAX;
 use std::iter::Take;
 use std::ops::Bound;
+use std::time::Duration;
 
 /// Largest encoded batch: 2 GiB.
 pub(crate) const BATCH_BYTES_MAX: usize = 2 << 30;
@@ -44,7 +45,8 @@ pub(crate) enum WriteKind {
     Put = ValueKind::Put as u8,
     /// Deletes a range of keys.
     DeleteRange = 2,
-    /// Writes a value that expires. The leader of a write group makes these of puts.
+    /// Writes a value that expires. The leader of a write group makes these of puts that expire
+    /// some time after the write.
     PutExpiring = ValueKind::ExpiringPut as u8,
 }
 
@@ -88,6 +90,10 @@ pub struct WriteBatch {
     count: u32,
     payload_bytes: usize,
     deletes_ranges: bool,
+    /// The puts that expire this long after the batch is written, by their place in the batch.
+    expire_after: Vec<(u32, Duration)>,
+    /// An entry asked for a sync of the batch.
+    sync: bool,
     refused: Option<String>,
     /// The open database whose keyspaces it names, `default` included.
     database: Option<u64>,
@@ -109,6 +115,8 @@ impl WriteBatch {
             count: 0,
             payload_bytes: 0,
             deletes_ranges: false,
+            expire_after: Vec::new(),
+            sync: false,
             refused: None,
             database: None,
             keyspaces: Vec::new(),
@@ -205,25 +213,79 @@ impl WriteBatch {
         if let Some(what) = &other.refused {
             self.refused.get_or_insert_with(|| what.clone());
         }
+        let first = self.count;
         for entry in DecodedBatch::trusted(0, other.count, &other.entries).iter() {
-            match other.database {
-                Some(database) => {
-                    self.push_in((database, entry.keyspace), entry.kind, entry.key, entry.value);
-                }
-                None => self.push(entry.keyspace, entry.kind, entry.key, entry.value),
-            }
+            let to = other.database.map(|database| (database, entry.keyspace));
+            self.push_to(to, entry.kind, entry.key, entry.value);
         }
+        if self.refused.is_none() {
+            let moved = other.expire_after.iter().map(|(place, after)| (first + place, *after));
+            self.expire_after.extend(moved);
+        }
+        self.sync |= other.sync;
         self
     }
 
-    /// The batch with expiring puts in place of the puts to keyspaces that `expires_at` has a time
-    /// for.
-    pub(crate) fn with_expiry(&self, expires_at: impl Fn(KeyspaceId) -> Option<u64>) -> Self {
+    /// Adds a write of `value` under `key` that expires; `None` for a put without a time of its
+    /// own. `to` is a keyspace of an open database, or `default` of any.
+    pub(crate) fn push_put(
+        &mut self,
+        to: Option<(u64, KeyspaceId)>,
+        key: &[u8],
+        value: &[u8],
+        expiry: Option<Expiry>,
+    ) {
+        match expiry {
+            None => self.push_to(to, WriteKind::Put, key, value),
+            Some(Expiry::After(after)) => {
+                let place = self.count;
+                self.push_to(to, WriteKind::Put, key, value);
+                if self.refused.is_none() {
+                    self.expire_after.push((place, after));
+                }
+            }
+            Some(Expiry::At(time)) => {
+                if let Err(Error::InvalidArgument { what }) = Expiry::At(time).check() {
+                    self.refused.get_or_insert(what);
+                }
+                let mut stored = Vec::with_capacity(EXPIRY_BYTES + value.len());
+                put_expiring(&mut stored, clock_millis(time), value);
+                self.push_to(to, WriteKind::PutExpiring, key, &stored);
+            }
+        }
+    }
+
+    /// Asks for a sync of the batch when it is written.
+    pub(crate) fn ask_for_sync(&mut self) {
+        self.sync = true;
+    }
+
+    /// True if an entry asked for a sync of the batch.
+    pub(crate) fn asks_for_sync(&self) -> bool {
+        self.sync
+    }
+
+    /// True if some of its puts expire some time after it is written.
+    pub(crate) fn has_durations(&self) -> bool {
+        !self.expire_after.is_empty()
+    }
+
+    /// The batch, written at `now`, with expiring puts in place of the puts that expire: as they
+    /// say themselves, or else as `expiry` says of their keyspace.
+    pub(crate) fn with_expiry(
+        &self,
+        now: u64,
+        expiry: impl Fn(KeyspaceId) -> Option<Expiry>,
+    ) -> Self {
         let mut batch = WriteBatch::new();
         let mut stored = Vec::new();
-        for entry in DecodedBatch::trusted(0, self.count, &self.entries).iter() {
-            let expires_at = expires_at(entry.keyspace).filter(|_| entry.kind == WriteKind::Put);
-            match expires_at {
+        let mut own = self.expire_after.iter().peekable();
+        for (place, entry) in (0..).zip(DecodedBatch::trusted(0, self.count, &self.entries).iter())
+        {
+            let own = own.next_if(|(own, _)| *own == place).map(|(_, after)| Expiry::After(*after));
+            let expiry = own.or_else(|| expiry(entry.keyspace));
+            let expiry = expiry.filter(|_| entry.kind == WriteKind::Put);
+            match expiry.and_then(|expiry| expiry.expires_at(now)) {
                 Some(expires_at) => {
                     stored.clear();
                     put_expiring(&mut stored, expires_at, entry.value);
@@ -250,6 +312,8 @@ impl WriteBatch {
             count: self.count,
             payload_bytes: self.payload_bytes,
             deletes_ranges: self.deletes_ranges,
+            expire_after: self.expire_after.len(),
+            sync: self.sync,
             refused: self.refused.clone(),
             keyspaces: self.keyspaces.len(),
         }
@@ -261,6 +325,8 @@ impl WriteBatch {
         self.count = mark.count;
         self.payload_bytes = mark.payload_bytes;
         self.deletes_ranges = mark.deletes_ranges;
+        self.expire_after.truncate(mark.expire_after);
+        self.sync = mark.sync;
         self.refused.clone_from(&mark.refused);
         self.keyspaces.truncate(mark.keyspaces);
     }
@@ -271,6 +337,8 @@ impl WriteBatch {
         self.count = 0;
         self.payload_bytes = 0;
         self.deletes_ranges = false;
+        self.expire_after.clear();
+        self.sync = false;
         self.refused = None;
         self.database = None;
         self.keyspaces.clear();
@@ -348,10 +416,20 @@ impl WriteBatch {
         if end.as_ref().is_some_and(|end| *end <= start) {
             return;
         }
-        let end = end.unwrap_or_default();
+        self.push_to(to, WriteKind::DeleteRange, &start, &end.unwrap_or_default());
+    }
+
+    /// Adds an entry to `default`, or to the keyspace `to` of an open database.
+    fn push_to(
+        &mut self,
+        to: Option<(u64, KeyspaceId)>,
+        kind: WriteKind,
+        key: &[u8],
+        value: &[u8],
+    ) {
         match to {
-            Some(to) => self.push_in(to, WriteKind::DeleteRange, &start, &end),
-            None => self.push(DEFAULT_KEYSPACE, WriteKind::DeleteRange, &start, &end),
+            Some(to) => self.push_in(to, kind, key, value),
+            None => self.push(DEFAULT_KEYSPACE, kind, key, value),
         }
     }
 
@@ -398,6 +476,8 @@ pub(crate) struct BatchMark {
     count: u32,
     payload_bytes: usize,
     deletes_ranges: bool,
+    expire_after: usize,
+    sync: bool,
     refused: Option<String>,
     keyspaces: usize,
 }
@@ -627,7 +707,8 @@ mod tests {
         let mut batch = WriteBatch::new();
         batch.put("a", "1").delete("b").delete_range("c"..);
         batch.push_in((7, 4), WriteKind::Put, b"d", b"2");
-        let expiring = batch.with_expiry(|keyspace| (keyspace == 4).then_some(9));
+        let nine = Expiry::After(Duration::from_millis(4));
+        let expiring = batch.with_expiry(5, |keyspace| (keyspace == 4).then_some(nine));
         let bytes = encoded(&expiring, 1);
         let kinds = DecodedBatch::decode(&bytes).unwrap().iter().map(|entry| entry.kind);
         let put = WriteKind::Put;
@@ -638,6 +719,39 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(DecodedBatch::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
+    }
+
+    /// The time of each put: its own, or that of its keyspace. Rolling back and joining batches
+    /// leave each with its own.
+    #[test]
+    fn puts_keep_their_own_expiry() {
+        let after = |millis| Some(Expiry::After(Duration::from_millis(millis)));
+        let put = |batch: &mut WriteBatch, key: &str, expiry| {
+            batch.push_put(None, key.as_bytes(), b"value", expiry);
+        };
+        let mut batch = WriteBatch::new();
+        put(&mut batch, "a", after(3));
+        put(&mut batch, "b", None);
+        let mark = batch.mark();
+        put(&mut batch, "gone", after(1));
+        batch.ask_for_sync();
+        batch.truncate(&mark);
+        put(&mut batch, "c", None);
+        put(&mut batch, "d", Some(Expiry::At(std::time::UNIX_EPOCH + Duration::from_millis(7))));
+        let mut joined = WriteBatch::new();
+        joined.put("e", "value").append(&batch);
+        put(&mut joined, "f", Some(Expiry::After(Duration::MAX)));
+        let written = joined.with_expiry(100, |_| after(50));
+        let times: Vec<_> = DecodedBatch::trusted(0, 6, written.entries())
+            .iter()
+            .map(|entry| match entry.kind {
+                WriteKind::PutExpiring => split_expiring(entry.value).map(|(time, _)| time),
+                _ => None,
+            })
+            .collect();
+        let keyspaces = Some(150);
+        assert_eq!(times, [keyspaces, Some(103), keyspaces, keyspaces, Some(7), None]);
+        assert!(written.iter().eq(joined.iter()) && !joined.asks_for_sync());
     }
 
     #[test]

@@ -156,6 +156,26 @@ impl Db {
         Options::new().open(path)
     }
 
+    /// Opens the database in the directory `path`, creating it if `options` allow. It is
+    /// [`Options::open`] with the path first.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("people.sift");
+    /// use siftdb::{Db, Options};
+    ///
+    /// let db = Db::open_with(path, Options::new().write_buffer_bytes(8 << 20))?;
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Options::open`].
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        options.open(path)
+    }
+
     /// Opens the database in the directory `path` read-only, with default options: see
     /// [`Options::open_read_only`].
     ///

@@ -9,6 +9,7 @@ use crate::admin::stats_report;
 use crate::admin::table_list::{self, TableInfo};
 use crate::admin::verify::{self, VerifyProgress, VerifyReport};
 use crate::base::error::Result;
+use crate::base::key::KeyspaceId;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
@@ -507,6 +508,46 @@ impl WriteBatch {
         let tag = (keyspace.shared().instance, keyspace.state.id);
         KeyspaceBatch { batch: self, tag }
     }
+
+    /// As [`WriteBatch::put`], with options of this entry. Its expiry goes before that of
+    /// [`Db::write_with`](crate::Db::write_with). A duration begins when the batch is written.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// use siftdb::{WriteBatch, WriteOptions};
+    /// use std::time::Duration;
+    ///
+    /// let hour = WriteOptions::new().expire_after(Duration::from_secs(3600));
+    /// let mut batch = WriteBatch::new();
+    /// batch.put("user/ada", "1815").put_with("session/ada", "c3a1", &hour);
+    /// db.write(batch)
+    /// # }
+    /// ```
+    pub fn put_with(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &WriteOptions,
+    ) -> &mut Self {
+        put_with(self, None, key.as_ref(), value.as_ref(), options);
+        self
+    }
+}
+
+/// Adds a put with options to a batch.
+pub(super) fn put_with(
+    batch: &mut WriteBatch,
+    to: Option<(u64, KeyspaceId)>,
+    key: &[u8],
+    value: &[u8],
+    options: &WriteOptions,
+) {
+    batch.push_put(to, key, value, options.expiry);
+    if options.sync {
+        batch.ask_for_sync();
+    }
 }
 
 /// The part of a [`WriteBatch`] that writes to one keyspace: [`WriteBatch::in_keyspace`].
@@ -521,6 +562,17 @@ impl KeyspaceBatch<'_> {
     /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         self.batch.push_in(self.tag, WriteKind::Put, key.as_ref(), value.as_ref());
+        self
+    }
+
+    /// As [`KeyspaceBatch::put`], with options of this entry: see [`WriteBatch::put_with`].
+    pub fn put_with(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &WriteOptions,
+    ) -> &mut Self {
+        put_with(self.batch, Some(self.tag), key.as_ref(), value.as_ref(), options);
         self
     }
 

@@ -51,12 +51,19 @@ impl OwnWrites {
     }
 
     /// The value that they have of a key, or its deletion. `None` if the key was not written.
-    pub(super) fn get(&mut self, keyspace: KeyspaceId, key: &[u8]) -> Option<Option<Value>> {
+    /// `unexpired` makes the value of an expiring put of what is stored.
+    pub(super) fn get(
+        &mut self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        unexpired: impl FnOnce(Value) -> Option<Value>,
+    ) -> Option<Option<Value>> {
         let memtable = self.memtable(keyspace)?;
         let lookup = LookupKey::new(key, SEQUENCE_MAX);
         let floor = memtable.covering(&lookup);
         match memtable.get(&lookup, None, floor) {
-            Lookup::Found { stored, .. } => Some(Some(stored)),
+            Lookup::Found { stored, expires: false } => Some(Some(stored)),
+            Lookup::Found { stored, expires: true } => Some(unexpired(stored)),
             Lookup::Deleted => Some(None),
             Lookup::Absent => (floor > 0).then_some(None),
         }

@@ -6,24 +6,27 @@
 //! between.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::ReadClock;
 use crate::base::key::KeyspaceId;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::value::{Key, Value};
-use crate::base::write_batch::WriteKind;
+use crate::base::write_batch::{WriteBatch, WriteKind};
 use crate::db::again::run_again;
-use crate::db::keyspace::Keyspace;
+use crate::db::keyspace::{Keyspace, put_with};
 use crate::db::own_writes::OwnWrites;
 use crate::db::snapshot::Snapshot;
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::read::iter::Iter;
+use crate::read::point::unexpired;
 use crate::read::scan::TransactionScan;
 use crate::state::read_set::ReadSet;
 use crate::state::shared::Shared;
 #[cfg(test)]
 use crate::state::write_queue::{CheckedReads, Request};
 use crate::write::commit;
+use std::convert::Infallible;
 use std::fmt;
 
 /// How often [`Keyspace::transact`] runs a transaction at most.
@@ -154,12 +157,78 @@ impl Keyspace {
         options: &WriteOptions,
         mut run: impl FnMut(&Transaction) -> Result<T>,
     ) -> Result<T> {
+        let run = |transaction: &Transaction| run(transaction).map(Ok::<T, Infallible>);
+        self.run_committed(options, run).map(|Ok(value)| value)
+    }
+
+    /// As [`Keyspace::transact`], with a function that may fail with an error of the caller's own.
+    /// This error ends the transaction: nothing is written, and it is not run again.
+    ///
+    /// ```
+    /// #[derive(Debug, PartialEq)]
+    /// enum Refused {
+    ///     SoldOut,
+    ///     Store(String),
+    /// }
+    ///
+    /// impl From<siftdb::Error> for Refused {
+    ///     fn from(error: siftdb::Error) -> Self {
+    ///         Refused::Store(error.to_string())
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Refused> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// db.put("stock", "0")?;
+    /// let sold = db.try_transact(|tx| {
+    ///     if tx.get("stock")?.is_none_or(|stock| stock == *"0") {
+    ///         return Err(Refused::SoldOut);
+    ///     }
+    ///     tx.put("stock", "0")?;
+    ///     Ok(())
+    /// });
+    /// assert_eq!(sold, Err(Refused::SoldOut));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The error of `run`; as for [`Keyspace::transact`].
+    pub fn try_transact<T, E: From<Error>>(
+        &self,
+        run: impl FnMut(&Transaction) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.try_transact_with(&WriteOptions::new(), run)
+    }
+
+    /// As [`Keyspace::try_transact`], with options for the commit.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::try_transact`].
+    pub fn try_transact_with<T, E: From<Error>>(
+        &self,
+        options: &WriteOptions,
+        mut run: impl FnMut(&Transaction) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.run_committed(options, |transaction| Ok(run(transaction)))?
+    }
+
+    /// Runs `run` in transactions until one is committed, or `run` fails. Its inner error ends
+    /// this; its outer one, too, unless that is a conflict.
+    fn run_committed<T, E>(
+        &self,
+        options: &WriteOptions,
+        mut run: impl FnMut(&Transaction) -> Result<std::result::Result<T, E>>,
+    ) -> Result<std::result::Result<T, E>> {
         // A forked child must not wait for a turn.
         self.shared().process.check()?;
         run_again(&self.shared().turns, RUNS_MAX, || {
             let transaction = self.transaction();
-            let value = run(&transaction)?;
-            transaction.commit_with(options).map(|()| value)
+            match run(&transaction)? {
+                Ok(value) => transaction.commit_with(options).map(|()| Ok(value)),
+                Err(error) => Ok(Err(error)),
+            }
         })
     }
 }
@@ -270,7 +339,25 @@ macro_rules! methods {
         /// `InvalidArgument` for a key over 65,535 bytes or a value over 1 GiB;
         /// `TransactionTooLarge`.
         pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-            self.part().push(WriteKind::Put, key.as_ref(), value.as_ref())
+            self.part().add(|batch, to| {
+                batch.push_in(to, WriteKind::Put, key.as_ref(), value.as_ref());
+            })
+        }
+
+        /// As [`put`](Self::put), with options of this entry. Its expiry goes before that of
+        /// [`commit_with`](Transaction::commit_with), and a duration begins with the commit.
+        ///
+        /// # Errors
+        /// As for [`put`](Self::put).
+        pub fn put_with(
+            &self,
+            key: impl AsRef<[u8]>,
+            value: impl AsRef<[u8]>,
+            options: &WriteOptions,
+        ) -> Result<()> {
+            self.part().add(|batch, to| {
+                put_with(batch, Some(to), key.as_ref(), value.as_ref(), options);
+            })
         }
 
         /// Deletes `key`, which need not exist.
@@ -278,7 +365,7 @@ macro_rules! methods {
         /// # Errors
         /// As for [`put`](Self::put).
         pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-            self.part().push(WriteKind::Delete, key.as_ref(), &[])
+            self.part().add(|batch, to| batch.push_in(to, WriteKind::Delete, key.as_ref(), &[]))
         }
 
         /// Deletes all keys of `range`: those that the transaction sees, and what others have
@@ -287,7 +374,7 @@ macro_rules! methods {
         /// # Errors
         /// As for [`put`](Self::put).
         pub fn delete_range(&self, range: impl KeyRange) -> Result<()> {
-            self.part().delete_range(&range.into_bounds())
+            self.part().add(|batch, to| batch.push_range(Some(to), &range.into_bounds()))
         }
 
         /// Deletes all keys that start with `prefix`; otherwise as
@@ -296,7 +383,7 @@ macro_rules! methods {
         /// # Errors
         /// As for [`put`](Self::put).
         pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
-            self.part().delete_range(&KeyBounds::of_prefix(prefix.as_ref()))
+            self.delete_range(KeyBounds::of_prefix(prefix.as_ref()))
         }
     };
 }
@@ -453,7 +540,9 @@ impl Part<'_> {
 
     fn get(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        if let Some(own) = self.transaction.own.lock().get(self.id(), key) {
+        let (shared, clock) = (&*self.transaction.live.0, ReadClock::default());
+        let unexpired = |stored| unexpired(shared, &clock, stored);
+        if let Some(own) = self.transaction.own.lock().get(self.id(), key, unexpired) {
             return Ok(own);
         }
         self.note_read(key)?;
@@ -468,8 +557,10 @@ impl Part<'_> {
         self.check()?;
         let keys: Vec<K> = keys.into_iter().collect();
         let own: Vec<_> = {
+            let (shared, clock) = (&*self.transaction.live.0, ReadClock::default());
+            let unexpired = |stored| unexpired(shared, &clock, stored);
             let mut own = self.transaction.own.lock();
-            keys.iter().map(|key| own.get(self.id(), key.as_ref())).collect()
+            keys.iter().map(|key| own.get(self.id(), key.as_ref(), unexpired)).collect()
         };
         let others = || keys.iter().zip(&own).filter(|(_, own)| own.is_none());
         others().try_for_each(|(key, _)| self.note_read(key.as_ref()))?;
@@ -498,23 +589,12 @@ impl Part<'_> {
         self.transaction.check_bytes()
     }
 
-    fn push(&self, kind: WriteKind, key: &[u8], value: &[u8]) -> Result<()> {
+    /// Adds to its own writes. `add` gets the database and the keyspace.
+    fn add(&self, add: impl FnOnce(&mut WriteBatch, (u64, KeyspaceId))) -> Result<()> {
         self.check()?;
-        let to = (self.snapshot.database(), self.id());
         {
             let mut own = self.transaction.own.lock();
-            own.batch().push_in(to, kind, key, value);
-            own.batch().check()?;
-        }
-        self.transaction.check_bytes()
-    }
-
-    fn delete_range(&self, bounds: &KeyBounds) -> Result<()> {
-        self.check()?;
-        let to = (self.snapshot.database(), self.id());
-        {
-            let mut own = self.transaction.own.lock();
-            own.batch().push_range(Some(to), bounds);
+            add(own.batch(), (self.snapshot.database(), self.id()));
             own.batch().check()?;
         }
         self.transaction.check_bytes()

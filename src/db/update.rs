@@ -34,7 +34,21 @@ impl Keyspace {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<std::result::Result<(), Option<Value>>> {
-        self.alter(key.as_ref(), &WriteOptions::new(), |old| match old == expected {
+        self.compare_exchange_with(key, expected, new, &WriteOptions::new())
+    }
+
+    /// As [`Keyspace::compare_exchange`], with options for the write.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::compare_exchange`].
+    pub fn compare_exchange_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        options: &WriteOptions,
+    ) -> Result<std::result::Result<(), Option<Value>>> {
+        self.alter(key.as_ref(), options, |old| match old == expected {
             true => Some(new.map(<[u8]>::to_vec)),
             false => None,
         })
@@ -46,7 +60,38 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`] and [`Keyspace::put`].
     pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.compare_exchange(key, None, Some(value.as_ref()))?.is_ok())
+        self.put_if_absent_with(key, value, &WriteOptions::new())
+    }
+
+    /// As [`Keyspace::put_if_absent`], with options for the write. With an expiry it is a lease:
+    /// one caller gets it, and when it expires another one may.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// use siftdb::WriteOptions;
+    /// use std::time::Duration;
+    ///
+    /// let lease = WriteOptions::new().expire_after(Duration::from_secs(30));
+    /// assert!(db.put_if_absent_with("leader", "ada", &lease)?);
+    /// assert!(!db.put_if_absent_with("leader", "bob", &lease)?);
+    /// // The holder renews it.
+    /// let (ada, renewed) = (Some(&b"ada"[..]), Some(&b"ada"[..]));
+    /// assert!(db.compare_exchange_with("leader", ada, renewed, &lease)?.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put_if_absent`].
+    pub fn put_if_absent_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &WriteOptions,
+    ) -> Result<bool> {
+        Ok(self.compare_exchange_with(key, None, Some(value.as_ref()), options)?.is_ok())
     }
 
     /// Replaces the value of `key` by what `change` makes of it, as one step; `None` means no

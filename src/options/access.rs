@@ -68,7 +68,8 @@ impl WriteOptions {
     }
 
     /// Wait until the write, and every write before it in any keyspace, survives a power loss.
-    /// Default: false. This costs a sync of the log, which concurrent writers share.
+    /// Default: false. This costs a sync of the log, which concurrent writers share. An entry of a
+    /// batch or transaction with this option asks for a sync of all of it.
     pub const fn sync(mut self, yes: bool) -> Self {
         self.sync = yes;
         self

@@ -145,7 +145,12 @@ pub(crate) struct Keyspaces {
     by_name: BTreeMap<String, KeyspaceId>,
     /// Dropped keyspaces that a snapshot may read, with the last sequence before the drop.
     dropped: Vec<(SequenceNumber, Arc<KeyspaceState>)>,
+    /// The names of the last [`DROPPED_NAMES_MAX`] that were dropped, for errors.
+    dropped_names: BTreeMap<KeyspaceId, String>,
 }
+
+/// That many names of dropped keyspaces are remembered.
+const DROPPED_NAMES_MAX: usize = 1024;
 
 impl Keyspaces {
     /// The keyspace of that number.
@@ -178,6 +183,10 @@ impl Keyspaces {
     pub(crate) fn remove(&mut self, id: KeyspaceId, last_sequence: SequenceNumber) {
         if let Some(keyspace) = self.by_id.remove(&id) {
             self.by_name.remove(&keyspace.name);
+            self.dropped_names.insert(id, keyspace.name.clone());
+            if self.dropped_names.len() > DROPPED_NAMES_MAX {
+                self.dropped_names.pop_first();
+            }
             self.dropped.push((last_sequence, keyspace));
         }
     }
@@ -203,5 +212,8 @@ impl Keyspaces {
 /// # Errors
 /// `KeyspaceDropped`.
 pub(crate) fn written(keyspaces: &Keyspaces, id: KeyspaceId) -> Result<&Arc<KeyspaceState>> {
-    keyspaces.get(id).ok_or_else(|| Error::keyspace_dropped(id))
+    keyspaces.get(id).ok_or_else(|| match keyspaces.dropped_names.get(&id) {
+        Some(name) => Error::KeyspaceDropped { name: name.clone() },
+        None => Error::keyspace_dropped(id),
+    })
 }

@@ -44,7 +44,7 @@ pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) 
     if batch.is_empty() && !options.sync {
         return Ok(());
     }
-    let (sync, expiry) = (options.sync, options.expiry);
+    let (sync, expiry) = (options.sync || batch.asks_for_sync(), options.expiry);
     let timer = shared.timer();
     let answer = submit(shared, Request { sync, expiry, ..Request::of(batch) });
     timer.stop(&shared.counters, timed_as(sync));
@@ -87,7 +87,8 @@ fn submit_checked(
     mut reads: CheckedReads,
 ) -> Result<()> {
     conflict::check(shared, &mut reads)?;
-    let (sync, expiry, reads) = (options.sync, options.expiry, Some(Box::new(reads)));
+    let (sync, expiry) = (options.sync || batch.asks_for_sync(), options.expiry);
+    let reads = Some(Box::new(reads));
     let mut request = Request { sync, expiry, reads, ..Request::of(batch) };
     for checks in 1.. {
         match submit(shared, request)? {
@@ -304,7 +305,8 @@ fn accept(
 }
 
 /// The batches of the group whose puts expire, with the time of each, by their place in the group.
-/// This is the one place that computes such a time. A batch that grows beyond the limit is refused.
+/// This is the one place that computes the end of a duration. A batch that grows beyond the limit
+/// is refused.
 fn expiring_batches(
     shared: &Shared,
     group: &[Request],
@@ -315,7 +317,7 @@ fn expiring_batches(
     // Groups without expiry, which most are, pay these loads and never ask the clock.
     if default.is_none()
         && named.iter().all(|keyspace| keyspace.expiry().is_none())
-        && group.iter().all(|request| request.expiry.is_none())
+        && group.iter().all(|request| request.expiry.is_none() && !request.batch.has_durations())
     {
         return Vec::new();
     }
@@ -333,7 +335,7 @@ fn expiring_batches(
             continue;
         }
         let expiry = |id| request.expiry.or_else(|| of_keyspace(id));
-        let batch = request.batch.with_expiry(|id| expiry(id)?.expires_at(now));
+        let batch = request.batch.with_expiry(now, expiry);
         match batch.check() {
             Ok(()) => batches.push((place, batch)),
             Err(error) => refused.push((place, Refusal::Failed(error))),

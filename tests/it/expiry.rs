@@ -200,6 +200,95 @@ fn puts_expire_as_their_keyspace_says() {
 }
 
 #[test]
+fn each_put_of_a_batch_has_its_expiry() {
+    let env = disk(0);
+    let db = open(&env, &quiet()).unwrap();
+    let minute = KeyspaceOptions::new().expire_after(Duration::from_secs(60));
+    let sessions = db.keyspace_with("sessions", &minute).unwrap();
+    let never = WriteOptions::new().expire_after(Duration::MAX);
+    let mut batch = WriteBatch::new();
+    batch.put("stays", "1").put_with("short", "1", &seconds(10));
+    batch.put_with("at", "1", &WriteOptions::new().expire_at(at(20)));
+    let mut part = batch.in_keyspace(&sessions);
+    part.put("minute", "1").put_with("kept", "1", &never).put_with("short", "1", &seconds(10));
+    db.write(batch.clone()).unwrap();
+    let there = || {
+        let own = ["stays", "short", "at"].map(|key| read(&db, key).is_some());
+        let other = ["minute", "kept", "short"].map(|key| sessions.get(key).unwrap().is_some());
+        (own, other)
+    };
+    assert_eq!(there(), ([true; 3], [true; 3]));
+    env.set_now(at(10));
+    assert_eq!(there(), ([true, false, true], [true, true, false]));
+    env.set_now(at(20));
+    assert_eq!(there(), ([true, false, false], [true, true, false]));
+    env.set_now(at(60));
+    assert_eq!(there(), ([true, false, false], [false, true, false]));
+    // The options of the write concern entries without a time of their own.
+    db.write_with(batch, &seconds(5)).unwrap();
+    env.set_now(at(65));
+    assert_eq!(there(), ([false, true, false], [false, true, true]));
+}
+
+/// A lease in one call, and in a transaction with other writes.
+#[test]
+fn a_lease_has_one_holder_until_it_expires() {
+    let env = disk(0);
+    let db = open(&env, &quiet()).unwrap();
+    let lease = seconds(30);
+    assert!(db.put_if_absent_with("leader", "ada", &lease).unwrap());
+    assert!(!db.put_if_absent_with("leader", "bob", &lease).unwrap());
+    env.set_now(at(29));
+    let ada = Some(&b"ada"[..]);
+    assert!(db.compare_exchange_with("leader", ada, ada, &lease).unwrap().is_ok());
+    env.set_now(at(58));
+    assert!(!db.put_if_absent_with("leader", "bob", &lease).unwrap());
+    env.set_now(at(59));
+    let late = db.compare_exchange_with("leader", ada, ada, &lease).unwrap();
+    assert_eq!(late.unwrap_err(), None);
+    let takes = |name: &str| {
+        db.transact(|tx| {
+            if tx.contains_key("leader")? {
+                return Ok(false);
+            }
+            tx.put("last leader", name)?;
+            tx.put_with("leader", name, &lease)?;
+            Ok(true)
+        })
+    };
+    assert!(takes("bob").unwrap() && !takes("ada").unwrap());
+    env.set_now(at(89));
+    assert_eq!((read(&db, "leader"), read(&db, "last leader").unwrap()), (None, "bob".into()));
+}
+
+#[test]
+fn transactions_see_when_their_puts_expire() {
+    let env = disk(10);
+    let db = open(&env, &quiet()).unwrap();
+    db.put("key", "old").unwrap();
+    let tx = db.transaction();
+    tx.put_with("key", "new", &WriteOptions::new().expire_at(at(20))).unwrap();
+    tx.put_with("other", "1", &seconds(5)).unwrap();
+    let refused = tx.put_with("late", "1", &WriteOptions::new().expire_at(at(u64::MAX / 4)));
+    assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+    drop(tx);
+    let tx = db.transaction();
+    tx.put_with("key", "new", &WriteOptions::new().expire_at(at(20))).unwrap();
+    tx.put_with("other", "1", &seconds(5)).unwrap();
+    assert_eq!(tx.get("key").unwrap().unwrap(), "new");
+    env.set_now(at(20));
+    assert_eq!(tx.get("key").unwrap(), None);
+    let both = tx.multi_get(["key", "other"]).unwrap();
+    assert!(both[0].is_none() && both[1].is_some());
+    assert_eq!(tx.iter().keys().map(|key| key.unwrap()).collect::<Vec<_>>(), ["other"]);
+    tx.commit().unwrap();
+    env.set_now(at(24));
+    assert_eq!((read(&db, "key"), read(&db, "other").unwrap()), (None, "1".into()));
+    env.set_now(at(25));
+    assert_eq!(read(&db, "other"), None);
+}
+
+#[test]
 fn settings_concern_later_writes_only() {
     let env = disk(0);
     let after = |seconds| KeyspaceOptions::new().expire_after(Duration::from_secs(seconds));
@@ -642,6 +731,49 @@ fn agrees(found: Option<String>, newest: Option<&Written>, now: u64, latest: u64
     }
 }
 
+/// A put with options: by itself, in a batch whose other options it does not heed, or in a
+/// transaction, which reads it before the commit.
+fn put_somehow(
+    db: &Db,
+    rng: &mut Rng,
+    (key, value): (&str, &str),
+    options: &WriteOptions,
+    (has_own, expires_at): (bool, Option<u64>),
+) {
+    let others = match has_own && rng.chance(50) {
+        true => seconds(rng.below(20) as u64),
+        false => options.clone(),
+    };
+    match rng.below(4) {
+        0 => {
+            let mut batch = WriteBatch::new();
+            batch.delete(key).put_with(key, "replaced", &seconds(3)).put_with(key, value, options);
+            db.write_with(batch, &others).unwrap();
+        }
+        1 => {
+            let (mut batch, mut end) = (WriteBatch::new(), WriteBatch::new());
+            end.in_keyspace(db).put_with(key, value, options);
+            batch.put(key, "replaced").append(&end);
+            db.write_with(batch, &others).unwrap();
+        }
+        2 => {
+            let transaction = db.transaction();
+            let savepoint = transaction.savepoint();
+            transaction.put_with(key, "taken back", &seconds(1)).unwrap();
+            transaction.rollback_to(&savepoint).unwrap();
+            transaction.put_with(key, value, options).unwrap();
+            let own = transaction.get(key).unwrap();
+            let scanned = transaction.prefix(key).next().map(|item| item.unwrap().1);
+            assert_eq!(own.as_deref(), scanned.as_deref());
+            assert_eq!(transaction.multi_get([key]).unwrap()[0].as_deref(), own.as_deref());
+            // A duration begins with the commit, so only a time in the past is gone by then.
+            assert!(own.map_or(expires_at.is_some(), |own| own == *value));
+            transaction.commit_with(&others).unwrap();
+        }
+        _ => db.put_with(key, value, options).unwrap(),
+    }
+}
+
 fn run(seed: u64, steps: usize) {
     let (env, mut rng) = (disk(0), Rng::new(seed));
     let (options, default) = match rng.below(3) {
@@ -659,10 +791,11 @@ fn run(seed: u64, steps: usize) {
         let value = format!("{step}").repeat(1 + rng.below(20));
         match rng.below(20) {
             0..8 => {
-                let (options, expires_at) = match rng.below(4) {
-                    0 => (WriteOptions::new(), default.map(|after| now + after)),
-                    1 => (WriteOptions::new().expire_after(Duration::MAX), None),
-                    2 => {
+                let own = rng.chance(75);
+                let (options, expires_at) = match rng.below(3) {
+                    _ if !own => (WriteOptions::new(), default.map(|after| now + after)),
+                    0 => (WriteOptions::new().expire_after(Duration::MAX), None),
+                    1 => {
                         let after = rng.below(20) as u64;
                         (seconds(after), Some(now + after))
                     }
@@ -671,7 +804,7 @@ fn run(seed: u64, steps: usize) {
                         (WriteOptions::new().expire_at(at(time)), Some(time))
                     }
                 };
-                db.put_with(&key, &value, &options).unwrap();
+                put_somehow(&db, &mut rng, (&key, &value), &options, (own, expires_at));
                 versions.entry(key).or_default().push(Some((value, expires_at)));
             }
             8 if rng.chance(50) => {

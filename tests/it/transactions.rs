@@ -365,3 +365,81 @@ fn slow_transactions_get_on_among_fast_ones() {
     });
     assert_eq!(count(db.get("n").unwrap().as_deref()), fast.into_inner() + 3);
 }
+
+/// The error of a program that uses a database.
+#[derive(Debug)]
+enum Refused {
+    SoldOut,
+    Store(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Refused::Store(error)
+    }
+}
+
+#[test]
+fn try_transact_returns_the_callers_error() {
+    let db = open(&MemEnv::new());
+    db.put("stock", "1").unwrap();
+    let (mut runs, rival) = (0, db.clone());
+    let mut order = |meets_rival: bool| {
+        let mut meets_rival = meets_rival;
+        db.try_transact(|tx| {
+            runs += 1;
+            if tx.get("stock")?.unwrap() == "0" {
+                tx.put("refused", "yes")?;
+                return Err(Refused::SoldOut);
+            }
+            if std::mem::take(&mut meets_rival) {
+                rival.put("stock", "1")?;
+            }
+            tx.put("stock", "0")?;
+            Ok(runs)
+        })
+    };
+    // It runs again after a conflict, as `transact` does.
+    assert_eq!(order(true).unwrap(), 2);
+    assert!(matches!(order(false), Err(Refused::SoldOut)));
+    assert_eq!((runs, db.get("refused").unwrap()), (3, None));
+    let stuck = db.try_transact(|tx| {
+        tx.get("stock")?;
+        db.put("stock", "0")?;
+        tx.put("stock", "1").map_err(Refused::from)
+    });
+    assert!(matches!(stuck, Err(Refused::Store(Error::Conflict { .. }))), "{stuck:?}");
+    db.close().unwrap();
+    let closed = db.try_transact(|tx| tx.put("stock", "1").map_err(Refused::from));
+    assert!(matches!(closed, Err(Refused::Store(Error::Closed))), "{closed:?}");
+}
+
+/// The power goes after the commit: only a synced one is still there.
+#[test]
+fn one_entry_syncs_its_transaction_and_batch() {
+    for synced in [false, true] {
+        let env = MemEnv::with_log();
+        let db = open(&env);
+        let options = WriteOptions::new().sync(synced);
+        let syncs = || db.stats().wal_syncs;
+        let before = syncs();
+        db.transact(|tx| {
+            tx.get("a")?;
+            tx.put_with("a", "1", &options)
+        })
+        .unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put("b", "1").put_with("c", "1", &options);
+        let mut outer = WriteBatch::new();
+        outer.append(&batch);
+        db.write(outer).unwrap();
+        assert_eq!(syncs() - before, if synced { 2 } else { 0 });
+        let tx = db.transaction();
+        let savepoint = tx.savepoint();
+        tx.put_with("d", "1", &options).unwrap();
+        tx.rollback_to(&savepoint).unwrap();
+        tx.put("d", "2").unwrap();
+        tx.commit().unwrap();
+        assert_eq!(syncs() - before, if synced { 2 } else { 0 });
+    }
+}
