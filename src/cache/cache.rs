@@ -11,9 +11,10 @@
 //! is dropped and no block is read while a shard is locked. Concurrent misses of one block load it
 //! once. Low entries are evicted first, down to a quarter of the budget, then high entries, so
 //! neither kind can starve the other. A data block larger than a quarter of the budget is served
-//! and not kept, nor is a filter or index larger than the rest. A full cache
-//! admits data that was asked for recently and rejects other data. Blocks of deleted tables are not
-//! purged; they age out, because no reader asks for them.
+//! and not kept, nor is a filter or index larger than the rest. A full cache admits data that was
+//! asked for recently and rejects other data. Large filters and indexes replace only those that
+//! were used less: of more than fit, the same ones stay. Blocks of deleted tables are not purged;
+//! they age out, because no reader asks for them.
 
 use crate::base::error::Result;
 use crate::base::process::Process;
@@ -22,6 +23,7 @@ use crate::cache::budget::{Budget, ConstructionBudget, Purpose};
 use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::cache::single_flight::Calls;
 use lru::LruCache;
+use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -30,6 +32,13 @@ const ENTRY_BYTES: usize = 120;
 
 /// A ghost hit may be at least this many rejections old, however small the cache is.
 const GHOST_REQUESTS_MIN: u64 = 16;
+
+/// A filter or index of more than the budget divided by this is large: so few fit that a lookup
+/// which asks for one in each of several tables would evict each before it asks for it again.
+const LARGE: u64 = 64;
+
+/// That many rejections of large filters and indexes are remembered.
+const LARGE_GHOSTS: usize = 64;
 
 /// Shards of the cache, a power of two.
 const SHARDS: usize = 16;
@@ -137,6 +146,10 @@ pub(crate) struct Cache<V> {
     held: [AtomicU64; 2],
     uncached: AtomicU64,
     rejected: AtomicU64,
+    /// The time of [`Node::used_at`].
+    rejected_large: AtomicU64,
+    /// The last large filters and indexes that were rejected, oldest first.
+    large_ghosts: Mutex<VecDeque<HashedKey>>,
     evicted_in_use: Arc<AtomicU64>,
 }
 
@@ -161,6 +174,8 @@ impl<V> Cache<V> {
             held: [AtomicU64::new(0), AtomicU64::new(0)],
             uncached: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            rejected_large: AtomicU64::new(0),
+            large_ghosts: Mutex::new(VecDeque::new()),
             evicted_in_use: Arc::new(AtomicU64::new(0)),
         })
     }
@@ -191,7 +206,8 @@ impl<V> Cache<V> {
     #[inline]
     pub(crate) fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
         let key = key.hashed();
-        self.lock_shard(&key)?.lists[priority as usize].get(&key)
+        let now = self.now();
+        self.lock_shard(&key)?.lists[priority as usize].get(&key, now)
     }
 
     /// The shard of a key. `None` in a forked child if another thread of the parent held the lock.
@@ -202,11 +218,11 @@ impl<V> Cache<V> {
         shard.try_lock().or_else(|| self.process.is_current().then(|| shard.lock()))
     }
 
-    /// Whether to keep a block that is read now. Filters and indexes are always kept. Data is kept
-    /// while there is room, and in a full cache on a ghost hit: a second request within half as
-    /// many rejections as the cache holds blocks. That is the A1out list of 2Q (Johnson and Shasha,
-    /// 1994), with the length that they advise, kept in the slots. A rejected block costs no more
-    /// than reading it.
+    /// Whether to keep a block that is read now. Filters and indexes are judged once their size in
+    /// memory is known ([`Cache::insert`]). Data is kept while there is room, and in a full cache
+    /// on a ghost hit: a second request within half as many rejections as the cache holds blocks.
+    /// That is the A1out list of 2Q (Johnson and Shasha, 1994), with the length that they advise,
+    /// kept in the slots. A rejected block costs no more than reading it.
     fn admit(&self, request: &Request<'_, V>) -> bool {
         let (Priority::Low, Some(slot)) = (request.priority, request.slot) else { return true };
         let charge = charge::<V>(request.bytes);
@@ -267,7 +283,7 @@ impl<V> Cache<V> {
                 let Some(mut shard) = self.lock_shard(&key) else {
                     return Ok(Cached::uncached(load()?.0));
                 };
-                if let Some(entry) = shard.lists[list].get(&key) {
+                if let Some(entry) = shard.lists[list].get(&key, self.now()) {
                     let replaced = request.slot.and_then(|slot| entry.insert_into(slot));
                     drop(shard);
                     drop(replaced);
@@ -304,7 +320,7 @@ impl<V> Cache<V> {
         if !self.budget.promise(purpose, bytes) {
             return false;
         }
-        let granted = self.make_room(bytes, 0);
+        let granted = self.make_room(bytes, 0, None);
         if !granted {
             self.budget.withdraw(purpose, bytes);
         }
@@ -347,10 +363,14 @@ impl<V> Cache<V> {
         self.uncached.load(Ordering::Relaxed)
     }
 
-    /// Data blocks that were read and not kept, since the cache was full and they had not been
-    /// asked for recently.
+    /// Blocks that were read and not kept, since the cache was full and they had not been asked for
+    /// recently.
     pub(crate) fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
+        self.rejected.load(Ordering::Relaxed) + self.now()
+    }
+
+    fn now(&self) -> u64 {
+        self.rejected_large.load(Ordering::Relaxed)
     }
 
     fn held_bytes(&self, priority: Priority) -> u64 {
@@ -369,7 +389,12 @@ impl<V> Cache<V> {
         if is_kept && request.priority == Priority::Low {
             self.is_full.store(!self.budget.has_room(charge), Ordering::Relaxed);
         }
-        if !is_kept || !self.make_room(charge, key.shard()) {
+        if is_kept && request.priority == Priority::High && self.is_large(charge) {
+            if !self.make_room(charge, key.shard(), self.asked_before(&key)) {
+                self.reject_large(key);
+                return Cached::uncached(value);
+            }
+        } else if !is_kept || !self.make_room(charge, key.shard(), None) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return Cached::uncached(value);
         }
@@ -377,7 +402,7 @@ impl<V> Cache<V> {
             (Cached::kept(value, charge, &self.evicted_in_use), request.priority as usize);
         self.held[list].fetch_add(charge, Ordering::Relaxed);
         let mut shard = self.shards[key.shard()].lock();
-        shard.lists[list].insert(key, Arc::clone(&entry));
+        shard.lists[list].insert(key, Arc::clone(&entry), self.now());
         let replaced = request.slot.and_then(|slot| entry.insert_into(slot));
         drop(shard);
         drop(replaced);
@@ -394,27 +419,60 @@ impl<V> Cache<V> {
         }
     }
 
+    /// Whether filters and indexes of that many bytes more leave its quarter to the data.
+    fn leaves_data(&self, bytes: u64) -> bool {
+        self.held_bytes(Priority::High) + bytes <= self.largest(Priority::High)
+    }
+
+    fn is_large(&self, charge: u64) -> bool {
+        charge > self.budget.for_blocks() / LARGE
+    }
+
+    /// When a large filter or index was rejected last: what was not used since was used less. For
+    /// one whose rejection is not remembered, a time before all that are.
+    fn asked_before(&self, key: &HashedKey) -> Option<u64> {
+        let ghosts = self.large_ghosts.lock();
+        let later = ghosts.iter().rev().position(|ghost| ghost == key);
+        Some(self.now().saturating_sub(later.unwrap_or(LARGE_GHOSTS) as u64))
+    }
+
+    fn reject_large(&self, key: HashedKey) {
+        let mut ghosts = self.large_ghosts.lock();
+        if ghosts.len() == LARGE_GHOSTS {
+            ghosts.pop_front();
+        }
+        ghosts.push_back(key);
+        self.rejected_large.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Takes `bytes` of the budget, evicting what that needs, from shard `home` first. False if
-    /// nothing is left to evict.
-    fn make_room(&self, bytes: u64, home: usize) -> bool {
+    /// nothing is left to evict. With `unused_since` the bytes are for a large filter or index: the
+    /// others that were used since then stay, and so does the quarter of the data.
+    fn make_room(&self, bytes: u64, home: usize, unused_since: Option<u64>) -> bool {
         while !self.budget.spend(bytes) {
             // Data that is above its quarter goes first. Below it, filters and indexes have more
             // than half, or one comes that needs what the others have.
-            let order = match self.held_bytes(Priority::Low) < self.budget.for_blocks() / 4 {
-                true => [Priority::High, Priority::Low],
-                false => [Priority::Low, Priority::High],
+            let order: &[Priority] = match unused_since {
+                Some(_) if !self.leaves_data(bytes) => &[Priority::High],
+                None if self.held_bytes(Priority::Low) < self.budget.for_blocks() / 4 => {
+                    &[Priority::High, Priority::Low]
+                }
+                _ => &[Priority::Low, Priority::High],
             };
-            if !order.into_iter().any(|priority| self.evict_one(priority, home)) {
+            if !order.iter().any(|&priority| self.evict_one(priority, home, unused_since)) {
                 return self.budget.spend(bytes);
             }
         }
         true
     }
 
-    fn evict_one(&self, priority: Priority, home: usize) -> bool {
+    /// Evicts data, or a filter or index that was not used since that time if one is given.
+    fn evict_one(&self, priority: Priority, home: usize, unused_since: Option<u64>) -> bool {
+        let (now, unused_since) = (self.now(), unused_since.filter(|_| priority == Priority::High));
         for i in 0..SHARDS {
             let mut shard = self.shards[(home + i) % SHARDS].lock();
-            let popped = shard.lists[priority as usize].pop_oldest(|entry| entry.take_used());
+            let list = &mut shard.lists[priority as usize];
+            let popped = list.pop_oldest(|entry| entry.take_used(), now, unused_since);
             drop(shard);
             if let Some(entry) = popped {
                 self.held[priority as usize].fetch_sub(entry.charge(), Ordering::Relaxed);
@@ -502,6 +560,8 @@ struct Node<E> {
     entry: E,
     /// The list's count of insertions when the entry was last moved to the front.
     moved_at: u64,
+    /// The time of its last use, as the caller counts.
+    used_at: u64,
 }
 
 /// Entries by key, in the order of their last use.
@@ -519,8 +579,11 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
 
     /// The entry of `key`, which becomes the most recently used one.
     #[inline]
-    pub(crate) fn get(&mut self, key: &K) -> Option<E> {
-        let node = self.entries.peek(key)?;
+    pub(crate) fn get(&mut self, key: &K, now: u64) -> Option<E> {
+        let node = self.entries.peek_mut(key)?;
+        if node.used_at != now {
+            node.used_at = now;
+        }
         // Moving an entry writes to its neighbours in the list, whose cache lines another core may
         // hold. So an entry moves once between two insertions: what was used between the same two
         // keeps the order of first use.
@@ -533,22 +596,33 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
     }
 
     /// Adds an entry whose key is not in the list.
-    pub(crate) fn insert(&mut self, key: K, entry: E) {
+    pub(crate) fn insert(&mut self, key: K, entry: E, now: u64) {
         self.insertions += 1;
-        let replaced = self.entries.put(key, Node { entry, moved_at: self.insertions });
+        let node = Node { entry, moved_at: self.insertions, used_at: now };
+        let replaced = self.entries.put(key, node);
         debug_assert!(replaced.is_none(), "one load at a time per key");
     }
 
     /// Removes the least recently used entry. One that `was_used` without this list (through its
-    /// slot) is moved to the front instead; only a few are, to keep the caller's lock short.
-    pub(crate) fn pop_oldest(&mut self, was_used: impl Fn(&E) -> bool) -> Option<E> {
+    /// slot) is moved to the front instead; only a few are, to keep the caller's lock short. With
+    /// `unused_since`, an entry that was used since then is not removed.
+    pub(crate) fn pop_oldest(
+        &mut self,
+        was_used: impl Fn(&E) -> bool,
+        now: u64,
+        unused_since: Option<u64>,
+    ) -> Option<E> {
         const SPARED_MAX: usize = 8;
         for _ in 0..SPARED_MAX {
             let (&key, node) = self.entries.peek_lru()?;
             if !was_used(&node.entry) {
                 break;
             }
-            self.entries.promote(&key);
+            self.entries.get_mut(&key)?.used_at = now;
+        }
+        let (_, oldest) = self.entries.peek_lru()?;
+        if unused_since.is_some_and(|since| oldest.used_at >= since) {
+            return None;
         }
         self.entries.pop_lru().map(|(_, node)| node.entry)
     }
@@ -895,13 +969,74 @@ mod tests {
             load(&cache, n, Priority::Low, KILO);
         }
         for (n, kilos, is_kept) in [(0, 11, true), (1, 11, true), (2, 30, true), (3, 31, false)] {
-            load(&cache, n, Priority::High, 1000 * kilos - OVERHEAD as usize);
+            // The third one needs what the others have, and gets it when it is asked for again.
+            for _ in 0..2 {
+                load(&cache, n, Priority::High, 1000 * kilos - OVERHEAD as usize);
+            }
             assert_eq!(cache.get(key(n), Priority::High).is_some(), is_kept, "{kilos}");
             assert!(cache.held_bytes(Priority::Low) >= 9_000);
             check_books(&cache);
         }
         load(&cache, 2000, Priority::Low, 11_000);
         assert!(cache.get(key(2000), Priority::Low).is_none());
+    }
+
+    /// Asks for large indexes, and returns the share that the cache held. A few of its own data
+    /// blocks are asked for in between, as by lookups.
+    fn share_held(cache: &Cache<u64>, asked: impl Iterator<Item = u64>, kilos: usize) -> f64 {
+        let (mut held, mut all) = (0, 0);
+        for n in asked {
+            held += u64::from(cache.get(key(n), Priority::High).is_some());
+            all += 1;
+            load(cache, n, Priority::High, 1000 * kilos - OVERHEAD as usize);
+            assert!(cache.held_bytes(Priority::Low) >= 9_000);
+        }
+        check_books(cache);
+        held as f64 / all as f64
+    }
+
+    /// As lookups do it in a database whose tables overlap: in a circle, where each would be
+    /// evicted just before it is asked for again; and in any order.
+    #[test]
+    fn of_too_many_indexes_a_share_stays() {
+        for tables in [3, 4, 5, 8, 16, 60] {
+            let cache = Cache::new(40_000, 0.0);
+            for n in 1000..1400 {
+                load(&cache, n, Priority::Low, KILO);
+            }
+            let fit = 3.0 / tables as f64;
+            let circle = share_held(&cache, (0..100 * tables).map(|n| n % tables), 10);
+            assert!((fit - 0.05..=fit).contains(&circle), "{tables} in a circle: {circle}");
+            let mut state = 1u64;
+            let random = std::iter::repeat_with(|| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 33) % tables
+            });
+            let random = share_held(&cache, random.take(5_000), 10);
+            assert!((random - fit).abs() < 0.05, "{tables} at random: {random}");
+        }
+    }
+
+    /// Filters of which one table's is asked for in nine of ten lookups, after all were asked for
+    /// in turn: it replaces what is used less.
+    #[test]
+    fn large_filters_in_use_replace_others() {
+        let cache = Cache::new(40_000, 0.0);
+        for n in 1000..1400 {
+            load(&cache, n, Priority::Low, KILO);
+        }
+        share_held(&cache, 0..40, 12);
+        for hot in [7, 23] {
+            let asked = (0..1000).map(|n| if n % 10 == 0 { n / 10 % 40 } else { hot });
+            let share = share_held(&cache, asked, 12);
+            assert!(share > 0.88, "{hot}: {share}");
+        }
+        // A scan that asks for each once replaces nothing.
+        share_held(&cache, 0..40, 12);
+        assert!(cache.get(key(23), Priority::High).is_some());
+        // What is not used any more goes.
+        let share = share_held(&cache, (0..1000).map(|n| 50 + n % 2), 12);
+        assert!(share > 0.9, "{share}");
     }
 
     #[test]

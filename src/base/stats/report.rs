@@ -149,8 +149,8 @@ report! {
         /// Blocks that were not cached because each is too large: a data block of more than a
         /// quarter of the capacity, a filter or index of more than three quarters.
         cache_uncached: u64,
-        /// Data blocks that were not cached because the cache was full and they were not read
-        /// lately.
+        /// Blocks that were not cached because the cache was full and they were not read lately:
+        /// data, and filters and indexes of more than a 64th of the capacity.
         cache_rejected: u64,
         /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
         pinned_bytes: u64,
