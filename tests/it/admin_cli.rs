@@ -74,6 +74,13 @@ fn repair_reports_and_leaves_a_sound_database() {
     let gone = report["entries_lost"].as_u64().unwrap();
     assert_eq!(ok(&["count", &db]), format!("{}\n", 3_001 - gone));
     assert!(ok(&["verify", &db]).ends_with("all in order\n"));
+
+    // Without a manifest nothing says what is missing.
+    let manifest =
+        files(&db, "").into_iter().find(|path| path.to_str().unwrap().contains("MANIFEST"));
+    std::fs::remove_file(manifest.unwrap()).unwrap();
+    let sentence = fails(5, &["repair", &db]);
+    assert!(sentence.contains("may be lost; no manifest could be used"), "{sentence}");
     fails(4, &["repair", &place.path("missing")]);
     let held = siftdb::Db::open(&db).unwrap();
     assert!(fails(4, &["repair", &db]).contains("locked"));

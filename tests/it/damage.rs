@@ -4,7 +4,8 @@
 //! each block of its tables and each record of its logs. Then up to three files are flipped, cut,
 //! extended, zeroed, removed, exchanged, doubled or renamed. The repaired database must show
 //! nothing older than the newest version that every copy of its file still holds. Where it does not
-//! show the newest version of all, the report must name the loss.
+//! show the newest version of all, the report must name the loss. A report that everything was saved
+//! must be true: of a database that was closed, every key and every keyspace is there.
 //!
 //! Databases have one to four keyspaces, of which one may be dropped. Each keeps its number and its
 //! name, and a dropped one stays dropped, as long as a manifest says so.
@@ -51,6 +52,8 @@ struct Store {
     written: BTreeMap<u64, (usize, Option<Vec<u8>>)>,
     /// By keyspace: the last sequence that is in tables. Logs may have the entries too.
     flushed: [u64; NAMES.len()],
+    /// The numbers of its keyspaces, without a dropped one.
+    numbers: Vec<usize>,
     /// `GONE` was dropped.
     dropped: bool,
     /// By table or log.
@@ -184,7 +187,7 @@ fn store(rng: &mut Rng) -> Store {
     image.retain(|path, _| needed.contains(path));
     let data = image.keys().filter(|path| is(path, ".sst") || is(path, ".wal"));
     let pieces = data.map(|path| (path.clone(), pieces_of(&env, path, &keys))).collect();
-    Store { image, closed, written, flushed, dropped, pieces, keys }
+    Store { image, closed, written, flushed, numbers, dropped, pieces, keys }
 }
 
 fn write(
@@ -420,6 +423,22 @@ impl<'a> Oracle<'a> {
         oracle
     }
 
+    /// Compares what a store shows with the newest version of every key.
+    fn check_whole(&self, found: &BTreeMap<Key, Vec<u8>>, db: &Db, what: &str) {
+        let names: BTreeSet<&str> =
+            self.store.numbers.iter().map(|number| NAMES[*number]).collect();
+        let shown = db.keyspaces();
+        let shown: BTreeSet<&str> = shown.iter().map(|name| &name[..]).collect();
+        assert_eq!(shown, names, "{what}: all was saved, and these are the keyspaces");
+        for (key, versions) in &self.all {
+            let newest = versions.last_key_value().map(|(sequence, _)| sequence);
+            let newest = newest.and_then(|sequence| self.store.written[sequence].1.as_ref());
+            let is_there = self.store.numbers.contains(&key.0);
+            let place = format!("key {} of {}", key.1.escape_ascii(), NAMES[key.0]);
+            assert!(!is_there || found.get(key) == newest, "{what}: all was saved, but {place}");
+        }
+    }
+
     /// True if every copy of the file has the piece.
     fn survives(&self, path: &Path, piece: &Piece) -> bool {
         let pieces = &self.store.pieces[path];
@@ -565,6 +584,10 @@ fn check(seed: u64) -> bool {
             &all,
         ),
         false => oracle.check(&found, &|_, _, _| false, &all),
+    }
+    assert!(report.manifest_used || !report.saved_everything(), "{all}: nobody can know that");
+    if report.saved_everything() && store.closed {
+        oracle.check_whole(&found, &db, &all);
     }
     db.close().unwrap();
     drop(db);

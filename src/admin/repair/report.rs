@@ -7,6 +7,10 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+/// What a repair without a manifest cannot promise.
+const WITHOUT_MANIFEST: &str = "without a manifest: deleted keys may have come back, and what is \
+                                missing may be unknown";
+
 /// A file that is no longer part of the database and is kept in the folder `lost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -53,7 +57,7 @@ pub struct RepairReport {
     /// Something was written. False if nothing was damaged: no file was touched then.
     pub changed: bool,
     /// A manifest said which tables belong to the database. If false, every table that was found
-    /// took part, and deleted keys may have come back.
+    /// took part: deleted keys may have come back, and files may be missing that nothing mentions.
     pub manifest_used: bool,
     /// Tables that were kept unchanged.
     pub tables_kept: u64,
@@ -82,10 +86,14 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// True if no entry is known to be lost. If not, `siftdb repair` has an exit code of its own.
+    /// True if a manifest says which files there were, and nothing of them is lost. If not,
+    /// `siftdb repair` has an exit code of its own.
+    ///
+    /// Without a manifest it is false: a file that is gone, or an empty keyspace, may have been
+    /// named nowhere else.
     #[must_use]
     pub fn saved_everything(&self) -> bool {
-        self.lost.is_empty() && self.missing.is_empty()
+        self.manifest_used && self.lost.is_empty() && self.missing.is_empty()
     }
 }
 
@@ -105,7 +113,7 @@ impl fmt::Display for RepairReport {
             counted(self.log_entries, "entry"),
             match self.manifest_used {
                 true => "as the manifest says",
-                false => "without a manifest: deleted keys may have come back",
+                false => WITHOUT_MANIFEST,
             }
         )?;
         for lost in &self.lost {

@@ -141,7 +141,8 @@ enum Command {
     /// A sound database is not changed. Unusable files move to the folder `lost` of the database
     /// and are never deleted. Where entries are lost, older versions of their keys may appear, and
     /// without a manifest deleted keys may return: the report says where. The exit code is 5 if
-    /// anything is lost, including a missing table or log.
+    /// anything is lost, including a missing table or log, or if no manifest could be used: then
+    /// nothing says what is missing.
     Repair(repair::Repair),
     /// Report, advise, rebuild and measure filters
     #[command(subcommand)]

@@ -2,7 +2,8 @@
 //!
 //! `Options::repair` does the work. The command prints what was kept, set aside and lost. Rewritten
 //! tables get the default filter; a program with its own policy or prefix rebuilds its filters
-//! afterwards. If entries are lost, the database is sound too, and the exit code is 5.
+//! afterwards. If entries are lost, or no manifest says what there was, the database is sound too,
+//! and the exit code is 5.
 
 use crate::args::{Database, options};
 use crate::failure::{Failure, Outcome};
@@ -16,9 +17,10 @@ use std::io::{ErrorKind, Write};
 const JSON: &str = "\
 JSON fields:
   format          1
-  saved_everything   whether no entry is known to be lost
+  saved_everything   whether a manifest was used and nothing is lost; else the exit code is 5
   changed         whether anything was written
-  manifest_used   whether a manifest told which tables there are
+  manifest_used   whether a manifest told which tables there are; without one, nobody knows
+                  what is missing
   tables_kept     tables that stay as they were
   tables_written  tables written again
   entries         entries in all tables now
@@ -52,8 +54,13 @@ impl Repair {
             repaired => repaired?,
         };
         let shown = output.show(report_json(&report), |out| writeln!(out, "{report}"))?;
+        let is_known = report.lost.is_empty() && report.missing.is_empty();
         match report.saved_everything() {
             true => Ok(shown),
+            false if is_known => {
+                let why = "no manifest could be used, which alone says what there was";
+                Err(Failure::losses("repaired, but entries may be lost", why))
+            }
             false => {
                 Err(Failure::losses("repaired, but entries are lost", "the report says which"))
             }

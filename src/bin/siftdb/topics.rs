@@ -181,7 +181,7 @@ Exit codes:
   4  anything else: I/O, no such database or keyspace, a locked one, counts
      that disagree
   5  `repair`, `import --salvage`, `load` with bad lines: done, but entries are
-     lost or left out";
+     lost or left out; `repair` also if they may be";
 
 const TERMINAL: &str = "\
 Results go to standard output, everything else to standard error. Notes and
