@@ -65,6 +65,8 @@ pub(crate) struct Tree {
     pub sequence: SequenceNumber,
     pub snapshots: BTreeSet<SequenceNumber>,
     pub index_bytes_max: u64,
+    /// Of data blocks. A table has range deletes of 64 times as many bytes, at most.
+    pub block_bytes: usize,
     model: BTreeMap<Vec<u8>, BTreeMap<SequenceNumber, Option<Vec<u8>>>>,
     deleted_ranges: Vec<RangeDelete>,
 }
@@ -96,6 +98,7 @@ impl Tree {
             sequence: 0,
             snapshots: BTreeSet::new(),
             index_bytes_max: INDEX_BYTES_MAX,
+            block_bytes: table_options().block_bytes,
             model: BTreeMap::new(),
             deleted_ranges: Vec::new(),
         }
@@ -170,7 +173,7 @@ impl Tree {
             env: &self.env,
             directory: Path::new(DIRECTORY),
             next_file_number: &self.next_file_number,
-            table_options: table_options(),
+            table_options: TableOptions { block_bytes: self.block_bytes, ..table_options() },
             index_bytes_max: self.index_bytes_max,
         }
     }
@@ -186,7 +189,8 @@ impl Tree {
         let output = self.run_flush().unwrap();
         let is_small = |meta: &FileMeta| meta.range_deletes < 100;
         let one = output.tables.len() <= 1 || !output.tables.iter().all(is_small);
-        assert!(one || self.index_bytes_max < INDEX_BYTES_MAX);
+        let is_usual = self.block_bytes == table_options().block_bytes;
+        assert!(one || !is_usual || self.index_bytes_max < INDEX_BYTES_MAX);
         self.memtables.drain(..self.memtables.len() - 1);
         let added = output.tables.into_iter().map(|meta| (0, meta)).collect();
         self.install(VersionEdit { added, ..VersionEdit::default() });

@@ -55,6 +55,7 @@
 //! | `hidden_tables` | range deletes give space back at once, and no crash loses one alone |
 //! | `transaction_faults` | transactions on bad input, failing disks and closed databases |
 //! | `transactions` | what they read, when they conflict, and what a refused one leaves |
+//! | `compactions` | tables share no key, whatever ends them; reads agree with a map |
 //! | `conflicts` | when transactions conflict: scenarios, with the write in each place
 //! | `histories` | the operations of four threads are linearizable |
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
@@ -92,6 +93,7 @@ mod checkpoints;
 #[cfg(feature = "cli")]
 mod cli;
 mod cold_reads;
+mod compactions;
 mod compatibility;
 mod concurrency;
 mod conflicts;

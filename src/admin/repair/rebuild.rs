@@ -153,7 +153,7 @@ impl<'a> Rebuild<'a> {
         let context = self.context(target, level);
         // At level 0 the range is the age of the table, so it must not shrink with the entries.
         let recorded = (level == 0).then(|| expected.sequences.clone());
-        let mut last_key = Vec::new();
+        let mut last_key: Option<Vec<u8>> = None;
         let (env, path) = (&self.options.env, FileName::Table(number).path(self.directory));
         // The file is read twice: an output takes range deletes before entries, and they come after
         // them in a table.
@@ -161,14 +161,12 @@ impl<'a> Rebuild<'a> {
         let mut outputs = OutputTables::new(&context, recorded, deletes);
         let salvaged = salvage_table(env, &path, expected, &mut |key, value| {
             // A cut between two versions of a key would make the tables overlap.
-            if user_key(key) != &last_key[..] {
-                if outputs.index_is_full() {
-                    outputs.cut(user_key(key))?;
-                }
-                outputs.begin_key(user_key(key))?;
+            if last_key.as_deref() != Some(user_key(key)) {
+                outputs.begin_key(user_key(key), false)?;
+                let last_key = last_key.get_or_insert_default();
+                last_key.clear();
+                last_key.extend_from_slice(user_key(key));
             }
-            last_key.clear();
-            last_key.extend_from_slice(user_key(key));
             outputs.add(key, value, false)
         })?;
         Ok((outputs.finish(salvaged.entries)?, salvaged))

@@ -8,9 +8,10 @@
 //! because an entry lost here would be lost for good, and a range delete would bring back the
 //! entries that it hides (I17).
 //!
-//! Legal calls of [`OutputTables`]: `(begin_key? add | cut)* finish`. The keys of all tables
-//! together must ascend. Each table gets its part of the range deletes (`range_deletes.rs`); one
-//! may have nothing else. After [`OutputTables::finish`] the files and their names are durable, so
+//! Legal calls of [`OutputTables`]: `(begin_key add*)* finish`. The keys of all tables together must
+//! ascend. A table ends only where a user key begins, so `begin_key` is the only call that ends one
+//! before `finish`. Each table gets its part of the range deletes (`range_deletes.rs`); one may have
+//! nothing else. After [`OutputTables::finish`] the files and their names are durable, so
 //! an edit may name them (I5). If a power cut could remove a file that an edit names, the database
 //! would become unreadable. Dropped without it, by an error, a stop or a panic, the files of the
 //! job are removed again. What cannot be removed, the next opening removes.
@@ -189,10 +190,8 @@ impl<I: InternalIterator> Rewrite<'_, I> {
             // A cut between two versions of one key would put the key into two tables of a sorted
             // level (I4).
             if decision.first_of_key {
-                if cut_before(user_key, outputs.open_bytes()) || outputs.index_is_full() {
-                    outputs.cut(user_key)?;
-                }
-                outputs.begin_key(user_key)?;
+                let cut = cut_before(user_key, outputs.open_bytes());
+                outputs.begin_key(user_key, cut)?;
             }
             let kept = Kept { key, value: merged.value(), kind, expired };
             if decision.keep
@@ -318,16 +317,24 @@ impl<'a> OutputTables<'a> {
         OutputTables { context, sequences, deletes, open: None, finished, provisional }
     }
 
-    /// Called before the first entry of a user key is added: ends tables whose range deletes up to
-    /// there are as many as one may have.
+    /// Called before the first entry of a user key is added. The open table ends before that key if
+    /// its index is full or if `cut` says so, and where it has all the range deletes that it may.
     ///
     /// # Errors
-    /// A file cannot be created, written or synced.
-    pub(crate) fn begin_key(&mut self, user_key: &[u8]) -> Result<()> {
-        while let Some(border) = self.deletes.extend(Some(user_key)) {
-            self.end_table(Some(&border))?;
+    /// A file cannot be created, written or synced, or the keys do not ascend.
+    pub(crate) fn begin_key(&mut self, user_key: &[u8], cut: bool) -> Result<()> {
+        let mut cut = cut || self.index_is_full();
+        while let Some(part) = self.next_part(Some(user_key), cut)? {
+            self.end_table(part)?;
+            // One end is enough: the table that began now is small.
+            cut = false;
         }
         Ok(())
+    }
+
+    fn next_part(&mut self, key: Option<&[u8]>, cut: bool) -> Result<Option<RangeDeletes>> {
+        let part = self.deletes.next_part(key, cut);
+        part.map_err(|what| Error::corruption(self.context.directory, 0, what))
     }
 
     /// Adds an entry to the open table; `garbage` as [`FileMeta::garbage`] counts it.
@@ -373,23 +380,13 @@ impl<'a> OutputTables<'a> {
     }
 
     /// True if the index of the open table is as large as one may get.
-    #[must_use]
-    pub(crate) fn index_is_full(&self) -> bool {
+    fn index_is_full(&self) -> bool {
         let limit = self.context.index_bytes_max;
         self.open.as_ref().is_some_and(|open| open.builder.index_bytes() >= limit)
     }
 
-    /// Ends the open table before `border`, the key of the next entry.
-    ///
-    /// # Errors
-    /// The file cannot be created, written or synced.
-    pub(crate) fn cut(&mut self, border: &[u8]) -> Result<()> {
-        self.end_table(Some(border))
-    }
-
-    /// Ends the table that has the keys before `border`, if it has anything.
-    fn end_table(&mut self, border: Option<&[u8]>) -> Result<()> {
-        let part = self.deletes.take_part(border);
+    /// Ends the open table with its part of the range deletes, if it has anything.
+    fn end_table(&mut self, part: RangeDeletes) -> Result<()> {
         if !part.is_empty() {
             self.open_table()?.builder.add_range_deletes(part);
         }
@@ -409,10 +406,9 @@ impl<'a> OutputTables<'a> {
     /// The last file cannot be written or synced, the directory cannot be synced, or the tables
     /// hold another number of entries.
     pub(crate) fn finish(mut self, entries: u64) -> Result<Vec<FileMeta>> {
-        while let Some(border) = self.deletes.extend(None) {
-            self.end_table(Some(&border))?;
+        while let Some(part) = self.next_part(None, true)? {
+            self.end_table(part)?;
         }
-        self.end_table(None)?;
         let written: u64 = self.finished.iter().map(|meta| meta.entries).sum();
         if written != entries {
             let what = format!("new tables hold {written} entries instead of {entries}");

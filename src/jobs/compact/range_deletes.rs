@@ -4,6 +4,11 @@
 //! and gets the fragments up to its own border, cut there. So no key has range deletes in two
 //! tables of a job (I4). A border is the key of the first entry after it, or the start of a
 //! fragment: a table ends where its block of range deletes would get too large.
+//!
+//! Legal calls: `next_part` with each key that begins, ascending, until it returns `None`; at last
+//! without a key. A fragment that begins at a key or before it has begun when the table is cut
+//! there. Otherwise its start would be a later border below that cut, and two tables would share
+//! keys.
 
 use crate::base::range_deletes::RangeDeletes;
 
@@ -17,8 +22,8 @@ pub(crate) struct OutputDeletes {
     deletes: RangeDeletes,
     /// Encoded bytes that one table takes.
     bytes_max: u64,
-    /// Where the open table begins.
-    border: Vec<u8>,
+    /// Where the open table begins; `None` once the last one has ended.
+    border: Option<Vec<u8>>,
     /// The first fragment that does not begin in the open table, as far as it goes.
     next: usize,
     /// Encoded bytes of those that do.
@@ -30,12 +35,47 @@ impl OutputDeletes {
     #[must_use]
     pub(crate) fn new(deletes: RangeDeletes, block_bytes: usize) -> Self {
         let bytes_max = BLOCKS_MAX * block_bytes as u64;
-        OutputDeletes { deletes, bytes_max, border: Vec::new(), next: 0, bytes: 0 }
+        OutputDeletes { deletes, bytes_max, border: Some(Vec::new()), next: 0, bytes: 0 }
     }
 
-    /// Extends the open table up to the next entry, which has `key`; without one to the end. If
-    /// the table must end before that, returns its border: ask again after the cut.
-    pub(crate) fn extend(&mut self, key: Option<&[u8]>) -> Option<Vec<u8>> {
+    /// The part of the next table that ends before `key`, the key of the next entry; `None` if the
+    /// open table takes that entry. With `cut` the open table ends there. Without a key all tables
+    /// end.
+    ///
+    /// # Errors
+    /// `key` lies before the open table: the keys do not ascend. Two tables would share keys, so the
+    /// job must fail.
+    pub(crate) fn next_part(
+        &mut self,
+        key: Option<&[u8]>,
+        cut: bool,
+    ) -> Result<Option<RangeDeletes>, String> {
+        let Some(begin) = self.border.take() else { return Ok(None) };
+        if key.is_some_and(|key| key < &begin[..]) {
+            return Err("the keys of a job do not ascend".into());
+        }
+        let end = match (self.extend(key), key) {
+            (Some(start), _) => Some(start),
+            (None, Some(key)) if cut && key != &begin[..] => Some(key.to_vec()),
+            (None, Some(_)) => {
+                self.border = Some(begin);
+                return Ok(None);
+            }
+            (None, None) => None,
+        };
+        assert!(end.as_ref().is_none_or(|end| begin < *end), "I4: a border never goes back");
+        let part = self.deletes.clipped(&begin, end.as_deref());
+        let begun = self.next.checked_sub(1).and_then(|last| self.deletes.fragments().get(last));
+        // The last fragment may continue in the next table.
+        let goes_on = begun.filter(|last| end.as_ref().is_some_and(|end| !last.ends_before(end)));
+        self.bytes = goes_on.map_or(0, |fragment| fragment.encoded_bytes());
+        self.border = end;
+        Ok(Some(part))
+    }
+
+    /// Begins the fragments up to the next entry, which has `key`; without one all of them. If the
+    /// table must end before that, returns its border.
+    fn extend(&mut self, key: Option<&[u8]>) -> Option<Vec<u8>> {
         while let Some(fragment) = self.deletes.fragments().get(self.next) {
             // A fragment that begins at the key is added before the entry is. So a later border is
             // above every key of the open table.
@@ -51,18 +91,6 @@ impl OutputDeletes {
         }
         None
     }
-
-    /// The part of the open table, which ends before `border` or has no end. The next one begins
-    /// there.
-    pub(crate) fn take_part(&mut self, border: Option<&[u8]>) -> RangeDeletes {
-        let part = self.deletes.clipped(&self.border, border);
-        let begun = self.next.checked_sub(1).and_then(|last| self.deletes.fragments().get(last));
-        // The last fragment may continue in the next table.
-        let goes_on = begun.filter(|last| border.is_some_and(|border| !last.ends_before(border)));
-        self.bytes = goes_on.map_or(0, |fragment| fragment.encoded_bytes());
-        self.border = border.unwrap_or_default().to_vec();
-        part
-    }
 }
 
 #[cfg(test)]
@@ -70,7 +98,6 @@ mod tests {
     use super::*;
     use crate::base::range_deletes::RangeDelete;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     fn key(number: u16) -> Vec<u8> {
         format!("{number:03}").into_bytes()
@@ -93,22 +120,21 @@ mod tests {
             let (mut parts, mut begin, mut last) = (Vec::new(), Vec::new(), None);
             let ends = entries.iter().map(|(number, cut)| (Some(key(*number)), *cut));
             for (next, cut) in ends.chain([(None, true)]) {
-                let mut borders = BTreeSet::new();
-                while let Some(border) = outputs.extend(next.as_deref()) {
+                let mut count = 0;
+                while let Some(part) = outputs.next_part(next.as_deref(), cut).unwrap() {
+                    let border = outputs.border.clone();
                     // Above the entries of the open table, up to the next one.
-                    prop_assert!(last.as_ref().is_none_or(|last| *last < border));
-                    prop_assert!(next.as_ref().is_none_or(|next| border <= *next));
-                    prop_assert!(borders.insert(border.clone()), "asked for twice");
-                    parts.push((begin, Some(border.clone()), outputs.take_part(Some(&border))));
-                    begin = border;
+                    prop_assert!(last.is_none() || border.is_none() || last < border);
+                    prop_assert!(next.is_none() || border <= next);
+                    prop_assert!(border.as_ref().is_none_or(|border| begin < *border));
+                    parts.push((begin, border.clone(), part));
+                    begin = border.unwrap_or_default();
+                    count += 1;
                 }
-                if cut {
-                    let part = outputs.take_part(next.as_deref());
-                    parts.push((begin, next.clone(), part));
-                    begin = next.clone().unwrap_or_default();
-                }
+                prop_assert!(!cut || count > 0 || next.as_ref() == Some(&begin));
                 last = next;
             }
+            prop_assert_eq!(outputs.next_part(None, true), Ok(None));
             for (begin, border, part) in &parts {
                 prop_assert_eq!(part, &all.clipped(begin, border.as_deref()));
                 let bytes: u64 = part.fragments().iter().map(|f| f.encoded_bytes()).sum();
