@@ -21,7 +21,7 @@ use crate::env::api::Env;
 use crate::env::directory::{
     create_directories, lock_to_write, number_after, our_files, second_name,
 };
-use crate::env::foreign::refuse_foreign;
+use crate::env::foreign::{is_foreign_table, is_ours, refuse_foreign};
 use crate::jobs::flush::flush_written;
 use crate::jobs::workers::run_job;
 use crate::log::wal::format::DatabaseIdentity;
@@ -35,7 +35,7 @@ use crate::tree::handle::TableHandle;
 use crate::tree::manifest::{ManifestState, replay};
 use crate::tree::version::Version;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::ErrorKind::NotFound;
 use std::path::Path;
 
 /// How often a moment is looked for while keyspaces are dropped.
@@ -129,11 +129,28 @@ pub(crate) fn checkpoint(
     }
     let env = &*shared.env;
     match env.metadata(target) {
-        Err(error) if error.kind() == ErrorKind::NotFound => create_directories(env, target)?,
+        Err(error) if error.kind() == NotFound => create_directories(env, target)?,
         Err(error) => return Err(Error::io("metadata", target, error)),
         Ok(_) => refuse_foreign(env, target)?,
     }
+    let lock_path = FileName::Lock.path(target);
+    let makes_lock = env.metadata(&lock_path).is_err_and(|error| error.kind() == NotFound);
     let _lock = lock_to_write(env, target)?;
+    let made = checkpoint_locked(shared, target, chosen);
+    if made.is_err() && makes_lock {
+        // Still locked, as in `db::open`.
+        let _ = env.remove(&lock_path);
+    }
+    made
+}
+
+/// The checkpoint itself, with `target` locked.
+fn checkpoint_locked(
+    shared: &Shared,
+    target: &Path,
+    chosen: Option<&[&str]>,
+) -> Result<CheckpointReport> {
+    let env = &*shared.env;
     // Its files are read until all have their second names (I20).
     let _own_lock = shared.hold()?;
     let before = before(shared, target)?;
@@ -263,9 +280,12 @@ fn link_tables(
             _ => {}
         }
         let (path, place) = (name.path(&shared.directory), name.path(target));
+        if is_foreign_table(env, &place)? {
+            return Err(refused(target, &format!("{name} is a table of LevelDB or RocksDB")));
+        }
         // Left by a checkpoint that was interrupted: it may be half of a copy.
         match env.remove(&place) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error) if error.kind() != NotFound => {
                 return Err(Error::io("remove", place, error));
             }
             _ => {}
@@ -306,7 +326,7 @@ fn put_in_force(
     at_rest.put_in_force(&*shared.env, target, next)
 }
 
-/// Removes what the new manifest does not name.
+/// Removes files of siftdb that the new manifest does not name.
 fn clear(env: &dyn Env, target: &Path, moment: &Moment) -> Result<()> {
     let Some(current) = read_current(env, target)? else { return Ok(()) };
     let session_log = replay(env, target, current)?.facts.session_log;
@@ -319,7 +339,7 @@ fn clear(env: &dyn Env, target: &Path, moment: &Moment) -> Result<()> {
             FileName::Wal(number) => number == session_log,
             FileName::Temporary(_) => false,
         };
-        if !stays {
+        if !stays && is_ours(env, target, name)? {
             let path = name.path(target);
             env.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
         }

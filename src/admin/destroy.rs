@@ -1,14 +1,17 @@
 //! Removes a database: every file of it, while its lock is held.
 //!
 //! CURRENT goes first, so from then on the directory opens neither as the old database nor as a new
-//! one; a removal that was cut short is repeated. LOCK goes last. Files that siftdb does not write,
-//! and the folder `lost`, stay.
+//! one; a removal that was cut short is repeated. LOCK goes last.
+//!
+//! Only files that siftdb wrote by their contents are removed. Others stay, whatever their names
+//! are, and so does the folder `lost`. A directory without a file of siftdb is not touched.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
+use crate::env::api::Env;
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{lock_to_write, our_files};
-use crate::env::foreign::refuse_foreign;
+use crate::env::foreign::{is_ours, refuse_foreign};
 use crate::options::database::Options;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -24,14 +27,30 @@ pub(crate) fn destroy(options: &Options, directory: &Path) -> Result<()> {
         found => found.map_err(|error| Error::io("destroy", directory, error))?,
     };
     refuse_foreign(env, directory)?;
+    if own_files(env, directory)?.is_empty() {
+        return Ok(());
+    }
     let _lock = lock_to_write(env, directory)?;
-    let mut files = our_files(env, directory)?;
-    // The lock may have been created just now.
-    files.retain(|name| *name != FileName::Lock);
-    files.sort_by_key(|name| *name != FileName::Current);
-    for name in files.into_iter().chain([FileName::Lock]) {
+    let mut files = own_files(env, directory)?;
+    files.sort_by_key(|name| match name {
+        FileName::Current => 0,
+        FileName::Lock => 2,
+        _ => 1,
+    });
+    for name in files {
         let path = name.path(directory);
         env.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
     }
     env.sync_dir(directory).map_err(|error| Error::io("sync_dir", directory, error))
+}
+
+/// The files that siftdb wrote, by name and contents.
+fn own_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>> {
+    let mut own = Vec::new();
+    for name in our_files(env, directory)? {
+        if is_ours(env, directory, name)? {
+            own.push(name);
+        }
+    }
+    Ok(own)
 }

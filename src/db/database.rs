@@ -136,8 +136,9 @@ impl Options {
     }
 
     /// Removes the database in the directory `path` with all its keyspaces, under its lock. The
-    /// directory stays, with files that siftdb did not write and with the folder `lost`. Without a
-    /// database it does nothing; a removal that was interrupted can be repeated.
+    /// directory stays, with the folder `lost` and with files that siftdb did not write: their
+    /// contents decide, not their names. Without a database it does nothing; a removal that was
+    /// interrupted can be repeated.
     ///
     /// # Errors
     /// `Locked` while the database is open; `UnsupportedFormat` for a LevelDB or RocksDB database;

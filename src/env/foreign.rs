@@ -1,16 +1,21 @@
-//! Refuses databases of LevelDB and RocksDB before anything in their directory is touched.
+//! Tells files of siftdb from those of LevelDB and RocksDB, before any of them is touched.
 //!
-//! Opening, repairing and inspecting a directory begin with [`refuse_foreign`]. Both programs use
-//! file names that siftdb uses too (`CURRENT`, `LOCK`, `MANIFEST-000002`), so a repair that trusted
-//! names would replace their databases.
+//! Both programs use file names that siftdb uses too (`CURRENT`, `LOCK`, `MANIFEST-000002`,
+//! `000007.sst`), so names alone never decide what is changed:
+//!
+//! - [`refuse_foreign`] refuses a directory with a database of theirs. Opening, repairing,
+//!   inspecting and removing a database begin with it, and so does a checkpoint into a directory.
+//! - [`is_foreign_table`] finds a table of theirs in a directory of ours. It is left where it is.
+//! - [`is_ours`] finds a file that siftdb wrote. Only such files are removed with a database.
 //!
 //! Signs of a foreign database are a file `*.ldb`, `IDENTITY` or `OPTIONS-*`, a `CURRENT` that
-//! holds only the name of a manifest, and a manifest that does not begin with siftdb's magic
-//! number. They count only if no file has a magic number of siftdb, so a siftdb database with a
-//! stray file opens.
+//! holds only the name of a manifest, a manifest that does not begin with siftdb's magic number,
+//! and a table with the magic number of another program. RocksDB may keep tables alone in a
+//! directory (its option `db_paths`). Signs count only if no file has a magic number of siftdb, so
+//! a siftdb database with a stray file opens.
 //!
-//! At most [`FILES_READ_MAX`] files are read, [`MAGIC_BYTES`] at each end. LOCK is never opened:
-//! closing it would release a lock that this process holds on it.
+//! For a refusal at most [`FILES_READ_MAX`] files of a kind are read, [`MAGIC_BYTES`] at each end.
+//! LOCK is never opened: closing it would release a lock that this process holds on it.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
@@ -23,6 +28,19 @@ const OURS: &[u8] = b"siftdb";
 
 /// Bytes of a magic number.
 const MAGIC_BYTES: usize = 8;
+
+/// The last eight bytes of a table of LevelDB, and of RocksDB before its format version 1.
+pub(crate) const LEVELDB_TABLE_MAGIC: u64 = 0xdb47_7524_8b80_fb57;
+
+/// The last eight bytes of a block-based table of RocksDB.
+pub(crate) const ROCKSDB_TABLE_MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
+
+/// The last eight bytes of RocksDB's other tables, and their kinds.
+pub(crate) const ROCKSDB_OTHER_MAGICS: [(u64, &str); 3] = [
+    (0x8242_2296_63bf_9564, "a plain table of RocksDB"),
+    (0x4f34_18eb_7a8f_13b8, "a plain table of RocksDB"),
+    (0x9267_89d0_c5f1_7873, "a cuckoo table of RocksDB"),
+];
 
 /// The longest `CURRENT` of LevelDB or RocksDB.
 const FOREIGN_CURRENT_BYTES_MAX: u64 = 64;
@@ -54,6 +72,47 @@ pub(crate) fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
     Err(Error::UnsupportedFormat { path: directory.to_path_buf(), what })
 }
 
+/// True if the file at `path` ends with the magic number of a table of LevelDB or RocksDB.
+///
+/// # Errors
+/// `Io` if it cannot be opened.
+pub(crate) fn is_foreign_table(env: &dyn Env, path: &Path) -> Result<bool> {
+    let back = ends(env, path, MAGIC_BYTES)?.map(|ends| ends.back);
+    let Some(magic) = back.and_then(|back| back.try_into().ok()).map(u64::from_le_bytes) else {
+        return Ok(false);
+    };
+    Ok([LEVELDB_TABLE_MAGIC, ROCKSDB_TABLE_MAGIC].contains(&magic)
+        || ROCKSDB_OTHER_MAGICS.iter().any(|(other, _)| *other == magic))
+}
+
+/// True if siftdb wrote the file `name`: it has a magic number of siftdb, or a crash cut its first
+/// bytes off or left zeros there. False for everything but ordinary files.
+///
+/// # Errors
+/// `Io` if the file cannot be opened or read.
+pub(crate) fn is_ours(env: &dyn Env, directory: &Path, name: FileName) -> Result<bool> {
+    let path = name.path(directory);
+    let found = match env.metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        found => found.map_err(|error| Error::io("metadata", &path, error))?,
+    };
+    // LOCK has no contents, and must not be opened.
+    if found.kind != FileKind::File || name == FileName::Lock || found.bytes == 0 {
+        return Ok(found.kind == FileKind::File && found.bytes == 0);
+    }
+    let Some(Ends { front, back, .. }) = ends(env, &path, MAGIC_BYTES)? else {
+        return Err(Error::io("read", &path, ErrorKind::InvalidData.into()));
+    };
+    Ok(begins_as_ours(&front) || back.starts_with(OURS))
+}
+
+/// True for the first bytes of a file of siftdb, which may be damaged. A crash can cut them off or
+/// leave zeros. Four of [`OURS`] are no accident.
+fn begins_as_ours(front: &[u8]) -> bool {
+    let equal = front.iter().zip(OURS).filter(|(found, ours)| found == ours).count();
+    equal >= front.len().min(4) || front.iter().all(|byte| *byte == 0)
+}
+
 /// Replaces `error`, which says that the file at `path` is damaged, if the file belongs to a
 /// LevelDB or RocksDB database.
 #[must_use]
@@ -74,6 +133,7 @@ fn foreign_sign(
     if let Some(contents) = foreign_current(env, &FileName::Current.path(directory))? {
         return Ok(Some(format!("its CURRENT says {contents:?}")));
     }
+    let mut tables_read = 0;
     for entry in entries.iter().filter(|entry| entry.kind == FileKind::File) {
         let name = &entry.name;
         let by_name = name == "IDENTITY"
@@ -85,6 +145,13 @@ fn foreign_sign(
         let is_manifest = name.strip_prefix("MANIFEST-").is_some_and(is_number);
         if is_manifest && front_is_foreign(env, &directory.join(name))? {
             return Ok(Some(format!("its {name} is none of siftdb")));
+        }
+        let is_table = name.strip_suffix(".sst").is_some_and(is_number);
+        if is_table && tables_read < FILES_READ_MAX {
+            tables_read += 1;
+            if is_foreign_table(env, &directory.join(name))? {
+                return Ok(Some(format!("it has a table {name} of theirs")));
+            }
         }
     }
     Ok(None)
@@ -111,10 +178,8 @@ fn foreign_current(env: &dyn Env, path: &Path) -> Result<Option<String>> {
 /// a manifest of siftdb with a first sector that is cut off or zeros, so such a file is no sign.
 fn front_is_foreign(env: &dyn Env, path: &Path) -> Result<bool> {
     let Some(Ends { bytes, front, .. }) = ends(env, path, MAGIC_BYTES)? else { return Ok(false) };
-    let is_torn = bytes < MAGIC_BYTES as u64 || front.iter().all(|byte| *byte == 0);
-    // A manifest of another program begins with a checksum: four bytes of ours are no accident.
-    let equal = front.iter().zip(OURS).filter(|(found, ours)| found == ours).count();
-    Ok(!is_torn && equal < 4)
+    // A manifest of another program begins with a checksum.
+    Ok(bytes >= MAGIC_BYTES as u64 && !begins_as_ours(&front))
 }
 
 fn any_file_is_ours(env: &dyn Env, directory: &Path, entries: &[DirectoryEntry]) -> Result<bool> {
@@ -192,7 +257,7 @@ mod tests {
 
     #[test]
     fn every_sign_of_another_program_counts() {
-        let signs: [(&str, &[u8]); 7] = [
+        let signs: [(&str, &[u8]); 9] = [
             ("CURRENT", b"MANIFEST-000002\n"),
             ("CURRENT", b"MANIFEST-2"),
             ("000005.ldb", b""),
@@ -200,6 +265,8 @@ mod tests {
             ("OPTIONS-000007", b"[Version]"),
             ("MANIFEST-000002", b"V\xf9\xb8\xf8\x1c\0\x01\x01\x1aleveldb"),
             ("MANIFEST-2", b"V\xf9\xb8\xf8\x1c\0\x01\x01\x1aleveldb"),
+            ("000005.sst", b"data and footer \x57\xfb\x80\x8b\x24\x75\x47\xdb"),
+            ("000005.sst", b"data and footer \xf7\xcf\xf4\x85\xb7\x41\xe2\x88"),
         ];
         for sign in signs {
             assert!(judged(&[sign]), "{sign:?}");
@@ -214,6 +281,30 @@ mod tests {
                 assert!(!judged(&[sign, ours]), "{sign:?} {ours:?}");
             }
         }
+    }
+
+    #[test]
+    fn content_says_which_files_are_ours() {
+        let env = MemEnv::new();
+        let home = Path::new("/");
+        let ours = |name: FileName, bytes: &[u8]| {
+            env.write_file(&name.path(home), bytes);
+            is_ours(&env, home, name).unwrap()
+        };
+        let table = FileName::Table(7);
+        for torn in [&b""[..], b"s", b"siftdb", b"siftdbST", &[0; 3], &[0; 600], b"sifTdbWL"] {
+            assert!(ours(table, torn), "{torn:?}");
+        }
+        assert!(ours(table, b"a damaged header and siftdbST"));
+        assert!(ours(FileName::Current, b"siftdb 1 MANIFEST-000007 0a163b71\n"));
+        assert!(ours(FileName::Stats, b"siftstat"));
+        assert!(ours(FileName::Lock, b""));
+        for other in [&b"x"[..], b"six", b"text of a user", b"\0\x01\x02\x03"] {
+            assert!(!ours(table, other), "{other:?}");
+        }
+        assert!(!ours(FileName::Current, b"MANIFEST-000002\n"));
+        assert!(!ours(FileName::Lock, b"siftdb"));
+        assert!(!is_ours(&env, home, FileName::Table(8)).unwrap());
     }
 
     #[test]

@@ -4,15 +4,16 @@ use crate::base::error::{Error, Remedy, Result};
 use crate::base::key::split_internal_key;
 use crate::base::sync::Arc;
 use crate::env::api::Env;
+use crate::env::foreign::{
+    LEVELDB_TABLE_MAGIC, ROCKSDB_OTHER_MAGICS, ROCKSDB_TABLE_MAGIC, is_foreign_table,
+};
 use crate::foreign::block::BlockEntries;
 use crate::foreign::block_file::BlockFile;
 use crate::foreign::figures::FilterFigures;
 use crate::foreign::filter::FilterLayoutKind;
-use crate::foreign::leveldb::table::{MAGIC as LEVELDB_MAGIC, open as open_leveldb};
+use crate::foreign::leveldb::table::open as open_leveldb;
 use crate::foreign::rocksdb::properties::{self, PropertyValue};
-use crate::foreign::rocksdb::table::{
-    self as rocksdb, INDEX_NAME, OTHER_MAGICS, RANGE_DELETES_NAME, RocksParts,
-};
+use crate::foreign::rocksdb::table::{self as rocksdb, INDEX_NAME, RANGE_DELETES_NAME, RocksParts};
 use crate::foreign::store::{EntryKind, Store};
 use crate::foreign::table::{DataBlocks, NamedBlocks, Table, TableEntries, range_delete_of};
 use crate::foreign::verify::{TableCounts, verify};
@@ -92,10 +93,7 @@ impl ForeignTable {
     /// True if the file at `path` ends with the magic number of a table of LevelDB or RocksDB.
     #[must_use]
     pub fn is_at(env: &dyn Env, path: &Path) -> bool {
-        let magic = BlockFile::open(env, path).and_then(|file| file.magic());
-        let Ok(Some(magic)) = magic else { return false };
-        [LEVELDB_MAGIC, rocksdb::MAGIC].contains(&magic)
-            || OTHER_MAGICS.iter().any(|(other, _)| *other == magic)
+        is_foreign_table(env, path).unwrap_or(false)
     }
 
     /// Opens the table at `path`: reads its footer and, for RocksDB, its properties.
@@ -109,7 +107,7 @@ impl ForeignTable {
     fn open_by_magic(env: &dyn Env, path: &Path) -> Result<Self> {
         let file = BlockFile::open(env, path)?;
         match file.magic()? {
-            Some(LEVELDB_MAGIC) => {
+            Some(LEVELDB_TABLE_MAGIC) => {
                 let table = open_leveldb(env, path, None)?;
                 let mut named = table.metaindex()?;
                 while named.next(&table.file)? {
@@ -121,12 +119,12 @@ impl ForeignTable {
                 }
                 Ok(ForeignTable { table, rocks: None })
             }
-            Some(rocksdb::MAGIC) => {
+            Some(ROCKSDB_TABLE_MAGIC) => {
                 let (table, rocks) = rocksdb::open(env, path)?;
                 Ok(ForeignTable { table, rocks: Some(rocks) })
             }
             magic => {
-                let other = OTHER_MAGICS.iter().find(|(other, _)| Some(*other) == magic);
+                let other = ROCKSDB_OTHER_MAGICS.iter().find(|(other, _)| Some(*other) == magic);
                 let what = other.map_or("neither a table of LevelDB nor of RocksDB", |(_, w)| w);
                 Err(file.unsupported(what))
             }

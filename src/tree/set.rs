@@ -16,6 +16,7 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::env::api::{Env, FileKind};
+use crate::env::foreign::is_ours;
 use crate::log::wal::consistency::CleanClose;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::TableContext;
@@ -444,7 +445,8 @@ impl VersionSet {
 
     /// Files of earlier sessions that neither the durable manifest nor recovery needs. Empty unless
     /// this session's manifest is in force. Call it before any job of the session can take a table
-    /// out of the version: an iterator may still read that table.
+    /// out of the version: an iterator may still read that table. Files that siftdb did not write
+    /// are left out, and so are those that cannot be read.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -465,6 +467,7 @@ impl VersionSet {
                 FileName::Table(number) => *number < self.session_start && !live.contains(number),
                 FileName::Temporary(number) => *number < self.session_start,
             })
+            .filter(|name| is_ours(&*self.env, &self.directory, *name).unwrap_or(false))
             .collect())
     }
 

@@ -30,7 +30,7 @@ const MANIFEST: &[u8] =
     b"\x56\xf9\xb8\xf8\x1c\0\x01\x01\x1aleveldb.BytewiseComparator\x02\x03\x09\0";
 
 /// Directories as LevelDB and RocksDB leave them, reduced to the names and first bytes that matter.
-fn fakes() -> [Vec<(&'static str, &'static [u8])>; 4] {
+fn fakes() -> [Vec<(&'static str, &'static [u8])>; 6] {
     let level = vec![
         ("CURRENT", &b"MANIFEST-000002\n"[..]),
         ("MANIFEST-000002", MANIFEST),
@@ -48,7 +48,10 @@ fn fakes() -> [Vec<(&'static str, &'static [u8])>; 4] {
     // Directories without CURRENT, as repairs meet them.
     let without_current = level.iter().filter(|(name, _)| *name != "CURRENT").copied().collect();
     let tables_alone = vec![level[3]];
-    [level, rocks, without_current, tables_alone]
+    // A directory of RocksDB's option `db_paths`, and one of a LevelDB before 1.14.
+    let path_of_rocks = vec![rocks[4]];
+    let old_level = vec![("000070.sst", level[3].1), ("000072.sst", level[3].1)];
+    [level, rocks, without_current, tables_alone, path_of_rocks, old_level]
 }
 
 /// Asserts that `directory` is refused by everything that takes one, and stays as it is.
@@ -56,12 +59,16 @@ fn must_be_left_alone(directory: &Path) {
     let before = contents(directory);
     let opened = |options: Options| options.open(directory).map(drop);
     let disk: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    let source = TempDir::new().unwrap();
+    let source = Db::open(source.path().join("database")).unwrap();
     let refused = [
         ("open", opened(Options::new())),
         ("open without creating", opened(Options::new().create_if_missing(false))),
         ("open with salvage", opened(Options::new().recovery(Recovery::Salvage))),
         ("open to read", Options::new().open_read_only(directory).map(drop)),
         ("repair", Options::new().repair(directory).map(drop)),
+        ("destroy", Db::destroy(directory)),
+        ("checkpoint", source.checkpoint(directory).map(drop)),
         ("live tables", inspect::live_tables(&disk, directory).map(drop)),
     ];
     for (call, outcome) in refused {
@@ -79,7 +86,10 @@ fn commands_leave_alone(directory: &Path, before: &Contents) {
     let input = TempDir::new().unwrap();
     let lines = input.path().join("lines");
     fs::write(&lines, "a\tb\n").unwrap();
-    let commands: [&[&str]; 14] = [
+    let database = input.path().join("database");
+    let database = database.to_str().unwrap();
+    Db::open(database).unwrap().close().unwrap();
+    let commands: [&[&str]; 18] = [
         &["load", path, lines.to_str().unwrap()],
         &["get", path, "a"],
         &["put", path, "a", "b"],
@@ -94,6 +104,10 @@ fn commands_leave_alone(directory: &Path, before: &Contents) {
         &["filter", "rebuild", path],
         &["sst", "verify", path],
         &["repair", path, "--json"],
+        &["checkpoint", database, path],
+        &["restore", database, path],
+        &["import", "tsv", lines.to_str().unwrap(), path],
+        &["keyspace", "create", path, "new"],
     ];
     let files = before.iter().filter(|(_, bytes, _)| bytes.is_some());
     let files: Vec<&str> = files.map(|(path, ..)| path.to_str().unwrap()).collect();
@@ -133,6 +147,19 @@ fn foreign_databases_are_named_and_untouched() {
         }
         must_be_left_alone(place.path());
     }
+}
+
+#[test]
+fn tables_of_rocksdb_alone_are_untouched() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden/rocksdb");
+    let tables = fs::read_dir(golden).unwrap().map(|entry| entry.unwrap().path());
+    let tables: Vec<_> = tables.filter(|path| path.extension().unwrap() == "sst").collect();
+    assert!(tables.len() > 10);
+    let place = TempDir::new().unwrap();
+    for (number, table) in tables.iter().enumerate() {
+        fs::write(place.path().join(format!("{number:06}.sst")), fs::read(table).unwrap()).unwrap();
+    }
+    must_be_left_alone(place.path());
 }
 
 /// With `SIFTDB_VECTORS`, on databases that LevelDB itself wrote.
@@ -247,4 +274,94 @@ fn a_refused_opening_leaves_no_lock() {
     }
     refused(&copy(), small_options().error_if_exists(true), "a database where none may be");
     must_have_all(&open(&copy(), &small_options()).unwrap());
+}
+
+/// Whatever siftdb does in its own directory, tables of other programs there keep their bytes.
+#[test]
+fn strays_keep_their_bytes() {
+    let stray = |number: u64| home(&format!("{number:06}.sst"));
+    let rocks = include_bytes!("golden/rocksdb/v6_none.sst");
+    let level = fakes()[0][3].1;
+    let others: [(PathBuf, &[u8]); 4] = [
+        (stray(1), rocks),
+        (stray(60), level),
+        (home("000061.tmp"), b"a file of the user"),
+        (home("STATS"), b"figures of the user"),
+    ];
+    let tables = &others[..2];
+    let env = database();
+    let put = |others: &[(PathBuf, &[u8])]| {
+        others.iter().for_each(|(path, bytes)| env.write_file(path, bytes));
+    };
+    let must_stay = |others: &[(PathBuf, &[u8])], what: &str| {
+        let now = files(&env);
+        for (path, bytes) in others {
+            assert_eq!(now.get(path).map(Vec::as_slice), Some(*bytes), "{what}: {path:?}");
+        }
+    };
+    put(tables);
+    let work = |what: &str| {
+        let db = open(&env, &small_options()).unwrap();
+        for round in 0..4 {
+            db.put("in a table", format!("{round}")).unwrap();
+            db.flush().unwrap();
+        }
+        db.ingest([("z", "1")]).unwrap();
+        db.compact_range(..).unwrap();
+        must_have_more(&db);
+        db.close().unwrap();
+        must_stay(tables, what);
+    };
+    work("an opening");
+    work("another one");
+    for path in files_ending(&env, "CURRENT") {
+        env.remove_file(&path);
+    }
+    let report = small_options().env(as_env(&env)).repair(HOME).unwrap();
+    assert!(report.changed, "{report}");
+    must_stay(tables, "a repair");
+    work("the repaired database");
+    put(&others);
+    small_options().env(as_env(&env)).destroy(HOME).unwrap();
+    must_stay(&others, "a removal");
+    let mut left: Vec<_> = files(&env).into_keys().collect();
+    left.retain(|path| path.parent() == Some(Path::new(HOME)));
+    assert_eq!(left.len(), others.len(), "{left:?}");
+}
+
+/// Asserts that `db` has the keys of `database`, and more.
+fn must_have_more(db: &Db) {
+    for key in ["expires in a table", "expires in the log", "in a table", "in the log", "z"] {
+        assert!(db.get(key).unwrap().is_some(), "{key}");
+    }
+}
+
+/// Tables of other programs that appear in a checkpoint stay when it is brought up to date.
+#[test]
+fn a_refused_checkpoint_leaves_no_lock() {
+    let env = database();
+    let db = open(&env, &small_options()).unwrap();
+    let target = Path::new("/target");
+    let refused = |what: &str| {
+        let before = files(&env);
+        let error = db.checkpoint(target).expect_err(what);
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{what}: {error}");
+        let mut after = files(&env);
+        after.retain(|path, _| path.starts_with(target));
+        assert!(after.iter().all(|(path, bytes)| before.get(path) == Some(bytes)), "{what}");
+    };
+    env.create_dir(target).unwrap();
+    env.write_file(&target.join("000009.wal"), b"siftdbWL");
+    refused("a log and no CURRENT");
+    env.remove_file(&target.join("000009.wal"));
+    db.checkpoint(target).unwrap();
+    let rocks = include_bytes!("golden/rocksdb/v6_none.sst");
+    let (far, next) = (target.join("000999.sst"), target.join("000001.sst"));
+    env.write_file(&far, rocks);
+    env.write_file(&next, rocks);
+    db.put("more", "1").unwrap();
+    db.checkpoint(target).unwrap();
+    for path in [far, next] {
+        assert_eq!(files(&env)[&path], rocks);
+    }
 }

@@ -10,6 +10,7 @@ use crate::base::filename::{FileName, parse};
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::env::api::{Env, FileKind};
 use crate::env::directory::TRUSTED_NUMBER_MAX;
+use crate::env::foreign::is_foreign_table;
 use crate::log::recovery::DroppedPart;
 use crate::options::database::Options;
 use crate::table::reader::{Expect, Table};
@@ -75,8 +76,8 @@ impl TableFound {
 /// Everything that was found.
 #[derive(Debug, Default)]
 pub(crate) struct Inventory {
-    /// All files of siftdb, except LOCK, STATS, and files (other than logs) with a number that
-    /// siftdb never assigns.
+    /// All files of siftdb, except LOCK, STATS, tables of other programs, and files (other than
+    /// logs) with a number that siftdb never assigns.
     pub files: Vec<FileName>,
     /// Names that belong to something other than an ordinary file.
     pub not_files: Vec<FileName>,
@@ -144,6 +145,13 @@ impl Inventory {
             let believed = name.number().is_none_or(|number| number < TRUSTED_NUMBER_MAX)
                 || matches!(name, FileName::Wal(_));
             if !believed || matches!(name, FileName::Lock | FileName::Stats) {
+                continue;
+            }
+            // It stays where it is, and no new file gets its number.
+            if let FileName::Table(number) = name
+                && is_foreign_table(env, &name.path(directory))?
+            {
+                self.next_file_number = self.next_file_number.max(number + 1);
                 continue;
             }
             self.files.push(name);

@@ -10,14 +10,12 @@
 use crate::base::coding::{Decoder, get_u64};
 use crate::base::error::Result;
 use crate::env::api::Env;
+use crate::env::foreign::LEVELDB_TABLE_MAGIC;
 use crate::foreign::block_file::BlockFile;
 use crate::foreign::index::IndexStyle;
 use crate::foreign::table::Table;
 use crate::table::format::BlockHandle;
 use std::path::Path;
-
-/// The last eight bytes of a table.
-pub(crate) const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 
 const FOOTER_BYTES: usize = 48;
 
@@ -38,7 +36,7 @@ pub(crate) fn open(env: &dyn Env, path: &Path, expected_bytes: Option<u64>) -> R
     file.blocks_end = blocks_end;
     let mut footer = [0; FOOTER_BYTES];
     file.read_at(blocks_end, &mut footer)?;
-    if get_u64(&footer, FOOTER_BYTES - 8) != Some(MAGIC) {
+    if get_u64(&footer, FOOTER_BYTES - 8) != Some(LEVELDB_TABLE_MAGIC) {
         let what = "it does not end with the magic number of LevelDB's tables";
         return Err(file.damage(blocks_end, what));
     }

@@ -18,6 +18,7 @@
 use crate::base::coding::{Decoder, get_u32, get_u64};
 use crate::base::error::Result;
 use crate::env::api::Env;
+use crate::env::foreign::ROCKSDB_TABLE_MAGIC;
 use crate::foreign::block_file::BlockFile;
 use crate::foreign::checksum::{ChecksumKind, checksum_context};
 use crate::foreign::index::IndexStyle;
@@ -26,16 +27,6 @@ use crate::foreign::store::Store;
 use crate::foreign::table::{NamedBlocks, Table};
 use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle};
 use std::path::Path;
-
-/// The last eight bytes of a block-based table.
-pub(crate) const MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
-
-/// The last eight bytes of RocksDB's other tables, and their kinds.
-pub(crate) const OTHER_MAGICS: [(u64, &str); 3] = [
-    (0x8242_2296_63bf_9564, "a plain table of RocksDB"),
-    (0x4f34_18eb_7a8f_13b8, "a plain table of RocksDB"),
-    (0x9267_89d0_c5f1_7873, "a cuckoo table of RocksDB"),
-];
 
 /// The name of the index in the metaindex, from version 6 on.
 pub(crate) const INDEX_NAME: &[u8] = b"rocksdb.index";
@@ -177,7 +168,7 @@ fn read_footer(file: &mut BlockFile) -> Result<(u32, BlockHandle, Option<BlockHa
     let mut footer = [0; FOOTER_BYTES];
     file.read_at(start, &mut footer)?;
     let malformed = |what: &str| file.damage(start, what);
-    if get_u64(&footer, FOOTER_BYTES - 8) != Some(MAGIC) {
+    if get_u64(&footer, FOOTER_BYTES - 8) != Some(ROCKSDB_TABLE_MAGIC) {
         return Err(malformed("it does not end with the magic number of RocksDB's tables"));
     }
     let version = get_u32(&footer, FOOTER_BYTES - 12).unwrap_or_default();
