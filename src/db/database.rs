@@ -514,7 +514,7 @@ impl Db {
     /// Ends background work, makes every acknowledged write durable, resolves every
     /// [`SyncTicket`], and reports failures. Later calls return `Closed`. Iterators, snapshots and
     /// lookups that have begun stay valid, and the directory is unlocked when the last of them is
-    /// gone. Clones of this `Db` do not keep it locked.
+    /// gone. Clones of this `Db` do not keep it locked. Closing again does nothing.
     ///
     /// Dropping the last handle does the same but cannot report an error. To know that all writes
     /// are durable, call this or [`Db::sync`].

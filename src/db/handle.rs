@@ -26,7 +26,8 @@ impl Handle {
     /// Ends the session; see `Db::close`.
     ///
     /// # Errors
-    /// A failed sync, or the failure that had already made the database read-only; `Closed`.
+    /// A failed sync, or the failure that had already made the database read-only; `Closed` in the
+    /// callback of a ticket while another thread closes.
     pub(crate) fn close(&self) -> Result<()> {
         self.shared.process.check()?;
         // Held to the end, so that a second `close` returns only when the first is done.
@@ -36,7 +37,9 @@ impl Handle {
             true => self.workers.try_lock().ok_or(Error::Closed)?,
         };
         if self.shared.closed.load(Ordering::SeqCst) {
-            return Err(Error::Closed);
+            // Of a close that failed, and of a database that had failed before, each call tells.
+            let failure = self.shared.background_error.get();
+            return failure.map_or(Ok(()), |cause| Err(Error::ReadOnly { cause: Arc::new(cause) }));
         }
         let stopped = workers::stop(&self.shared, &mut workers);
         let finished = finish(&self.shared);
