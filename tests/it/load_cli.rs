@@ -200,3 +200,52 @@ fn ascending_keys_are_loaded_in_one_step() {
     assert_eq!(ingested([0].into_iter().chain(0..9_000)), 0);
     assert_eq!(ingested(0..100), 0);
 }
+
+#[test]
+fn failed_loads_name_what_they_created() {
+    let place = Place::new();
+    let (db, lines) = (place.path("db"), place.path("lines"));
+    write(&lines, b"a\t1\nb\t2\nno tab\n");
+    let message = fails(2, &["load", "--create", &db, &lines]);
+    let new = format!(
+        "line 3: no TAB between key and value; nothing was written; the new database {db} stays\n"
+    );
+    assert!(message.ends_with(&new), "{message}");
+    assert_eq!(ok(&["count", &db]), "0\n");
+    let again = fails(2, &["load", "--create", &db, &lines]);
+    assert!(again.ends_with("; nothing was written\n"), "{again}");
+    let keyspace = fails(2, &["load", "--create", &db, &lines, "--keyspace", "users"]);
+    assert!(keyspace.ends_with("; the new keyspace \"users\" stays\n"), "{keyspace}");
+    let again = fails(2, &["load", "--create", &db, &lines, "--keyspace", "users"]);
+    assert!(again.ends_with("; nothing was written\n"), "{again}");
+}
+
+#[test]
+fn directories_are_no_files_of_lines() {
+    let place = Place::new();
+    let (db, new, folder) = (place.database(), place.path("new"), place.path(""));
+    for arguments in [
+        &["load", "--create", &new, &folder][..],
+        &["import", "jsonl", &folder, &new],
+        &["get", &db, "--input", &folder],
+        &["filter", "stats", &db, "--probe", &folder],
+        &["demo", "--input", &folder],
+    ] {
+        let message = fails(4, arguments);
+        assert!(message.contains(&format!("{folder}: is a directory; name a file")), "{message}");
+    }
+    assert!(!Path::new(&new).exists());
+}
+
+#[test]
+fn unknown_encodings_list_those_there_are() {
+    let place = Place::new();
+    let (db, lines) = (place.path("db"), place.path("lines"));
+    write(&lines, b"a\t1\n");
+    let message = fails(2, &["load", "--create", &db, &lines, "--set", "filter=blom:9"]);
+    assert!(message.contains("no encoding \"blom\"; there are "), "{message}");
+    for label in ["fast-local-bloom", "ribbon", "leveldb-bloom", "legacy-bloom"] {
+        assert!(message.contains(label), "{message}");
+        ok(&["load", "--create", &db, &lines, "--set", &format!("filter={label}:9")]);
+    }
+}

@@ -226,13 +226,28 @@ impl ToWrite {
         let database = &self.place.database;
         let name = self.place.name.as_deref();
         let options = with_settings(options(), name, settings);
+        // Every database has this file.
+        let is_there = || database.directory.join("CURRENT").exists();
+        let was_there = is_there();
+        let mut had_keyspace = true;
         let opened = options.create_if_missing(self.create.create).open(&database.directory);
-        database.with(opened, Some("use --create"), |db| {
+        let done = database.with(opened, Some("use --create"), |db| {
+            had_keyspace = name.is_none_or(|name| db.keyspaces().iter().any(|one| one == name));
             let keyspace = keyspace(db, name, settings, Some(self.create))?;
             if !settings.settings().is_empty() {
                 db.save_settings()?;
             }
             work(db, &keyspace)
+        });
+        done.map_err(|failure| match name {
+            _ if !was_there && is_there() => {
+                let directory = database.directory.display();
+                failure.with_advice(&format!("the new database {directory} stays"))
+            }
+            Some(name) if !had_keyspace => {
+                failure.with_advice(&format!("the new keyspace {name:?} stays"))
+            }
+            _ => failure,
         })
     }
 }

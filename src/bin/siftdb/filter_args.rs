@@ -30,7 +30,8 @@ pub fn encoding_of(label: &str, bits: f64) -> Outcome<Encoding> {
     }
     let millibits = (1_000.0 * bits.max(1.0)).round();
     let Some(encoding) = Encoding::of_table(label, millibits as u64) else {
-        return refuse(format!("no encoding is called {label:?}"));
+        let labels = Encoding::built_in(10_000).iter().map(Encoding::label).collect::<Vec<_>>();
+        return refuse(format!("no encoding {label:?}; there are {}", labels.join(", ")));
     };
     match encoding.bits_per_key() {
         Some(taken) if (taken - millibits / 1_000.0).abs() > 1e-6 => {

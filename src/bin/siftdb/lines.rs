@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 /// A file of lines.
@@ -15,7 +15,12 @@ pub fn open_lines(path: &Path) -> Outcome<(Lines, Option<u64>)> {
         return Ok((BufReader::new(Box::new(std::io::stdin())), None));
     }
     let file = File::open(path).map_err(|source| Failure::io(path, source))?;
-    let length = file.metadata().ok().filter(|data| data.is_file()).map(|data| data.len());
+    let data = file.metadata().map_err(|source| Failure::io(path, source))?;
+    if data.is_dir() {
+        let failure = Failure::io(path, ErrorKind::IsADirectory.into());
+        return Err(failure.with_advice("name a file"));
+    }
+    let length = data.is_file().then(|| data.len());
     Ok((BufReader::with_capacity(1 << 20, Box::new(file)), length))
 }
 
