@@ -2,6 +2,8 @@
 
 use crate::cli::{Place, command, fails, files, json, ok, read, siftdb, write};
 use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -160,9 +162,15 @@ fn exit_codes_are_those_of_the_topic() {
     let text = ok(&["help", "exit-codes"]);
     let codes = text.lines().filter_map(|line| line.trim_start().split_once("  "));
     let codes: Vec<i32> = codes.filter_map(|(code, _)| code.parse().ok()).collect();
-    assert_eq!(codes, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(codes, [0, 1, 2, 3, 4, 5, 130]);
     let place = Place::new();
     let db = place.database();
+    let mut watch = command(&["stats", &db, "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    // Once it prints, it runs.
+    watch.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let interrupt = Command::new("kill").args(["-INT", &watch.id().to_string()]).status();
+    assert!(interrupt.unwrap().success());
+    assert_eq!(watch.wait().unwrap().signal().map(|signal| 128 + signal), Some(130));
     ok(&["get", &db, "key0000"]);
     let mut closed = command(&["scan", &db]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     drop(closed.as_mut().unwrap().stdout.take());

@@ -181,7 +181,11 @@ Exit codes:
   4  anything else: I/O, no such database or keyspace, a locked one, counts
      that disagree
   5  `repair`, `import --salvage`, `load` with bad lines: done, but entries are
-     lost or left out; `repair` also if they may be";
+     lost or left out; `repair` also if they may be
+A shell shows a command that a signal ended as 128 and its number:
+  130  Ctrl-C (SIGINT); also 129 (SIGHUP) and 143 (SIGTERM). `import`, `demo`
+       and `bench` remove what they built, and -o leaves the file as it was;
+       `siftdb help durability` says what survives of other commands";
 
 const TERMINAL: &str = "\
 Results go to standard output, everything else to standard error. Notes and
