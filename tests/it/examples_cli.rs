@@ -90,9 +90,6 @@ fn filled(command: &str) -> String {
         ("bench", "compare") => &[],
         ("bench", _) => &["--operations", "100"],
         ("filter", "bench") => &["--keys", "1000", "--lookups", "100"],
-        ("filter", "sim") if words.len() == 3 => &["--bits", "10"],
-        ("filter", "advise") if words.len() == 3 => &["db", "--budget", "1MB"],
-        ("filter", _) if words.len() == 3 => &["db"],
         _ => &[],
     };
     filled.extend(smaller.iter().map(|word| word.to_string()));
