@@ -596,6 +596,66 @@ fn failed_imports_leave_empty_directories_empty() {
     assert_eq!(mode & 0o777, 0o700);
 }
 
+/// The standard error of a command that can write no file.
+fn without_space(directory: &str, arguments: &[&str]) -> String {
+    // Signal 25 is SIGXFSZ: ignored, a write past the limit is an error.
+    let script = "trap '' 25; ulimit -f 0; exec \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_siftdb")]).args(arguments);
+    let output = shell.current_dir(directory).output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn messages_name_the_users_target() {
+    let place = Place::new();
+    let (db, inside) = (place.database(), place.path("inside"));
+    std::fs::create_dir(&inside).unwrap();
+    let lines = place.path("lines");
+    let imports = ["import", "tsv", &lines, "new"];
+    for (arguments, target) in [
+        (&imports[..], "new/"),
+        (&[&imports[..], &["--json"]].concat(), "\"new/"),
+        (&["export", &db, "-o", "file"], "file: "),
+        (&["report", &db, "-o", "page"], "page: "),
+    ] {
+        let message = without_space(&inside, arguments);
+        assert!(message.contains(target), "{message}");
+        assert!(message.contains("ile too large") && !message.contains(".siftdb-"), "{message}");
+        assert!(!message.contains("standard output"), "{message}");
+        assert_eq!(files(&inside, "").len(), 0);
+    }
+    // Nobody creates files there.
+    for arguments in [["import", "tsv", &lines, "/sys/new"], ["report", &db, "-o", "/sys/new"]] {
+        let message = fails(4, &arguments);
+        assert!(message.contains("/sys/new: ") && !message.contains(".siftdb-"), "{message}");
+    }
+}
+
+#[test]
+fn exports_replace_a_file_whole() {
+    let place = Place::new();
+    let (db, file) = (place.database(), place.path("out/file"));
+    let refused = fails(4, &["export", &db, "-o", &file]);
+    assert!(refused.contains(&file) && refused.contains("create it"), "{refused}");
+    std::fs::create_dir(place.path("out")).unwrap();
+    for format in ["jsonl", "tsv", "mdb", "bdb"] {
+        let said = ok(&["export", &db, "--format", format, "-o", &file]);
+        assert_eq!(said, format!("3000 entries: {file}\n"));
+        let printed = ok(&["export", &db, "--format", format]);
+        assert!(read(Path::new(&file)) == printed.as_bytes(), "{format}");
+    }
+    assert_eq!(json(&["export", &db, "--json", "-o", &file])["entries"], 3_000);
+    let before = read(Path::new(&file));
+    // A failure after the first keyspace was written.
+    ok(&["keyspace", "create", &db, "other"]);
+    fails(2, &["export", &db, "--format", "tsv", "-o", &file]);
+    assert!(read(Path::new(&file)) == before);
+    assert_eq!(files(&place.path("out"), "").len(), 1);
+}
+
 #[test]
 fn sorted_imports_are_bulk_loads() {
     let place = Place::new();

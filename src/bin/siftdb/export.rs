@@ -12,8 +12,13 @@ use crate::exchange::record::{Entry, KeyspaceBegin, Writer};
 use crate::exchange::tsv::Tsv;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Shown};
+use crate::text::counted_entries;
+use crate::whole_file::{check_file, replace_with};
 use clap::{Args, ValueEnum};
+use serde_json::json;
 use siftdb::Keyspace;
+use std::io::Write;
+use std::path::PathBuf;
 
 const JSON: &str = "\
 JSON of --format jsonl, one object a line. The first of each keyspace:
@@ -25,7 +30,7 @@ Its entries:
   key             the key, or key_base64 if it is not UTF-8
   value           the value, or value_base64 if it is not UTF-8
   expires_at      when it expires, in milliseconds since 1970; absent if never
-The last line:
+The last line, and what -o prints:
   format          1
   entries         how many entries there are";
 
@@ -37,6 +42,9 @@ pub struct Export {
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
     format: Format,
+    /// Write a file instead of standard output; it appears whole, or not at all
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -59,45 +67,58 @@ impl Export {
         if output.is_json() && !matches!(self.format, Format::Jsonl) {
             return Err(Failure::usage("--json is --format jsonl; leave out one of the two"));
         }
+        self.output.as_deref().map_or(Ok(()), check_file)?;
+        self.place.read_all(options(), &unnamed(), |_, keyspaces| match &self.output {
+            None => {
+                let mut rows = output.rows();
+                self.write(keyspaces, rows.text())?;
+                rows.end()
+            }
+            Some(file) => {
+                let entries = replace_with(file, |out| self.write(keyspaces, out))?;
+                output.show(json!({ "entries": entries }), |out| {
+                    writeln!(out, "{}: {}", counted_entries(entries), file.display())
+                })
+            }
+        })
+    }
+
+    /// Writes all entries of `keyspaces`, and returns how many there are.
+    fn write(&self, keyspaces: &[Keyspace], out: &mut dyn Write) -> Outcome<u64> {
         let mut writer: Box<dyn Writer> = match self.format {
             Format::Jsonl => Box::new(JsonlWriter),
             Format::Tsv => Box::new(Tsv),
             Format::Mdb => Box::new(MdbWriter::Lmdb),
             Format::Bdb => Box::new(MdbWriter::Berkeley),
         };
-        self.place.read_all(options(), &unnamed(), |_, keyspaces| {
-            let (entries, bytes) = match self.format {
-                Format::Mdb => {
-                    refuse_names_as_keys(keyspaces)?;
-                    sizes(keyspaces)?
-                }
-                Format::Jsonl | Format::Tsv | Format::Bdb => (0, 0),
-            };
-            let mut rows = output.rows();
-            let out = rows.text();
-            let bar = Bar::keys("export", None);
-            let mut written = 0u64;
-            for keyspace in keyspaces {
-                let (name, settings) = (keyspace.name(), &keyspace.settings());
-                let alone = keyspaces.len() == 1;
-                writer.keyspace(out, &KeyspaceBegin { name, settings, entries, bytes, alone })?;
-                let mut cursor = keyspace.cursor();
-                cursor.seek_to_first()?;
-                while let Some((key, value)) = cursor.entry() {
-                    let expires_at = cursor.expires_at();
-                    writer.entry(out, &Entry { key, value, expires_at })?;
-                    written += 1;
-                    if written.is_multiple_of(STEP) {
-                        bar.set(written);
-                    }
-                    cursor.next()?;
-                }
-                writer.end(out)?;
+        let (entries, bytes) = match self.format {
+            Format::Mdb => {
+                refuse_names_as_keys(keyspaces)?;
+                sizes(keyspaces)?
             }
-            writer.finish(out, written)?;
-            drop(bar);
-            rows.end()
-        })
+            Format::Jsonl | Format::Tsv | Format::Bdb => (0, 0),
+        };
+        let bar = Bar::keys("export", None);
+        let mut written = 0u64;
+        for keyspace in keyspaces {
+            let (name, settings) = (keyspace.name(), &keyspace.settings());
+            let alone = keyspaces.len() == 1;
+            writer.keyspace(out, &KeyspaceBegin { name, settings, entries, bytes, alone })?;
+            let mut cursor = keyspace.cursor();
+            cursor.seek_to_first()?;
+            while let Some((key, value)) = cursor.entry() {
+                let expires_at = cursor.expires_at();
+                writer.entry(out, &Entry { key, value, expires_at })?;
+                written += 1;
+                if written.is_multiple_of(STEP) {
+                    bar.set(written);
+                }
+                cursor.next()?;
+            }
+            writer.end(out)?;
+        }
+        writer.finish(out, written)?;
+        Ok(written)
     }
 }
 

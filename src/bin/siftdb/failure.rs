@@ -110,6 +110,11 @@ impl Failure {
 
     /// A file of the user that cannot be written, and what to do.
     pub fn unwritable(path: &Path, source: std::io::Error, advice: &str) -> Self {
+        // An error without a number is that of a crate, and may name a temporary file.
+        let source = match source.raw_os_error() {
+            Some(_) => source,
+            None => source.kind().into(),
+        };
         let sentence = format!("{}: not written: {source} ({advice})", path.display());
         let more = json!({ "operation": "write", "advice": advice });
         Failure::io(path, source).told(sentence, Some(path), more)
@@ -119,6 +124,20 @@ impl Failure {
     pub fn with_advice(self, advice: &str) -> Self {
         let sentence = format!("{}; {advice}", self.sentence());
         self.told(sentence, None, json!({ "advice": advice }))
+    }
+
+    /// The same, with `to` where messages and paths have `from`, such as a temporary directory.
+    pub fn with_place(self, from: &Path, to: &Path) -> Self {
+        let [from, to] = [from, to].map(|path| path.display().to_string());
+        let errors = self.errors.into_iter().map(|(sentence, mut object)| {
+            for value in object.as_object_mut().into_iter().flat_map(|fields| fields.values_mut()) {
+                if let Value::String(text) = value {
+                    *text = text.replace(&from, &to);
+                }
+            }
+            (sentence.replace(&from, &to), object)
+        });
+        Failure { code: self.code, errors: errors.collect() }
     }
 
     /// The same, with how many entries of an import were written.

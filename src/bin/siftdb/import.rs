@@ -114,6 +114,10 @@ impl Import {
             let dropped = copied.map_err(|failure| incomplete(failure, &self.target, written))?;
             db.flush()?;
             Ok(Copied { entries: target.sink.taken(), kept: target.kept, dropped })
+        });
+        let copied = copied.map_err(|failure| match &new {
+            Some(new) => failure.with_place(&new.directory, &self.target),
+            None => failure,
         })?;
         new.map_or(Ok(()), NewDatabase::appear)?;
         let shown = copied.report(started.elapsed().as_secs_f64(), output)?;

@@ -10,18 +10,30 @@ use signal_hook::low_level::emulate_default_handler;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Calls `clean_up` before the process ends by SIGINT, SIGTERM or SIGHUP.
+/// Clean-ups to make before the process ends.
+static CLEAN_UPS: Mutex<Vec<Box<dyn FnOnce() + Send>>> = Mutex::new(Vec::new());
+
+/// Calls `clean_up`, after those of earlier calls, before the process ends by SIGINT, SIGTERM or
+/// SIGHUP.
 pub fn on_interrupt(clean_up: impl FnOnce() + Send + 'static) -> Outcome {
+    let mut clean_ups = CLEAN_UPS.lock().unwrap_or_else(PoisonError::into_inner);
+    clean_ups.push(Box::new(clean_up));
+    // One thread serves all: the first to clean up ends the process.
+    if clean_ups.len() > 1 {
+        return Ok(());
+    }
     let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals =
         Signals::new(signals).map_err(|source| Failure::io(Path::new("signals"), source))?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             INTERRUPTED.store(true, Ordering::SeqCst);
-            clean_up();
+            let mut clean_ups = CLEAN_UPS.lock().unwrap_or_else(PoisonError::into_inner);
+            clean_ups.drain(..).for_each(|clean_up| clean_up());
             let _ = emulate_default_handler(signal);
         }
     });

@@ -43,6 +43,7 @@ mod cold;
 mod figure_text;
 mod step;
 mod page_args;
+mod whole_file;
 mod filter_args;
 mod lines;
 mod output;

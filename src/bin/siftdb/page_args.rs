@@ -1,14 +1,13 @@
 //! The files that every command with figures can write: a page, and a table for each figure.
 //!
 //! A command flattens [`PageArgs`] into its arguments, calls [`PageArgs::check`] before it measures
-//! and [`PageArgs::write`] at its end. Files are written whole under another name and then renamed,
-//! so a reader never meets half of one, and a full disk leaves what was there.
+//! and [`PageArgs::write`] at its end. Files are replaced whole; see [`crate::whole_file`].
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::text::counted;
+use crate::whole_file::{check_file, refused, replace};
 use clap::Args;
 use siftdb::experiment::{Page, bytes};
-use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// The fields of a page in JSON, for the help of its command.
@@ -62,98 +61,7 @@ impl PageArgs {
     }
 }
 
-/// Refuses a file that cannot be written. Another file may still fill the disk.
-pub fn check_file(file: &Path) -> Outcome {
-    match folder_of(file) {
-        _ if file.is_dir() => Err(refused(file, ErrorKind::IsADirectory.into())),
-        folder if folder.is_dir() => match is_special(file) {
-            true => Ok(()),
-            false => temporary(&folder).map(drop).map_err(|error| refused(file, error)),
-        },
-        _ => Err(refused(file, ErrorKind::NotFound.into())),
-    }
-}
-
-/// Writes a file, which replaces one that is there.
-pub fn replace(file: &Path, text: &str) -> Outcome {
-    let write = || -> io::Result<()> {
-        if is_special(file) {
-            // A device or pipe is written to, not replaced.
-            let mut device = std::fs::OpenOptions::new().write(true).open(file)?;
-            return device.write_all(text.as_bytes());
-        }
-        // The file that a link names is replaced, not the link.
-        let file = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
-        let mut whole = temporary(&folder_of(&file))?;
-        whole.write_all(text.as_bytes())?;
-        whole.as_file().sync_all()?;
-        whole.persist(&file).map_err(|error| error.error).map(drop)
-    };
-    write().map_err(|error| refused(file, error))
-}
-
-fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".siftdb-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // As for any new file; a temporary one would be private.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder)
-}
-
-fn folder_of(file: &Path) -> PathBuf {
-    match file.parent() {
-        Some(folder) if folder != Path::new("") => folder.into(),
-        _ => ".".into(),
-    }
-}
-
-/// Whether something is there that is neither a file nor a directory.
-fn is_special(file: &Path) -> bool {
-    file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
-}
-
 fn create_folder(folder: &Path) -> Outcome {
     #[expect(clippy::disallowed_methods, reason = "a folder of the user, not of a database")]
     std::fs::create_dir_all(folder).map_err(|error| refused(folder, error))
-}
-
-/// A failed write of a file, with advice.
-fn refused(file: &Path, error: io::Error) -> Failure {
-    let advice = match error.kind() {
-        ErrorKind::NotFound => "its folder does not exist: create it, or name another",
-        ErrorKind::IsADirectory => "that is a directory: name a file",
-        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => "that is a file: name a folder",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "no right to write there: name another place"
-        }
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "the disk is full: free space, or name a place on another disk"
-        }
-        _ => "name another place",
-    };
-    Failure::unwritable(file, error, advice)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refusals_say_what_to_do() {
-        let cases = [
-            (ErrorKind::StorageFull, "free space"),
-            (ErrorKind::NotFound, "create it"),
-            (ErrorKind::PermissionDenied, "another place"),
-            (ErrorKind::Other, "name another"),
-        ];
-        for (kind, advice) in cases {
-            let failure = refused(Path::new("dir/page.html"), kind.into());
-            let text = format!("{failure:?}");
-            assert!(text.contains("dir/page.html") && text.contains(advice), "{text}");
-        }
-    }
 }
