@@ -4,13 +4,15 @@
 //! that gets to see it; [`mutate`] changes good input; [`corpus`] makes it and keeps it; [`watch`]
 //! notices what must not happen: a panic in any thread, memory out of proportion, an endless loop.
 //! The binary runs all of that with stable Rust, for CI; `fuzz_targets` hand the same functions to
-//! cargo-fuzz. CONTRIBUTING.md has the commands.
+//! cargo-fuzz. [`operations`] calls the public API on sound files, beside a model. CONTRIBUTING.md has
+//! the commands.
 
 pub mod corpus;
 pub mod mutate;
 pub mod targets;
 pub mod watch;
 pub mod exercise;
+pub mod operations;
 pub mod bundle;
 #[expect(clippy::should_implement_trait, reason = "shared with the tests, where it is private")]
 #[path = "../../tests/it/support/rng.rs"]

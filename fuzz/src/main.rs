@@ -3,11 +3,13 @@
 //! ```console
 //! siftdb-fuzz [--seconds N] [--seed N] [--target NAME]   corpus, then mutations for N seconds
 //! siftdb-fuzz --target NAME FILE...                      these inputs, once each
+//! siftdb-fuzz --target operations [--seconds N] [--seed N] [FILE]   calls beside a model
 //! siftdb-fuzz --write-corpus                             make the corpus again
 //! ```
 //!
 //! The same seed makes the same mutations. An input that fails is kept in `artifacts`.
 
+use siftdb_fuzz::operations::Case;
 use siftdb_fuzz::rng::Rng;
 use siftdb_fuzz::targets::{ALL, Target};
 use siftdb_fuzz::{corpus, mutate, watch};
@@ -88,12 +90,49 @@ fn campaign(target: &Target, seed: u64, time: Duration) -> Result<(), String> {
     Ok(())
 }
 
+/// What names the operations beside a model, which are no target with a corpus.
+const OPERATIONS: &str = "operations";
+
+/// Runs cases until the time is over, or those in the files. A case that fails is made smaller,
+/// kept and reported.
+fn operations(arguments: &Arguments) -> Result<(), String> {
+    let run = |case: &Case| watch::guarded(OPERATIONS, case.text().as_bytes(), || case.run());
+    for path in &arguments.inputs {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        let case = Case::parse(&text).ok_or_else(|| format!("{path}: no case"))?;
+        run(&case).map_err(|what| format!("{path}: {what}"))?;
+    }
+    if !arguments.inputs.is_empty() {
+        return Ok(());
+    }
+    let (started, mut cases) = (Instant::now(), 0u64);
+    while started.elapsed() < Duration::from_secs(arguments.seconds) {
+        let case = Case::whole(arguments.seed.wrapping_mul(1_000_000) + cases);
+        if let Err(what) = run(&case) {
+            watch::be_quiet(true);
+            let small = case.clone().shrunk(Duration::from_secs(20), |case| run(case).is_err());
+            watch::be_quiet(false);
+            let _ = run(&small);
+            let path = watch::save(OPERATIONS, small.text().as_bytes());
+            let (seed, steps) = (case.seed, small.steps.len());
+            return Err(format!("seed {seed}: {what}; {steps} steps fail and are kept: {path}"));
+        }
+        cases += 1;
+    }
+    println!("{OPERATIONS:<10} {cases:>8} cases");
+    Ok(())
+}
+
 fn work() -> Result<(), String> {
     let arguments = arguments()?;
     if arguments.write_corpus {
         return corpus::write().map_err(|error| error.to_string());
     }
     watch::begin();
+    if arguments.target.as_deref() == Some(OPERATIONS) {
+        println!("seed {}", arguments.seed);
+        return operations(&arguments);
+    }
     let is_wanted =
         |target: &&Target| arguments.target.as_ref().is_none_or(|name| name == target.name);
     let targets: Vec<&Target> = ALL.iter().filter(is_wanted).collect();

@@ -9,7 +9,7 @@ use crate::targets::Target;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// What any input may need: write buffers, caches and what a file system in memory keeps.
@@ -29,6 +29,18 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 static RUNNING: Mutex<Option<(Instant, String, Vec<u8>)>> = Mutex::new(None);
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Panics are counted and not printed from now on.
+pub fn be_quiet(yes: bool) {
+    QUIET.store(yes, Ordering::Relaxed);
+}
+
+/// True if panics are not printed.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
 
 fn grown(bytes: usize) {
     let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -67,7 +79,9 @@ pub struct Cost {
 pub fn begin() {
     set_hook(Box::new(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);
-        eprintln!("{panic}\n{}", std::backtrace::Backtrace::force_capture());
+        if !is_quiet() {
+            eprintln!("{panic}\n{}", std::backtrace::Backtrace::force_capture());
+        }
     }));
     std::thread::spawn(|| {
         loop {
@@ -86,25 +100,31 @@ pub fn begin() {
 
 /// Runs one input. The error says what it must not have done.
 pub fn run(target: &Target, input: &[u8]) -> Result<Cost, String> {
-    *RUNNING.lock().expect("no panic while it is held") =
-        Some((Instant::now(), target.name.into(), input.to_vec()));
-    let (before, panics) = (LIVE.load(Ordering::Relaxed), PANICS.load(Ordering::Relaxed));
-    PEAK.store(before, Ordering::Relaxed);
-    let started = Instant::now();
-    let outcome = catch_unwind(AssertUnwindSafe(|| target.run(input)));
-    let cost = Cost {
-        bytes: PEAK.load(Ordering::Relaxed).saturating_sub(before),
-        time: started.elapsed(),
-    };
-    *RUNNING.lock().expect("no panic while it is held") = None;
-    if outcome.is_err() || PANICS.load(Ordering::Relaxed) > panics {
-        return Err("panicked".into());
-    }
+    let cost = guarded(target.name, input, || target.run(input))?;
     let allowed = FIXED_BYTES + BYTES_PER_BYTE * input.len();
     if cost.bytes > allowed {
         return Err(format!("took {} bytes of memory, {allowed} are allowed", cost.bytes));
     }
     Ok(cost)
+}
+
+/// Does the work of an input: it must end, and no thread may panic.
+pub fn guarded(name: &str, input: &[u8], work: impl FnOnce()) -> Result<Cost, String> {
+    *RUNNING.lock().expect("no panic while it is held") =
+        Some((Instant::now(), name.into(), input.to_vec()));
+    let (before, panics) = (LIVE.load(Ordering::Relaxed), PANICS.load(Ordering::Relaxed));
+    PEAK.store(before, Ordering::Relaxed);
+    let started = Instant::now();
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    let cost = Cost {
+        bytes: PEAK.load(Ordering::Relaxed).saturating_sub(before),
+        time: started.elapsed(),
+    };
+    *RUNNING.lock().expect("no panic while it is held") = None;
+    match outcome.is_err() || PANICS.load(Ordering::Relaxed) > panics {
+        true => Err("panicked".into()),
+        false => Ok(cost),
+    }
 }
 
 /// Keeps an input that failed; returns its path.
