@@ -5,7 +5,7 @@ use crate::support::by_document::read_database;
 use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{HOME, as_env, files, name, open, scan, scan_back, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Keyspace, Options};
+use siftdb::{Db, Keyspace, Options, TableInfo};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 
@@ -20,9 +20,9 @@ fn long(byte: u8, less: usize) -> Vec<u8> {
     vec![byte; KEY_BYTES_MAX - less]
 }
 
-/// Options that flush and compact only when asked.
+/// Options that flush and compact only when asked: one long bound fills a small write buffer.
 fn options() -> Options {
-    small_options().auto_compaction(false)
+    small_options().auto_compaction(false).write_buffer_bytes(8 << 20)
 }
 
 /// The contents of all keyspaces, by every kind of scan.
@@ -82,6 +82,9 @@ fn starts_after_the_longest_key_are_read() {
         db.flush().unwrap();
         let left = Map::from([(b"a".to_vec(), b"1".to_vec()), (last, b"3".to_vec())]);
         assert_eq!(snapshot.iter().count(), 2);
+        let begins_late = |table: &TableInfo| table.first_key.len() > KEY_BYTES_MAX;
+        let tables = db.tables();
+        assert!(tables.iter().any(|table| begins_late(table) && table.entries > 0));
         drop(snapshot);
         db.close().unwrap();
         let contents = BTreeMap::from([("default".to_string(), left)]);
