@@ -33,13 +33,18 @@ struct Writer {
     db: Option<Db>,
     seed: u64,
     n: u64,
+    /// The last operation before each bulk load.
+    loads: Vec<u64>,
 }
+
+/// The keyspace of the bulk loads, which no operation writes to.
+const LOADED: &str = "loaded";
 
 impl Writer {
     fn new(options: Options, env: &Arc<dyn Env>, seed: u64) -> Self {
         let disk = FaultEnv::new(Arc::clone(env));
         let options = options.env(Arc::new(disk.clone()));
-        let mut writer = Writer { disk, options, db: None, seed, n: 0 };
+        let mut writer = Writer { disk, options, db: None, seed, n: 0, loads: Vec::new() };
         writer.db();
         writer
     }
@@ -66,6 +71,26 @@ impl Writer {
             let (n, seed) = (self.n, self.seed);
             counted::write(self.db(), seed, n, &WriteOptions::new().sync(sync)).unwrap();
         }
+    }
+
+    /// Loads one more entry; the keyspace must be there.
+    fn load(&mut self) {
+        let load = self.loads.len() as u64;
+        self.loads.push(self.n);
+        let loaded = self.db().keyspace(LOADED).unwrap();
+        loaded.ingest([(encode(&load), "loaded")]).unwrap();
+    }
+
+    /// Checks that a moment with operation `n` as its last shows the loads before it and none that
+    /// came after it.
+    fn check_loads(&self, n: u64, moment: &Db, place: &str) {
+        let shown = moment.keyspace(LOADED).unwrap().iter().count();
+        let before = |until: u64| self.loads.iter().filter(|after| **after < until).count();
+        assert!(
+            (before(n)..=before(n + 1)).contains(&shown),
+            "{place}: {shown} loads of {:?} with operation {n}",
+            self.loads
+        );
     }
 
     /// Flushes what was written and waits until the logs with it are removed.
@@ -155,6 +180,7 @@ impl EnvLayer for InterruptedEnv {
 
     /// A listing that is not atomic: it has neither what comes nor what goes at that time.
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        self.before_a_call();
         let before = self.inner.list(path)?;
         self.before_a_call();
         let mut listed = self.inner.list(path)?;
@@ -205,7 +231,27 @@ const BEFORE: [fn(&mut Writer); 4] = [
 ];
 
 /// Each of these comes between any two calls of a refresh.
-const ACTIONS: [fn(&mut Writer); 6] = [
+const ACTIONS: [fn(&mut Writer); 9] = [
+    |writer| {
+        writer.load();
+        writer.write(1, false);
+    },
+    |writer| {
+        writer.write(1, false);
+        writer.load();
+        writer.flush_all();
+        writer.load();
+        writer.write(1, false);
+    },
+    // The manifest is rewritten, and keyspaces come and go.
+    |writer| {
+        writer.load();
+        writer.write(65, false);
+        writer.db().compact_range(..).unwrap();
+        let target = Path::new(HOME).with_file_name("copy");
+        writer.db().checkpoint(target).unwrap();
+        writer.write(1, false);
+    },
     |writer| writer.flush_all(),
     |writer| writer.write(25, false),
     |writer| {
@@ -242,6 +288,8 @@ fn writers_between_two_calls_leave_a_prefix() {
                 let mut writer = Writer::new(small_options(), &disk, seed);
                 let env = InterruptedEnv::new(&disk);
                 writer.write(10, false);
+                writer.db().keyspace(LOADED).unwrap();
+                writer.load();
                 let interrupted: Arc<dyn Env> = Arc::new(env.clone());
                 let follower = follow(&interrupted).unwrap();
                 before(&mut writer);
@@ -257,8 +305,12 @@ fn writers_between_two_calls_leave_a_prefix() {
                 let shown = checked(seed, &follower.moment());
                 let place = format!("action {at} before call {calls_before} from {from}");
                 assert!(shown >= least, "{place}: {shown}, {least} was acknowledged");
+                let writer = writer.lock().unwrap();
+                writer.check_loads(shown, &follower.moment(), &place);
                 follower.refresh().unwrap();
-                assert_eq!(checked(seed, &follower.moment()), writer.lock().unwrap().n);
+                assert_eq!(checked(seed, &follower.moment()), writer.n);
+                let loads = follower.keyspace(LOADED).unwrap().iter().count();
+                assert_eq!(loads, writer.loads.len(), "{place}");
                 if is_over {
                     break;
                 }
