@@ -134,7 +134,7 @@ impl Kind {
                         drop(snapshots.swap_remove(rng.below(snapshots.len())));
                     }
                     3 => db.compact_range(self.range(rng)).unwrap(),
-                    4 => check(&db, &map, &snapshots, &place),
+                    4 => check(&db, &map, &snapshots, place),
                     _ => {}
                 }
                 if db.stats().compactions >= jobs {
