@@ -20,7 +20,7 @@ pub fn open_lines(path: &Path) -> Outcome<(Lines, Option<u64>)> {
         let failure = Failure::io(path, ErrorKind::IsADirectory.into());
         return Err(failure.with_advice("name a file"));
     }
-    let length = data.is_file().then(|| data.len());
+    let length = data.is_file().then_some(data.len());
     Ok((BufReader::with_capacity(1 << 20, Box::new(file)), length))
 }
 

@@ -40,6 +40,7 @@ pub fn replace_with<T>(
     let target = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
     let whole = temporary(&folder_of(&target)).map_err(refuse)?;
     let path = whole.path().to_path_buf();
+    #[expect(clippy::disallowed_methods, reason = "the user's own file, no part of a database")]
     on_interrupt(move || drop(std::fs::remove_file(path)))?;
     let written = fill(file, whole.as_file(), write)?;
     whole.as_file().sync_all().map_err(refuse)?;
