@@ -4,6 +4,7 @@
 //! that only a lock taken from outside can hit.
 
 use crate::base::error::Error;
+use crate::base::sync::Ordering;
 use crate::base::write_batch::WriteBatch;
 use crate::db::alter;
 use crate::db::database::Db;
@@ -223,6 +224,31 @@ fn edits_that_reorder_versions_are_refused() {
     db.close().unwrap();
     drop(db);
     assert_eq!(options.open(directory).unwrap().get("k").unwrap().unwrap(), "3");
+}
+
+/// Beside an old snapshot, no transaction asks for a compaction or for a look at hidden tables.
+#[test]
+fn only_the_oldest_snapshot_wakes_workers() {
+    let db = Options::new().env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    let oldest = db.snapshot();
+    db.delete_range("a".."z").unwrap();
+    let shared = db.shared();
+    let quiet = (0..100).filter(|n| {
+        // A worker has looked at the range delete, and the snapshot keeps the table.
+        while !shared.snapshots.keep_deleted.load(Ordering::Relaxed) {
+            yield_now();
+        }
+        let rings = shared.work.rings();
+        db.transact(|transaction| transaction.put(n.to_string(), "")).unwrap();
+        shared.work.rings() == rings
+    });
+    // The end of a job may ring once or twice.
+    assert!(quiet.count() > 90);
+    let rings = shared.work.rings();
+    drop(oldest);
+    assert!(shared.work.rings() > rings);
 }
 
 /// The compaction of a caller may log edits, so `close` must not unlock the directory before it

@@ -269,9 +269,11 @@ impl Shared {
     /// Takes back the registration of a snapshot. Dropped keyspaces that only it could read let go
     /// of their tables.
     pub(crate) fn release_snapshot(&self, moment: SnapshotMoment) {
-        self.snapshots.release(moment);
+        let oldest_went = self.snapshots.release(moment);
         self.clear_dropped();
-        if self.snapshots.keep_deleted.swap(false, Ordering::Relaxed) {
+        // While an older snapshot lives, it keeps nearly all that this one kept. Without this
+        // condition each transaction beside it would wake both workers for nothing.
+        if oldest_went && self.snapshots.keep_deleted.swap(false, Ordering::Relaxed) {
             let mut all = self.all_keyspaces();
             all.retain(|keyspace| keyspace.view.load().may_hide_tables());
             all.iter().for_each(|keyspace| self.want_hidden_tables_removed(keyspace));

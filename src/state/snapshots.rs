@@ -27,8 +27,8 @@ impl fmt::Debug for SnapshotMoment {
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotList {
     live: Mutex<BTreeMap<SnapshotMoment, usize>>,
-    /// A snapshot may read what range deletes hide from all later reads: its release asks the
-    /// workers to remove that.
+    /// A snapshot may read what range deletes hide from all later reads: the release of the oldest
+    /// one asks the workers to remove that.
     pub keep_deleted: AtomicBool,
 }
 
@@ -46,15 +46,20 @@ impl SnapshotList {
         *self.live.lock().entry(moment).or_insert(0) += 1;
     }
 
-    /// Takes one registration back.
-    pub(crate) fn release(&self, moment: SnapshotMoment) {
+    /// Takes one registration back. True if the oldest sequence that snapshots read went with it.
+    pub(crate) fn release(&self, moment: SnapshotMoment) -> bool {
         let mut live = self.live.lock();
+        let oldest = |live: &BTreeMap<SnapshotMoment, usize>| {
+            live.keys().next().map(|moment| moment.sequence)
+        };
+        let before = oldest(&live);
         if let Some(count) = live.get_mut(&moment) {
             *count -= 1;
             if *count == 0 {
                 live.remove(&moment);
             }
         }
+        oldest(&live) != before
     }
 
     /// The sequences at which reads may look from now on, ascending: those of all snapshots, and
