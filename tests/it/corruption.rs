@@ -788,14 +788,16 @@ fn swapped_emptied_and_extended_files_are_noticed() {
 fn foreign_files_stay_and_obsolete_ones_go() {
     let [killed, _] = images(&all_filters()[0]);
     let env = copy_of(&killed.files);
-    let foreign = ["notes.txt", "7.sst", "000007.sst.bak", "CURRENT~", "sub/000001.sst"];
+    let foreign =
+        ["notes.txt", "7.sst", "000007.sst.bak", "CURRENT~", "sub/000001.sst", "099989.sst"];
     let unbelievable = "18446744073709551615.sst";
     for name in foreign.iter().chain([&unbelievable]) {
         env.write_file(&Path::new("/db").join(name), b"mine");
     }
-    let orphans = ["099990.sst", "099991.tmp"];
-    for name in orphans {
-        env.write_file(&Path::new("/db").join(name), b"left behind");
+    // Files of siftdb by their contents, too, and one that a crash left empty.
+    let orphans = ["099990.sst", "099991.tmp", "099992.sst"];
+    for (name, contents) in orphans.into_iter().zip([&b"siftdbST"[..], b"siftdb 1 MANIFEST", b""]) {
+        env.write_file(&Path::new("/db").join(name), contents);
     }
     let db = open(&env, &killed.options).unwrap();
     db.put("k", "v").unwrap();

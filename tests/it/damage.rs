@@ -4,8 +4,8 @@
 //! each block of its tables and each record of its logs. Then up to three files are flipped, cut,
 //! extended, zeroed, removed, exchanged, doubled or renamed. The repaired database must show
 //! nothing older than the newest version that every copy of its file still holds. Where it does not
-//! show the newest version of all, the report must name the loss. A report that everything was saved
-//! must be true: of a database that was closed, every key and every keyspace is there.
+//! show the newest version of all, the report must name the loss. A report that everything was
+//! saved must be true: of a database that was closed, every key and every keyspace is there.
 //!
 //! Databases have one to four keyspaces, of which one may be dropped. Each keeps its number and its
 //! name, and a dropped one stays dropped, as long as a manifest says so.

@@ -8,13 +8,13 @@
 //! because an entry lost here would be lost for good, and a range delete would bring back the
 //! entries that it hides (I17).
 //!
-//! Legal calls of [`OutputTables`]: `(begin_key add*)* finish`. The keys of all tables together must
-//! ascend. A table ends only where a user key begins, so `begin_key` is the only call that ends one
-//! before `finish`. Each table gets its part of the range deletes (`range_deletes.rs`); one may have
-//! nothing else. After [`OutputTables::finish`] the files and their names are durable, so
-//! an edit may name them (I5). If a power cut could remove a file that an edit names, the database
-//! would become unreadable. Dropped without it, by an error, a stop or a panic, the files of the
-//! job are removed again. What cannot be removed, the next opening removes.
+//! Legal calls of [`OutputTables`]: `(begin_key add*)* finish`. The keys of all tables together
+//! must ascend. A table ends only where a user key begins, so `begin_key` is the only call that
+//! ends one before `finish`. Each table gets its part of the range deletes (`range_deletes.rs`);
+//! one may have nothing else. After [`OutputTables::finish`] the files and their names are durable,
+//! so an edit may name them (I5). If a power cut could remove a file that an edit names, the
+//! database would become unreadable. Dropped without it, by an error, a stop or a panic, the files
+//! of the job are removed again. What cannot be removed, the next opening removes.
 //!
 //! Numbers come from the counter that all files share, and are never used twice.
 

@@ -43,8 +43,8 @@ impl OutputDeletes {
     /// end.
     ///
     /// # Errors
-    /// `key` lies before the open table: the keys do not ascend. Two tables would share keys, so the
-    /// job must fail.
+    /// `key` lies before the open table: the keys do not ascend. Two tables would share keys, so
+    /// the job must fail.
     pub(crate) fn next_part(
         &mut self,
         key: Option<&[u8]>,
