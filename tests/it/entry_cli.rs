@@ -96,7 +96,7 @@ fn keys_come_from_files_and_standard_input() {
     assert!(
         fails(4, &["get", &db, "--input", &place.path("missing")]).contains("missing: No such")
     );
-    assert!(fails(4, &["get", &db, "--input", &db]).contains("Is a directory"));
+    assert!(fails(4, &["get", &db, "--input", &db]).contains("is a directory"));
 }
 
 #[test]
