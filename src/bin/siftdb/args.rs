@@ -229,11 +229,12 @@ impl ToWrite {
         // Every database has this file.
         let is_there = || database.directory.join("CURRENT").exists();
         let was_there = is_there();
-        let mut had_keyspace = true;
+        let mut is_new_keyspace = false;
         let opened = options.create_if_missing(self.create.create).open(&database.directory);
         let done = database.with(opened, Some("use --create"), |db| {
-            had_keyspace = name.is_none_or(|name| db.keyspaces().iter().any(|one| one == name));
+            let had_keyspace = name.is_none_or(|name| db.keyspaces().iter().any(|one| one == name));
             let keyspace = keyspace(db, name, settings, Some(self.create))?;
+            is_new_keyspace = !had_keyspace;
             if !settings.settings().is_empty() {
                 db.save_settings()?;
             }
@@ -244,7 +245,7 @@ impl ToWrite {
                 let directory = database.directory.display();
                 failure.with_advice(&format!("the new database {directory} stays"))
             }
-            Some(name) if !had_keyspace => {
+            Some(name) if is_new_keyspace => {
                 failure.with_advice(&format!("the new keyspace {name:?} stays"))
             }
             _ => failure,
