@@ -70,3 +70,17 @@ fn packages_hold_only_what_users_need() {
     let others: Vec<_> = packaged.iter().filter(|file| !needed(file)).collect();
     assert!(others.is_empty(), "{others:?}");
 }
+
+#[test]
+fn the_index_names_every_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let index = fs::read_to_string(root.join("docs/examples.md")).unwrap();
+    let listed: BTreeSet<_> = index
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(name, _)| name.to_string())
+        .collect();
+    let files = fs::read_dir(root.join("examples")).unwrap().map(|file| file.unwrap().path());
+    let examples = files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_string());
+    assert_eq!(listed, examples.collect());
+}
