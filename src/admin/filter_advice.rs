@@ -8,7 +8,7 @@
 //! below. A level counts less where lookups find their keys in it or above it.
 
 use crate::admin::filter_report::{FilterFacts, FilterReport};
-use crate::filter::allocation::{Run, millibits_by_run};
+use crate::filter::allocation::{MILLIBITS_MAX, Run, millibits_by_run};
 use crate::filter::encoding::Encoding;
 use crate::table::filter::layout::FilterLayout;
 
@@ -153,11 +153,11 @@ fn even_millibits(keys: u64, budget_bytes: u64) -> u32 {
     whole_filter(u128::from(budget_bytes) * 8_000 / u128::from(keys.max(1)))
 }
 
-/// A filter with less than one bit per key is left out.
+/// A filter with less than one bit per key is left out, and memory beyond the most is not used.
 fn whole_filter(millibits: u128) -> u32 {
     match millibits {
         0..1_000 => 0,
-        _ => millibits.min(100_000) as u32,
+        _ => millibits.min(u128::from(MILLIBITS_MAX)) as u32,
     }
 }
 
@@ -246,7 +246,8 @@ mod tests {
         assert_eq!((little.levels[1].bits_even, little.fpr_even()), (0.0, 2.0));
         assert!(little.levels[0].bits_divided > 10.0 && little.levels[1].bits_divided == 0.0);
         let much = report(tables()).advice(u64::MAX);
-        assert!(much.levels.iter().all(|level| level.bits_divided == 100.0));
+        assert!(much.levels.iter().all(|level| level.bits_divided == 30.0));
+        assert!(much.levels.iter().all(|level| level.bits_even == 30.0));
         let empty = report(Vec::new()).advice(1_000);
         assert_eq!((empty.fpr_now(), empty.fpr_even(), empty.levels.len()), (Some(0.0), 0.0, 0));
     }

@@ -48,7 +48,12 @@ pub fn blocks_figure(act: &Act, command: &str) -> Figure {
             Heading { name: "lookups", label: "lookups", unit: Unit::Count },
         ],
         rows: act.columns.iter().map(row).collect(),
-        picture: Picture::Bars { labels: vec![0], values: vec![2, 3, 4], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![2, 3, 4],
+            interval: None,
+            scale: Scale::Linear,
+        },
     }
 }
 

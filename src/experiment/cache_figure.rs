@@ -33,7 +33,9 @@ pub fn cache_figure(
     caches.dedup();
     let layouts: Vec<Column> = settings.databases().collect();
     let absent = keys.absent(settings.lookups.min(LOOKUPS_MAX), settings.seed ^ 0xab5e);
-    let lookups = Lookups { keys: &absent, is_present: &|_| false };
+    // Other keys than those measured, whose blocks would all be in a larger cache.
+    let warm_up = keys.absent(absent.len(), settings.seed ^ 0x3a93);
+    let lookups = Lookups { keys: &absent, warm_up: &warm_up, is_present: &|_| false };
     let total = (caches.len() * layouts.len() * absent.len()) as u64;
     let (mut rows, mut done) = (Vec::new(), 0);
     for column in &layouts {

@@ -91,7 +91,12 @@ pub fn cold_figure(
             Heading { name: "lookups", label: "lookups", unit: Unit::Count },
         ],
         rows,
-        picture: Picture::Bars { labels: vec![0, 1], values: vec![2], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0, 1],
+            values: vec![2],
+            interval: None,
+            scale: Scale::Linear,
+        },
     };
     figure.finding = finding(&figure);
     Ok(Ok(figure))

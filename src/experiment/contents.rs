@@ -34,7 +34,7 @@ pub fn contents_figures(
     explain: impl Fn(&[u8]) -> String,
 ) -> Result<Vec<Figure>> {
     let stats = keyspace.stats();
-    let mut figures = tree_figures(keyspace, command);
+    let mut figures = tree_figures(keyspace, command)?;
     figures.push(rates_figure(&stats, command));
     figures.push(saved_figure(&stats, command));
     if db.keyspaces().len() > 1 {
@@ -141,7 +141,12 @@ fn rates_figure(stats: &Stats, command: &str) -> Figure {
             Heading { name: "absent", label: "answers about absent keys", unit: Unit::Count },
         ],
         rows: levels(stats).map(row).collect(),
-        picture: Picture::Bars { labels: vec![0], values: vec![2, 3], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![2, 3],
+            interval: None,
+            scale: Scale::Linear,
+        },
     }
 }
 
@@ -184,7 +189,12 @@ fn saved_figure(stats: &Stats, command: &str) -> Figure {
             Heading { name: "filter_bytes_read", label: "filters read", unit: Unit::Bytes },
         ],
         rows: levels(stats).map(row).collect(),
-        picture: Picture::Bars { labels: vec![0], values: vec![1, 2], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![1, 2],
+            interval: None,
+            scale: Scale::Linear,
+        },
     }
 }
 
@@ -240,6 +250,11 @@ fn keyspaces_figure(db: &Db, command: &str) -> Result<Figure> {
             Heading { name: "filter_bytes", label: "of these filters", unit: Unit::Bytes },
         ],
         rows: totals.iter().map(row).collect(),
-        picture: Picture::Bars { labels: vec![0], values: vec![4, 5], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![4, 5],
+            interval: None,
+            scale: Scale::Linear,
+        },
     })
 }

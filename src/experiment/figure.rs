@@ -201,18 +201,21 @@ pub enum Picture {
         labels: Vec<usize>,
         /// The lengths of the bars.
         values: Vec<usize>,
+        /// The ends of the interval of the first of `values`, drawn as a line over its bar.
+        interval: Option<(usize, usize)>,
         /// The steps of the axis.
         scale: Scale,
     },
-    /// Boxes in lines: one line for each text of `group`, one box for each row, as wide as `size`.
-    /// Draws the levels of a tree with their tables.
+    /// Boxes in lines: one line for each text of `group`, one box for each row, from one share of
+    /// the width to another. Boxes of a group that overlap are below each other. Draws the levels
+    /// of a tree, with their tables along the range of keys.
     Boxes {
         /// The text that names the line.
         group: usize,
         /// The words in the box.
         label: usize,
-        /// The number that decides how wide the box is.
-        size: usize,
+        /// The shares at which the box begins and ends.
+        ends: (usize, usize),
         /// A share that decides how dark the box is.
         shade: Option<usize>,
     },

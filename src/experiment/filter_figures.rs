@@ -51,8 +51,9 @@ pub fn fpr_figure(
         id: "fpr-by-bits",
         title: "False positives over bits a key".into(),
         finding: format!(
-            "{at_ten}Theory lies within the 95 % interval of the measurement at {inside} of {} \
-             points.",
+            "{} {at_ten}Theory lies within the 95 % interval of the measurement at {inside} of \
+             {} points.",
+            held(trial),
             rows.len()
         ),
         command: command.into(),
@@ -80,6 +81,12 @@ pub fn fpr_figure(
     })
 }
 
+/// For how many keys and lookups the rates of a trial hold.
+fn held(trial: &FilterTrial) -> String {
+    let [keys, lookups] = [trial.keys, trial.lookups].map(|count| Unit::Count.print(count as f64));
+    format!("Each filter holds {keys} keys and is asked for {lookups} absent ones.")
+}
+
 /// Space and time of the built-in encodings with `bits` a key: two figures. `done` gets keys as
 /// [`measure_filter`] says.
 ///
@@ -94,7 +101,7 @@ pub fn encoding_figures(
     let encodings = Encoding::built_in((1_000.0 * bits).round() as u32).into_iter();
     let measured = encodings.map(|encoding| measure_filter(encoding, trial, done));
     let measured = measured.collect::<Result<Vec<_>>>()?;
-    Ok([space_figure(bits, &measured, command), cost_figure(&measured, command)])
+    Ok([space_figure(bits, trial, &measured, command), cost_figure(&measured, command)])
 }
 
 /// A row for each encoding: its name and these numbers.
@@ -109,11 +116,16 @@ fn rows_of(
     measured.iter().map(row).collect()
 }
 
-fn space_figure(bits: f64, measured: &[FilterMeasurement], command: &str) -> Figure {
+fn space_figure(
+    bits: f64,
+    trial: &FilterTrial,
+    measured: &[FilterMeasurement],
+    command: &str,
+) -> Figure {
     Figure {
         id: "encoding-space",
         title: format!("Space of the encodings with {bits} bits asked for"),
-        finding: space_finding(measured),
+        finding: format!("{} {}", held(trial), space_finding(measured)),
         command: command.into(),
         columns: vec![
             Heading { name: "encoding", label: "encoding", unit: Unit::Text },
@@ -128,7 +140,12 @@ fn space_figure(bits: f64, measured: &[FilterMeasurement], command: &str) -> Fig
             let bytes = passed.filter_bytes as f64;
             vec![passed.bits_per_key(), passed.observed_fpr(), expected, bytes]
         }),
-        picture: Picture::Bars { labels: vec![0], values: vec![1], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![1],
+            interval: None,
+            scale: Scale::Linear,
+        },
     }
 }
 
@@ -156,7 +173,12 @@ fn cost_figure(measured: &[FilterMeasurement], command: &str) -> Figure {
                 one.outside_present_nanos,
             ]
         }),
-        picture: Picture::Bars { labels: vec![0], values: vec![1, 2, 4], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![1, 2, 4],
+            interval: None,
+            scale: Scale::Linear,
+        },
     }
 }
 

@@ -102,7 +102,12 @@ fn figure_of(even: &[LevelStats], divided: &[LevelStats], lookups: usize, comman
             heading("monkey_filter_bytes", "filters, Monkey", Unit::Bytes),
         ],
         rows,
-        picture: Picture::Bars { labels: vec![0], values: vec![1, 2], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![1, 2],
+            interval: None,
+            scale: Scale::Linear,
+        },
     }
 }
 

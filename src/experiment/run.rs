@@ -2,7 +2,7 @@
 //!
 //! [`run`] creates each database, loads it by `load`, and opens it again for each act, so that an
 //! act starts with an empty cache. Before `probe` counts, the run reads the indexes and warms the
-//! cache: `databases`.
+//! cache with other keys: `databases`.
 //!
 //! Invariants: the databases differ only in their filters (tables by level, entries, data blocks
 //! and their bytes are compared), and the keys of an act are the same in every column. A difference
@@ -56,7 +56,8 @@ pub fn run(
             ActKind::Present => true,
             ActKind::Mixed => keys.contains(key),
         };
-        let lookups = Lookups { keys: &part.keys, is_present: &is_present };
+        let Part { keys, warm_up, .. } = &part;
+        let lookups = Lookups { keys, warm_up, is_present: &is_present };
         let mut columns = Vec::new();
         for column in &settings.columns {
             let measured = databases.look_up(*column, part.cache, &lookups, &mut looked_up)?;
@@ -74,27 +75,74 @@ pub fn run(
 struct Part {
     kind: ActKind,
     keys: Vec<Vec<u8>>,
+    /// Other keys, drawn like `keys`: blocks of the measured ones would already be in the cache.
+    warm_up: Vec<Vec<u8>>,
     cache: Cache,
+}
+
+impl Part {
+    /// `draw` draws as many keys as its first argument says, by the seed in its second.
+    fn new(
+        kind: ActKind,
+        (lookups, seed): (usize, u64),
+        cache: Cache,
+        draw: impl Fn(usize, u64) -> Vec<Vec<u8>>,
+    ) -> Self {
+        let warm_up = draw(lookups / 10 + 1_000, seed ^ 0x3a93);
+        Part { kind, keys: draw(lookups, seed), warm_up, cache }
+    }
 }
 
 fn plan(settings: &Settings, keys: &KeySet, databases: &Databases<'_>) -> Result<Vec<Part>> {
     let (lookups, seed) = (settings.lookups, settings.seed);
-    let absent = |count| keys.absent(count, seed ^ 0xab5e);
-    let present = |count| keys.present(count, seed ^ 0x9e5e);
+    let absent = |count, seed| keys.absent(count, seed ^ 0xab5e);
+    let present = |count, seed| keys.present(count, seed ^ 0x9e5e);
     let (roomy, starved) = databases.caches()?;
-    let part = |kind, keys, cache| Part { kind, keys, cache };
     let mut plan = vec![
-        part(ActKind::Absent, absent(lookups), roomy),
-        part(ActKind::Present, present(lookups), roomy),
+        Part::new(ActKind::Absent, (lookups, seed), roomy, absent),
+        Part::new(ActKind::Present, (lookups, seed), roomy, present),
     ];
     if let Some(ratio) = settings.hit_ratio {
-        let hits = ((lookups as f64 * ratio).round() as usize).min(lookups);
-        let mut mixed = present(hits);
-        mixed.extend(absent(lookups - hits));
-        let order = shuffled(lookups as u32, seed ^ 0x313d);
-        let mixed = order.iter().map(|place| mixed[*place as usize].clone());
-        plan.push(part(ActKind::Mixed, mixed.collect(), roomy));
+        let mixed = |count: usize, seed| {
+            let hits = ((count as f64 * ratio).round() as usize).min(count);
+            let mut mixed = present(hits, seed);
+            mixed.extend(absent(count - hits, seed));
+            let order = shuffled(count as u32, seed ^ 0x313d);
+            order.iter().map(|place| mixed[*place as usize].clone()).collect()
+        };
+        plan.push(Part::new(ActKind::Mixed, (lookups, seed), roomy, mixed));
     }
-    plan.push(part(ActKind::Starved, absent(lookups.div_ceil(5)), starved));
+    plan.push(Part::new(ActKind::Starved, (lookups.div_ceil(5), seed), starved, absent));
     Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::mem::MemEnv;
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    #[test]
+    fn acts_warm_the_cache_with_other_keys_of_their_kind() {
+        let keys = KeySet::generate(20_000, 42);
+        let mut settings = Settings::new("/warm");
+        settings.env = Arc::new(MemEnv::new());
+        settings.lookups = 1_000;
+        settings.hit_ratio = Some(0.5);
+        Databases::load(&settings, &keys, &mut |_| {}).unwrap();
+        let databases = Databases::existing(&settings).unwrap();
+        for Part { kind, keys: measured, warm_up, .. } in
+            plan(&settings, &keys, &databases).unwrap()
+        {
+            let present = |drawn: &[Vec<u8>]| {
+                drawn.iter().filter(|key| keys.contains(key)).count() as f64 / drawn.len() as f64
+            };
+            assert!((present(&measured) - present(&warm_up)).abs() < 0.01, "{kind:?}");
+            // A few are drawn twice by chance.
+            let once: BTreeSet<_> = measured.iter().collect();
+            let shared = warm_up.iter().filter(|key| once.contains(key)).count();
+            assert!(warm_up.len() >= 1_000 && shared < warm_up.len() / 10, "{kind:?}: {shared}");
+        }
+    }
 }

@@ -2,18 +2,26 @@
 
 use crate::admin::filter_report::FilterFacts;
 use crate::admin::table_list::TableInfo;
+use crate::base::error::Result;
 use crate::base::stats::text::bytes;
 use crate::db::keyspace::Keyspace;
 use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use std::ops::Bound;
 
 /// Boxes of one level. A level of more tables has boxes of several tables each.
 const BOXES_MAX: usize = 48;
 
 /// The figures `tree` and `bytes-by-level` of `keyspace`, which `command` makes.
-#[must_use]
-pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Vec<Figure> {
+///
+/// # Errors
+/// A data index cannot be read or is damaged; `Closed`; `KeyspaceDropped`.
+pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Result<Vec<Figure>> {
     let (tables, filters) = (keyspace.tables(), keyspace.filter_report().tables);
     let levels = levels_of(&tables, &filters);
+    let mut boxes = Vec::new();
+    for level in &levels {
+        boxes.extend(level.boxes(keyspace)?);
+    }
     let tree = Figure {
         id: "tree",
         title: "The tree: levels, tables and filters".into(),
@@ -27,9 +35,11 @@ pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Vec<Figure> {
             Heading { name: "filter", label: "filter", unit: Unit::Text },
             Heading { name: "filter_bytes", label: "size of the filter", unit: Unit::Bytes },
             Heading { name: "filter_share", label: "share of the filter", unit: Unit::Share },
+            Heading { name: "from_share", label: "entries before its keys", unit: Unit::Share },
+            Heading { name: "to_share", label: "up to its last key", unit: Unit::Share },
         ],
-        rows: levels.iter().flat_map(LevelTables::boxes).collect(),
-        picture: Picture::Boxes { group: 0, label: 1, size: 3, shade: Some(6) },
+        rows: boxes,
+        picture: Picture::Boxes { group: 0, label: 1, ends: (7, 8), shade: Some(6) },
     };
     let bytes_by_level = Figure {
         id: "bytes-by-level",
@@ -47,9 +57,14 @@ pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Vec<Figure> {
             Heading { name: "expected_fpr", label: "expected false positives", unit: Unit::Share },
         ],
         rows: levels.iter().map(LevelTables::row).collect(),
-        picture: Picture::Bars { labels: vec![0], values: vec![3, 4, 5], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![3, 4, 5],
+            interval: None,
+            scale: Scale::Linear,
+        },
     };
-    vec![tree, bytes_by_level]
+    Ok(vec![tree, bytes_by_level])
 }
 
 /// A level that has tables.
@@ -85,7 +100,7 @@ impl LevelTables<'_> {
         self.sum(|table| table.filter_bytes)
     }
 
-    fn boxes(&self) -> Vec<Vec<Cell>> {
+    fn boxes(&self, keyspace: &Keyspace) -> Result<Vec<Vec<Cell>>> {
         let of_a_box = self.tables.len().div_ceil(BOXES_MAX).max(1);
         let boxes = self.tables.chunks(of_a_box).map(|tables| {
             let part = LevelTables { level: self.level, tables: tables.to_vec() };
@@ -94,7 +109,8 @@ impl LevelTables<'_> {
                 _ => format!("{} tables", tables.len()),
             };
             let share = part.filter_bytes() as f64 / part.bytes().max(1) as f64;
-            vec![
+            let (from, to) = part.place(keyspace)?;
+            Ok(vec![
                 Cell::Text(format!("L{}", part.level)),
                 Cell::Text(label),
                 Cell::Number(part.sum(|table| table.entries) as f64),
@@ -102,9 +118,27 @@ impl LevelTables<'_> {
                 Cell::Text(part.filter_kind()),
                 Cell::Number(part.filter_bytes() as f64),
                 Cell::Number(share),
-            ]
+                Cell::Number(from),
+                Cell::Number(to),
+            ])
         });
         boxes.collect()
+    }
+
+    /// Where its keys begin and end: the shares of the keyspace's entries that are before.
+    fn place(&self, keyspace: &Keyspace) -> Result<(f64, f64)> {
+        let ends = self.tables.iter().map(|(table, _)| &table.end);
+        let last = ends.max_by_key(|end| match end {
+            Bound::Unbounded => (true, &[][..], false),
+            Bound::Excluded(key) => (false, &key[..], false),
+            Bound::Included(key) => (false, &key[..], true),
+        });
+        let last = last.cloned().unwrap_or(Bound::Unbounded);
+        let first = self.tables.iter().map(|(table, _)| table.first_key.clone()).min();
+        let first = Bound::Excluded(first.unwrap_or_default());
+        let all = keyspace.estimate_range(..)?.entries.max(1) as f64;
+        let before = |end| Ok(keyspace.estimate_range((Bound::Unbounded, end))?.entries as f64);
+        Ok((before(first)? / all, before(last)? / all))
     }
 
     /// Encoding and layout of the filters.
@@ -199,7 +233,7 @@ mod tests {
     fn figures_of_trees_add_up_to_the_tables() {
         let options = Options::new().env(Arc::new(MemEnv::new()));
         let db = level0(Path::new("/tree"), &options, 4_000, 100).unwrap();
-        let (tables, figures) = (db.tables(), tree_figures(&db, "siftdb report DIR"));
+        let (tables, figures) = (db.tables(), tree_figures(&db, "siftdb report DIR").unwrap());
         let [tree, by_level] = figures.as_slice() else { panic!("{figures:?}") };
         assert!(tree.rows.len() <= BOXES_MAX && tree.rows.len() > 20, "{}", tree.rows.len());
         let filters: u64 = tables.iter().map(|table| table.filter_bytes).sum();
@@ -215,9 +249,29 @@ mod tests {
     }
 
     #[test]
+    fn boxes_of_a_tree_lie_along_its_keys() {
+        let options = Options::new().env(Arc::new(MemEnv::new())).table_bytes(16 << 10);
+        let db = level0(Path::new("/keys"), &options, 4_000, 4).unwrap();
+        let ends = || {
+            let figures = tree_figures(&db, "siftdb report DIR").unwrap();
+            let shares = |row: &Vec<Cell>| [7, 8].map(|column| figures[0].number(row, column));
+            figures[0].rows.iter().map(shares).map(|ends| ends.map(Option::unwrap)).collect()
+        };
+        let overlapping: Vec<[f64; 2]> = ends();
+        assert_eq!(overlapping.len(), 4);
+        assert!(overlapping.iter().all(|[from, to]| *from < 0.02 && *to > 0.98), "{overlapping:?}");
+        db.compact_range(..).unwrap();
+        let disjoint: Vec<[f64; 2]> = ends();
+        assert!(disjoint.len() > 4 && disjoint[0][0] == 0.0, "{disjoint:?}");
+        assert!(disjoint.windows(2).all(|pair| pair[0][1] <= pair[1][0]), "{disjoint:?}");
+        let covered: f64 = disjoint.iter().map(|[from, to]| to - from).sum();
+        assert!(covered > 0.999, "{disjoint:?}");
+    }
+
+    #[test]
     fn empty_trees_have_figures() {
         let db = Options::new().env(Arc::new(MemEnv::new())).open("/empty").unwrap();
-        let figures = tree_figures(&db, "siftdb report DIR");
+        let figures = tree_figures(&db, "siftdb report DIR").unwrap();
         assert!(figures.iter().all(|figure| figure.rows.is_empty()));
         assert!(figures[0].finding.contains("in memory"), "{}", figures[0].finding);
     }

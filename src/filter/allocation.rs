@@ -23,7 +23,9 @@ use std::collections::BinaryHeap;
 use std::sync::OnceLock;
 
 const MILLIBITS_MIN: u32 = 1_000;
-const MILLIBITS_MAX: u32 = 100_000;
+/// With more bits a filter saves no read that one would notice: it passes fewer than one absent key
+/// in 100,000. Besides, the first tables of an empty tree would keep them when there are many keys.
+pub(crate) const MILLIBITS_MAX: u32 = 30_000;
 const GRID_MILLIBITS: usize = 250;
 
 /// A piece of the polyline: the millibits at its start and end, and the rate that each of them
@@ -54,7 +56,7 @@ pub(crate) struct Run {
     pub share: f64,
 }
 
-/// Thousandths of a bit per key for runs, in their order: 0 (no filter), or 1000 to 100000.
+/// Thousandths of a bit per key for runs, in their order: 0 (no filter), or 1000 to 30000.
 /// Together they take at most `budget_bytes`.
 #[must_use]
 pub(crate) fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
@@ -213,7 +215,7 @@ mod tests {
             let bits = by_keys(&keys, budget_bytes);
             prop_assert!(spent(&keys, &bits) <= u128::from(budget_bytes) * 8_000);
             for (&n, &bits) in keys.iter().zip(&bits) {
-                prop_assert!(bits == 0 || (n > 0 && (1_000..=100_000).contains(&bits)));
+                prop_assert!(bits == 0 || (n > 0 && (1_000..=30_000).contains(&bits)));
             }
             // A run of fewer keys has at least as many bits for each.
             for (&n, &bits_of_n) in keys.iter().zip(&bits) {
@@ -228,7 +230,7 @@ mod tests {
             let lost = 0.1 * dented.sum::<f64>();
             prop_assert!(sum <= 1.01 * by_greedy + lost, "{keys:?}: {bits:?}, not {by_greedy}");
             let all: u64 = keys.iter().sum();
-            let uniform = (budget_bytes as f64 * 8_000.0 / all.max(1) as f64).min(1e5) as u32;
+            let uniform = (budget_bytes as f64 * 8_000.0 / all.max(1) as f64).min(3e4) as u32;
             let uniform = if uniform < 1_000 { 0 } else { uniform };
             let uniform: Vec<u32> = keys.iter().map(|&n| if n > 0 { uniform } else { 0 }).collect();
             let uniform = sum_of_rates(&uniform);
@@ -245,13 +247,13 @@ mod tests {
             let keys = [first, first * times, first * times * 3];
             let budget_bytes = (keys.iter().sum::<u64>() as f64 * mean_bits / 8.0) as u64;
             let sum = sum_of_rates(&by_keys(&keys, budget_bytes));
-            let choices: Vec<u32> = [0].into_iter().chain((1_000..=60_000).step_by(250)).collect();
+            let choices: Vec<u32> = [0].into_iter().chain((1_000..=30_000).step_by(250)).collect();
             let budget = u128::from(budget_bytes) * 8_000;
             let mut best = f64::INFINITY;
             for &a in &choices {
                 for &b in &choices {
                     let Some(left) = budget.checked_sub(spent(&keys, &[a, b, 0])) else { break };
-                    let c = (left / u128::from(keys[2])).min(100_000) as u32;
+                    let c = (left / u128::from(keys[2])).min(30_000) as u32;
                     let c = if c < 1_000 { 0 } else { c };
                     best = best.min(sum_of_rates(&[a, b, c]));
                 }
@@ -309,7 +311,8 @@ mod tests {
     #[test]
     fn budgets_are_bounded_at_both_ends() {
         assert!(by_keys(&[], 1_000).is_empty());
-        assert_eq!(by_keys(&[0, 5], u64::MAX), [0, 100_000]);
+        assert_eq!(by_keys(&[0, 5], u64::MAX), [0, 30_000]);
+        assert!(false_positive_rate(MILLIBITS_MAX) < 0.000_01);
         assert_eq!(by_keys(&[1_000, 1_000_000], 0), [0, 0]);
         assert_eq!(by_keys(&[8_000], 999), [0]);
         assert_eq!(by_keys(&[8_000], 1_000), [1_000]);

@@ -104,6 +104,15 @@ fn figures_of_the_demo_agree_with_its_counts() {
     // Filters of small tables are rounded up to lines of 64 bytes.
     assert!((bytes[1] / bytes[0] - 1.0).abs() < 0.15, "the same memory: {bytes:?}");
     assert!(number(all, "monkey_false_positives") < number(all, "even_false_positives"), "{all:?}");
+    // An encoding has one rate on the page.
+    let space = rows(figures["encoding-space"]);
+    let swept = rows(figures["fpr-by-bits"]).into_iter();
+    let swept: Vec<_> = swept.filter(|row| number(row, "asked_bits") == 10.0).collect();
+    assert_eq!((swept.len(), space.len()), (4, 4));
+    for (one, other) in swept.iter().zip(&space) {
+        assert_eq!(one["encoding"], other["encoding"]);
+        assert_eq!(one["observed_fpr"], other["observed_fpr"], "{one:?} {other:?}");
+    }
     let full = &report["databases"].as_array().unwrap()[2];
     assert_eq!(full["column"], "full");
     let sum = |id: &str, name| rows(figures[id]).iter().map(|row| number(row, name)).sum::<f64>();
@@ -143,6 +152,7 @@ fn swept_rates_lie_in_their_intervals() {
     }
     let finding = figures["fpr-by-bits"]["finding"].as_str().unwrap();
     assert!(finding.contains(&format!("{inside} of 16 points")), "{finding}");
+    assert!(finding.contains("holds 2,000 keys and is asked for 20,000"), "{finding}");
 }
 
 #[test]

@@ -319,10 +319,8 @@ impl Demo {
         bars: &mut Bars,
     ) -> siftdb::Result<Figure> {
         let sweep = self.sweep.clone().unwrap_or_default();
-        let keys = keys.len().min(100_000) as u64;
-        let lookups = (10 * settings.lookups).min(500_000) as u64;
-        let trial = FilterTrial { keys, lookups, outside_bytes: 0 };
-        let total = (4 * sweep.bits.len()) as u64 * (keys + lookups);
+        let trial = filter_trial(settings, keys);
+        let total = (4 * sweep.bits.len()) as u64 * (trial.keys + trial.lookups);
         let command = self.command(&format!(" --sweep {}", sweep.text));
         let mut done = 0;
         fpr_figure(&sweep.bits, &trial, &command, &mut |keys| {
@@ -337,11 +335,8 @@ impl Demo {
         keys: &KeySet,
         bars: &mut Bars,
     ) -> siftdb::Result<[Figure; 2]> {
-        let keys = keys.len().min(200_000) as u64;
-        let lookups = settings.lookups.min(100_000) as u64;
-        // Several times what processors cache, for many keys.
-        let outside_bytes = 400 * keys as usize;
-        let trial = FilterTrial { keys, lookups, outside_bytes };
+        let trial = filter_trial(settings, keys);
+        let FilterTrial { keys, lookups, .. } = trial;
         let command =
             format!("siftdb filter bench --keys {keys} --bits {} --lookups {lookups}", self.bits);
         let total = 4 * (3 * keys + 4 * lookups);
@@ -360,7 +355,7 @@ impl Demo {
         page: &str,
     ) -> siftdb::Result<Vec<Figure>> {
         let db = database_to_show(settings)?;
-        let (mut figures, report) = (tree_figures(&db, page), db.filter_report());
+        let (mut figures, report) = (tree_figures(&db, page)?, db.filter_report());
         let step = self.command(" --step");
         for (id, key) in
             ["lookup-absent", "lookup-present"].into_iter().zip(two_keys(settings, keys)?)
@@ -431,6 +426,15 @@ impl Demo {
             input,
         ])
     }
+}
+
+/// How the figures of a page measure filters by themselves: all in the same way, so that an
+/// encoding has one rate.
+fn filter_trial(settings: &Settings, keys: &KeySet) -> FilterTrial {
+    let keys = keys.len().min(100_000) as u64;
+    let lookups = (10 * settings.lookups).min(500_000) as u64;
+    // Several times what processors cache, for many keys.
+    FilterTrial { keys, lookups, outside_bytes: 800 * keys as usize }
 }
 
 /// A shell command that explains `key`, started in the same way as this process.

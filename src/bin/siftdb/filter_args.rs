@@ -192,7 +192,8 @@ pub fn parse_filter(text: &str) -> Outcome<Filter> {
     let parsed_bits = |text: &str| bits(text).map_err(refuse);
     let filter = match label {
         "none" if !kind.contains(':') => Filter::none(),
-        "monkey" => Filter::monkey(size(rest).map_err(refuse)?),
+        // In bytes it is what a program may have set, however large.
+        "monkey" => Filter::monkey(rest.parse().or_else(|_| size(rest)).map_err(refuse)?),
         "bloom-then-ribbon" => {
             let (bits, level) = rest.split_once(':').unwrap_or((rest, ""));
             let level = level.parse().map_err(|_| refuse("bloom-then-ribbon:BITS:LEVEL".into()))?;
@@ -219,6 +220,13 @@ pub fn parse_filter(text: &str) -> Outcome<Filter> {
             }
         })
     })
+}
+
+/// Whether the value of a setting has a filter policy or a prefix that only a program can name.
+pub fn is_of_program(value: &str) -> bool {
+    let is_own = |id: &str| Prefix::built_in(id).is_none();
+    let mut prefixes = value.split_whitespace().filter_map(|word| word.strip_prefix("prefix="));
+    value.starts_with("custom:") || prefixes.any(is_own)
 }
 
 /// The layout that prints as `text`.

@@ -115,6 +115,8 @@ pub fn samples(document: &Value) -> Result<Vec<Sample>, String> {
 /// Compares two sides, each of which may come from several answers.
 #[must_use]
 pub fn compare(first: &[Sample], second: &[Sample]) -> Comparison {
+    let second = with_filters_of(second, first);
+    let second = &second[..];
     let (names, others) = (names(first), names(second));
     let both: Vec<_> = names.iter().filter(|name| others.contains(name)).collect();
     let only = names.iter().filter(|name| !others.contains(name));
@@ -153,6 +155,23 @@ pub fn compare(first: &[Sample], second: &[Sample]) -> Comparison {
     });
     let figures = figures.collect();
     Comparison { figures, rounds_needed: values_needed(confidence), is_by_turns, unmatched }
+}
+
+/// The samples of a side. If each side has one setting of filters and they differ, the user
+/// compares these settings, so the samples are named as those of the `first` side.
+fn with_filters_of(side: &[Sample], first: &[Sample]) -> Vec<Sample> {
+    let settings = [", filters on", ", filters off"];
+    let all = |side: &[Sample], setting: &str| {
+        !side.is_empty() && side.iter().all(|sample| sample.name.contains(setting))
+    };
+    let mut renamed = side.to_vec();
+    for (from, to) in [(settings[0], settings[1]), (settings[1], settings[0])] {
+        if all(side, from) && all(first, to) {
+            renamed.iter_mut().for_each(|sample| sample.name = sample.name.replacen(from, to, 1));
+            break;
+        }
+    }
+    renamed
 }
 
 /// The names and figures of samples, each once, in their order.
@@ -229,6 +248,25 @@ mod tests {
         };
         assert_eq!(compare(&twice(&one), &twice(&other)).rounds_needed, 7);
         assert_eq!(compare(&twice(&one), &other).unmatched.len(), 1);
+    }
+
+    #[test]
+    fn filters_on_are_compared_with_filters_off() {
+        let named = |samples: &[Sample], filters: &str| -> Vec<Sample> {
+            let name = format!("siftdb readrandom, filters {filters}, get");
+            let of = |sample: &Sample| Sample { name: name.clone(), ..sample.clone() };
+            samples.iter().map(of).collect()
+        };
+        let [one, other] = rounds(1, 2.0);
+        for (first, second) in [("on", "off"), ("off", "on")] {
+            let comparison = compare(&named(&one, first), &named(&other, second));
+            assert_eq!(comparison.unmatched, Vec::<String>::new());
+            assert!(comparison.figures[0].is_certain() && comparison.figures[0].first < 600.0);
+        }
+        // A file with both has nothing to exchange.
+        let both = [named(&one, "on"), named(&one, "off")].concat();
+        let comparison = compare(&both, &named(&other, "off"));
+        assert_eq!((comparison.figures.len(), comparison.unmatched.len()), (1, 1));
     }
 
     #[test]

@@ -79,7 +79,11 @@ fn bars(
         }
     }
     let columns = NAMES.into_iter().chain(columns).collect();
-    (columns, rows, Picture::Bars { labels: vec![0, 1, 2], values: vec![3, 4], scale })
+    (
+        columns,
+        rows,
+        Picture::Bars { labels: vec![0, 1, 2], values: vec![3, 4], interval: None, scale },
+    )
 }
 
 fn ratios(groups: &[Group<'_>], command: &str) -> Figure {
@@ -111,7 +115,12 @@ fn ratios(groups: &[Group<'_>], command: &str) -> Figure {
         command: command.into(),
         columns: NAMES.into_iter().chain(more).collect(),
         rows,
-        picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![3], scale: Scale::Linear },
+        picture: Picture::Bars {
+            labels: vec![0, 1, 2],
+            values: vec![3],
+            interval: Some((4, 5)),
+            scale: Scale::Linear,
+        },
     }
 }
 

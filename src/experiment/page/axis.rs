@@ -14,7 +14,12 @@ pub(crate) struct Axis {
     /// Values with a tick, rising.
     pub(crate) ticks: Vec<f64>,
     unit: Unit,
+    /// Whether 0 is among the values of a logarithmic axis: it is drawn apart, below a break.
+    has_zero: bool,
 }
+
+/// Pixels between 0 and the least other value of a logarithmic axis.
+const BREAK: i32 = 24;
 
 impl Axis {
     /// An axis that shows all `values`, with at most `ticks_max` ticks.
@@ -22,7 +27,7 @@ impl Axis {
         let ticks_max = ticks_max.max(2);
         let positive = values.iter().copied().filter(|value| *value > 0.0);
         let (low, high) = (positive.clone().reduce(f64::min), positive.reduce(f64::max));
-        let (scale, ends, ticks) = match (scale, low.zip(high)) {
+        let (scale, ends, mut ticks) = match (scale, low.zip(high)) {
             (Scale::Log, Some((low, high))) => {
                 let (ends, ticks) = log_ticks(low, high, ticks_max);
                 (Scale::Log, ends, ticks)
@@ -33,7 +38,11 @@ impl Axis {
                 (Scale::Linear, ends, ticks)
             }
         };
-        Axis { scale, ends, pixels: (0, 1), ticks, unit }
+        let has_zero = scale == Scale::Log && values.contains(&0.0);
+        if has_zero {
+            ticks.insert(0, 0.0);
+        }
+        Axis { scale, ends, pixels: (0, 1), ticks, unit, has_zero }
     }
 
     /// The same between these pixels; the first belongs to the least value.
@@ -72,14 +81,28 @@ impl Axis {
 
     /// The pixel of a value; one that is outside is drawn at the end.
     pub(crate) fn at(&self, value: f64) -> i32 {
+        if self.has_zero && value <= 0.0 {
+            return self.pixels.0;
+        }
         let to = |value: f64| match self.scale {
             Scale::Linear => value,
             Scale::Log => value.max(self.ends.0).log10(),
         };
         let (low, high) = (to(self.ends.0), to(self.ends.1));
         let share = ((to(value) - low) / (high - low)).clamp(0.0, 1.0);
-        let (from, until) = (f64::from(self.pixels.0), f64::from(self.pixels.1));
+        let (from, until) = (f64::from(self.least_above_zero()), f64::from(self.pixels.1));
         (from + share * (until - from)).round() as i32
+    }
+
+    /// The pixel of the least value that is drawn to scale.
+    fn least_above_zero(&self) -> i32 {
+        let (from, until) = self.pixels;
+        from + if self.has_zero { BREAK * (until - from).signum() } else { 0 }
+    }
+
+    /// The pixel in the middle of the break between 0 and the other values, if there is one.
+    pub(crate) fn break_at(&self) -> Option<i32> {
+        self.has_zero.then(|| i32::midpoint(self.pixels.0, self.least_above_zero()))
     }
 
     /// Whether its steps grow by multiplication.

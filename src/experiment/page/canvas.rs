@@ -121,7 +121,19 @@ impl Canvas<'_> {
         self.write(text, at, side, paint, FontStyle::Normal)
     }
 
-    /// The same in bold.
+    /// Lines of text below each other, the first centered at the height `y`.
+    pub(crate) fn lines(
+        &self,
+        lines: &[String],
+        (x, y): (i32, i32),
+        side: Side,
+        paint: Paint,
+    ) -> Drawn {
+        let mut places = lines.iter().zip(0..);
+        places.try_for_each(|(line, row)| self.text(line, (x, y + LINE * row), side, paint))
+    }
+
+    /// A line of bold text.
     pub(crate) fn bold(&self, text: &str, at: (i32, i32), side: Side, paint: Paint) -> Drawn {
         self.write(text, at, side, paint, FontStyle::Bold)
     }
@@ -215,17 +227,23 @@ pub(crate) fn width_of(text: &str) -> i32 {
     (text.chars().map(em).sum::<f64>() * TEXT).ceil() as i32
 }
 
-/// A text cut to this many pixels, with a sign that something is missing.
-pub(crate) fn fitted(text: &str, pixels: i32) -> String {
-    if width_of(text) <= pixels {
-        return text.into();
-    }
-    let mut short = String::new();
-    for c in text.chars() {
-        if width_of(&short) + width_of("m\u{2026}") > pixels {
-            break;
+/// A text in lines of at most this many pixels, broken between words, or within longer ones.
+/// Without text there is no line.
+pub(crate) fn wrapped(text: &str, pixels: i32) -> Vec<String> {
+    let fits = |line: &str| width_of(line.trim_end()) <= pixels;
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_inclusive(' ') {
+        if !line.is_empty() && !fits(&format!("{line}{word}")) {
+            lines.push(std::mem::take(&mut line));
         }
-        short.push(c);
+        for c in word.chars() {
+            if !line.is_empty() && !fits(&format!("{line}{c}")) {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(c);
+        }
     }
-    short + "\u{2026}"
+    lines.push(line);
+    lines.retain(|line| !line.is_empty());
+    lines.iter().map(|line| line.trim_end().to_string()).collect()
 }

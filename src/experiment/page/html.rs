@@ -4,7 +4,7 @@
 //! So its text keeps its size on a phone. The table of a picture is folded.
 
 use crate::experiment::figure::{Figure, Picture, Unit};
-use crate::experiment::page::chart::{self, Bars, Lines};
+use crate::experiment::page::chart::{self, Bars, Lines, Names};
 use crate::experiment::page::drawing::{self, Boxes, Steps};
 use crate::experiment::page::page::Page;
 
@@ -44,7 +44,8 @@ fn document(page: &Page) -> String {
     } else {
         format!("<nav aria-label=\"Figures\"><ol>\n{contents}</ol></nav>\n")
     };
-    let figures: String = page.figures.iter().map(figure_html).collect();
+    let names = Names::of(&page.figures);
+    let figures: String = page.figures.iter().map(|figure| figure_html(figure, &names)).collect();
     // The policy lets a browser refuse what the page does not have: scripts and requests. The icon
     // keeps it from asking a server for one.
     format!(
@@ -66,7 +67,7 @@ fn command_html(what: &str, command: &str) -> String {
     format!("<p class=\"command\">{what}: <code>{}</code></p>\n", escaped(command))
 }
 
-fn figure_html(figure: &Figure) -> String {
+fn figure_html(figure: &Figure, names: &Names) -> String {
     let id = escaped(figure.id);
     let table = table_html(figure);
     let table = match figure.picture {
@@ -78,13 +79,13 @@ fn figure_html(figure: &Figure) -> String {
          <h2 id=\"{id}-h\">{}</h2>\n<p class=\"finding\">{}</p>\n{}</div>\n{table}{}</figure>\n",
         escaped(&figure.title),
         escaped(&figure.finding),
-        pictures(figure),
+        pictures(figure, names),
         command_html("Again", &figure.command),
     )
 }
 
 /// The pictures of both widths, or a sentence in their place.
-fn pictures(figure: &Figure) -> String {
+fn pictures(figure: &Figure, names: &Names) -> String {
     if figure.picture == Picture::Table {
         return String::new();
     }
@@ -93,7 +94,7 @@ fn pictures(figure: &Figure) -> String {
     }
     WIDTHS
         .iter()
-        .map(|(class, width)| match picture(figure, *width) {
+        .map(|(class, width)| match picture(figure, names, *width) {
             Ok((inside, height)) => svg_html(figure, class, (*width, height), &inside),
             Err(what) => format!("<p class=\"empty\">Not drawn: {}.</p>\n", escaped(&what)),
         })
@@ -112,17 +113,17 @@ fn svg_html(figure: &Figure, class: &str, (width, height): (i32, i32), inside: &
 }
 
 /// The elements of a picture and its height.
-fn picture(figure: &Figure, width: i32) -> Result<(String, i32), String> {
+fn picture(figure: &Figure, names: &Names, width: i32) -> Result<(String, i32), String> {
     match figure.picture {
         Picture::Lines { series, x, y, interval, expected, x_scale, y_scale } => {
             let scales = (x_scale, y_scale);
-            chart::lines(figure, Lines { series, x, y, interval, expected, scales }, width)
+            chart::lines(figure, Lines { series, x, y, interval, expected, scales }, names, width)
         }
-        Picture::Bars { ref labels, ref values, scale } => {
-            chart::bars(figure, Bars { labels, values, scale }, width)
+        Picture::Bars { ref labels, ref values, interval, scale } => {
+            chart::bars(figure, Bars { labels, values, interval, scale }, names, width)
         }
-        Picture::Boxes { group, label, size, shade } => {
-            drawing::boxes(figure, Boxes { group, label, size, shade }, width)
+        Picture::Boxes { group, label, ends, shade } => {
+            drawing::boxes(figure, Boxes { group, label, ends, shade }, width)
         }
         Picture::Steps { what, answer, place, read } => {
             drawing::steps(figure, Steps { what, answer, place, read }, width)
@@ -142,8 +143,8 @@ fn description(figure: &Figure) -> String {
             let values = values.iter().map(|value| label(*value)).collect::<Vec<_>>();
             format!("Bars: {}.", values.join(", "))
         }
-        Picture::Boxes { group, size, .. } => {
-            format!("A line of boxes for each {}, as wide as {}.", label(*group), label(*size))
+        Picture::Boxes { group, .. } => {
+            format!("Boxes for each {}, along the range of keys.", label(*group))
         }
         Picture::Steps { .. } => "Steps from top to bottom.".into(),
         Picture::Table => String::new(),

@@ -74,26 +74,32 @@ fn bars() -> Figure {
         ("absent", "data blocks for an absent key", Unit::Number),
         ("present", "data blocks for a present key", Unit::Number),
     ];
-    let picture = Picture::Bars { labels: vec![0], values: vec![1, 2], scale: Scale::Linear };
+    let picture =
+        Picture::Bars { labels: vec![0], values: vec![1, 2], interval: None, scale: Scale::Linear };
     figure("blocks-by-layout", &columns, rows.collect(), picture)
 }
 
 fn boxes() -> Figure {
     let rows = (0..3u32).flat_map(|level| {
-        (0..3 * (level + 1).pow(2)).map(move |n| {
-            let bytes = 2e6 * f64::from(1 + (n * 7 + level) % 5);
+        let tables = 3 * (level + 1).pow(2);
+        (0..tables).map(move |n| {
+            // Level 0 overlaps.
+            let share = |n| if level > 0 { f64::from(n) / f64::from(tables) } else { 0.0 };
+            let (from, to) = (share(n), if level > 0 { share(n + 1) } else { 1.0 });
             let bits = if n == 2 { Cell::Absent } else { Cell::Number(10.0 * f64::from(level)) };
             let label = text(&format!("{:06}", 10 * level + n));
-            vec![text(&format!("level {level}")), label, Cell::Number(bytes), bits]
+            let ends = [Cell::Number(from), Cell::Number(to)];
+            [vec![text(&format!("level {level}")), label, bits], ends.to_vec()].concat()
         })
     });
     let columns = [
         ("level", "level", Unit::Text),
         ("table", "table", Unit::Text),
-        ("bytes", "bytes", Unit::Bytes),
         ("bits_per_key", "bits of filter a key", Unit::Number),
+        ("from", "from", Unit::Share),
+        ("to", "to", Unit::Share),
     ];
-    let picture = Picture::Boxes { group: 0, label: 1, size: 2, shade: Some(3) };
+    let picture = Picture::Boxes { group: 0, label: 1, ends: (3, 4), shade: Some(2) };
     figure("tree", &columns, rows.collect(), picture)
 }
 
@@ -195,6 +201,125 @@ fn columns_of_zeros_have_no_bars() {
     assert!(!picture.contains("var(--series1)"));
 }
 
+/// The picture of a class in the page of one figure.
+fn picture_of(figure: Figure, class: &str) -> String {
+    let page = Page { figures: vec![figure], ..page() };
+    check(&page);
+    let html = page.html();
+    let (_, picture) = html.split_once(&format!("<svg class=\"{class}\"")).unwrap();
+    picture.split_once("</svg>").unwrap().0.to_string()
+}
+
+#[test]
+fn tables_that_overlap_are_below_each_other() {
+    let places = |rows: Vec<Vec<Cell>>| -> BTreeSet<String> {
+        let picture = picture_of(Figure { rows, ..boxes() }, "wide");
+        let (_, tables) = picture.split_once("level 0").unwrap();
+        let (tables, _) = tables.split_once("level 1").unwrap_or((tables, ""));
+        tables
+            .split("<rect")
+            .skip(1)
+            .filter_map(|rect| Some(rect.split_once(" y=\"")?.1.split('"').next()?.to_string()))
+            .collect()
+    };
+    let rows = boxes().rows;
+    assert_eq!(places(rows.clone()).len(), 3, "three tables of level 0 over the same keys");
+    let mut apart = rows[..3].to_vec();
+    for (n, row) in (0u8..).zip(&mut apart) {
+        row[3] = Cell::Number(f64::from(n) / 3.0);
+        row[4] = Cell::Number(f64::from(n + 1) / 3.0);
+    }
+    assert_eq!(places(apart).len(), 1);
+}
+
+#[test]
+fn a_layout_has_one_color_on_the_page() {
+    let columns =
+        [("layout", "layout", Unit::Text), ("x", "x", Unit::Number), ("y", "y", Unit::Number)];
+    let row = |name: &str, x| vec![text(name), Cell::Number(x), Cell::Number(x)];
+    let lines = |id, names: &[&str]| {
+        let rows = names.iter().flat_map(|name| [row(name, 1.0), row(name, 2.0)]).collect();
+        let (interval, expected, x_scale) = (None, None, Scale::Linear);
+        let y_scale = x_scale;
+        let picture =
+            Picture::Lines { series: 0, x: 1, y: 2, interval, expected, x_scale, y_scale };
+        figure(id, &columns, rows, picture)
+    };
+    let figures = vec![lines("all", &["no filter", "per 2 KiB", "full"]), lines("one", &["full"])];
+    let mut page = Page { figures, ..page() };
+    let mut layouts = bars();
+    layouts.rows = vec![layouts.rows[2].clone()];
+    page.figures.push(layouts);
+    check(&page);
+    let html = page.html();
+    for id in ["one-wide-d", "blocks-by-layout-wide-d"] {
+        let (_, picture) = html.split_once(&format!("id=\"{id}\"")).unwrap();
+        let (picture, _) = picture.split_once("</svg>").unwrap();
+        for other in 0..6 {
+            let found = picture.contains(&format!("var(--series{other})"));
+            assert_eq!(found, other == 2, "{id}: {other}");
+        }
+    }
+}
+
+#[test]
+fn long_texts_are_wrapped_and_not_cut() {
+    let long = "a text that is far too long for one line of a picture on a phone".to_string();
+    let mut lookup = steps();
+    lookup.rows[3][2] = text(&long);
+    let mut layouts = bars();
+    layouts.rows[1][0] = text(&long);
+    layouts.columns[1].label = "data blocks for an absent key, in a legend that is far too long";
+    let mut lines = rates();
+    lines.rows.iter_mut().for_each(|row| row[0] = text(&long));
+    let tree = boxes();
+    for (drawn, words) in [
+        (lookup, &long[..]),
+        (layouts, &long),
+        (lines, &long),
+        (tree, "shade: bits of filter a key"),
+    ] {
+        let picture = picture_of(drawn, "narrow");
+        let (_, picture) = picture.split_once("</desc>").unwrap();
+        assert!(!picture.contains('\u{2026}'), "{picture}");
+        let drawn: Vec<&str> = picture.split("<text").skip(1).collect();
+        let drawn = drawn.iter().filter_map(|text| text.split_once('>')?.1.split_once('<'));
+        let drawn: String = drawn.map(|(text, _)| text.trim().to_string() + " ").collect();
+        assert!(drawn.contains(words), "{words}: {drawn}");
+    }
+}
+
+#[test]
+fn bars_show_their_intervals() {
+    let columns = [
+        ("settings", "settings", Unit::Text),
+        ("ratio", "time without filters / with filters", Unit::Number),
+        ("low", "from", Unit::Number),
+        ("high", "to", Unit::Number),
+    ];
+    let rows = [("filter=none", [1.0, 0.9, 1.1]), ("filter=bloom:10", [4.0, 3.0, 6.0])];
+    let row = |(name, ends): (&str, [f64; 3])| [vec![text(name)], ends.map(Cell::Number).to_vec()];
+    let rows = rows.map(|one| row(one).concat()).to_vec();
+    let drawn = |interval| {
+        let (labels, values) = (vec![0], vec![1]);
+        let picture = Picture::Bars { labels, values, interval, scale: Scale::Linear };
+        let page =
+            Page { figures: vec![figure("ratio", &columns, rows.clone(), picture)], ..page() };
+        check(&page);
+        page.html()
+    };
+    let (with, without) = (drawn(Some((2, 3))), drawn(None));
+    // A line and its two ends, for each row, in each of two pictures.
+    let strokes = |html: &str| {
+        let lines = html.split("<polyline").filter_map(|line| line.split_once('>'));
+        lines.filter(|(line, _)| line.contains("var(--ink)")).count()
+    };
+    assert_eq!(strokes(&with) - strokes(&without), 12);
+    assert!(with.contains("with its interval as a line"), "{with}");
+    // The axis reaches the end of the longest one.
+    assert!(with.contains("\n6\n") && !without.contains("\n6\n"), "{with}");
+}
+
 /// The fields of a line of CSV, without those that hold line breaks.
 fn csv_fields(line: &str) -> Vec<String> {
     let (mut fields, mut is_quoted) = (vec![String::new()], false);
@@ -262,13 +387,14 @@ fn pictures() -> impl Strategy<Value = Picture> {
         let (interval, expected) = (more.then_some((4, 5)), more.then_some(4));
         Picture::Lines { series: 0, x: 2, y: 3, interval, expected, x_scale, y_scale }
     });
-    let bars = (scale(), 0usize..4).prop_map(|(scale, count)| Picture::Bars {
+    let bars = (scale(), any::<bool>(), 0usize..4).prop_map(|(scale, more, count)| Picture::Bars {
         labels: vec![0, 1],
         values: (2..2 + count).collect(),
+        interval: more.then_some((4, 5)),
         scale,
     });
     let shade = prop_oneof![Just(None), Just(Some(3))];
-    let boxes = shade.prop_map(|shade| Picture::Boxes { group: 0, label: 1, size: 2, shade });
+    let boxes = shade.prop_map(|shade| Picture::Boxes { group: 0, label: 1, ends: (2, 3), shade });
     let steps = Just(Picture::Steps { what: 1, answer: 0, place: 0, read: 2 });
     prop_oneof![lines, bars, boxes, steps]
 }
@@ -320,6 +446,13 @@ proptest! {
         let pixels: Vec<i32> = sorted.iter().map(|value| axis.at(*value)).collect();
         prop_assert!(pixels.iter().all(|pixel| (100..=500).contains(pixel)));
         prop_assert!(pixels.is_sorted());
+        let least = sorted.iter().find(|value| **value > 0.0);
+        if let (true, true, Some(least)) = (is_log, values.contains(&0.0), least) {
+            prop_assert_eq!((axis.at(0.0), axis.ticks[0], axis.break_at()), (100, 0.0, Some(112)));
+            prop_assert!(axis.at(*least) >= 124, "{} is drawn as 0: {:?}", least, axis);
+        } else {
+            prop_assert_eq!(axis.break_at(), None);
+        }
         let apart = axis.clone().with_labels_apart();
         prop_assert!(apart.ticks.len() <= axis.ticks.len());
     }

@@ -47,9 +47,13 @@ pub(crate) fn expected_fpr(keys: u64, bits: u64, probes: u32) -> f64 {
     let (keys, bits) = (keys as f64, bits.clamp(1, 1 << 32));
     let probes = probes.max(1) as usize;
     let load = keys / bits as f64;
-    let rate = if probes <= SPECIAL || bits < SPREAD_BITS {
+    let rate = if bits < SPREAD_BITS {
         let set = 1.0 - (-(probes as f64) * load).exp();
         set.powi(probes as i32) + same_step(load, bits, probes, set)
+    } else if probes <= SPECIAL {
+        // No probe is special, but the second one meets only some residues.
+        let set = 1.0 - (-(probes as f64) * load).exp();
+        by_residues(load, bits, probes, 0.0) + same_step(load, bits, probes, set)
     } else {
         // First the other probes, then special places by how often each occurs.
         let others = 1.0 - (-(probes as f64 - 1.0) * load).exp();
@@ -244,4 +248,28 @@ fn gcd(a: u64, b: u64) -> u64 {
 /// The middles of `points` equal parts of 0 to 1.
 fn grid(points: usize) -> impl Iterator<Item = f64> {
     (0..points).map(move |point| (point as f64 + 0.5) / points as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::bloom::leveldb::{create_filter, may_match, probes};
+    use crate::filter::hash::leveldb_hash;
+
+    #[test]
+    fn one_or_two_probes_pass_as_many_keys_as_expected() {
+        // Three bits a key make a multiple of 3, and probe 1 meets one residue modulo 3 alone.
+        for bits_per_key in [2, 3, 4] {
+            let (n, asked) = (20_000u32, 40_000u32);
+            let hash = |i: u32| leveldb_hash(&i.to_le_bytes());
+            let hashes: Vec<u64> = (0..n).map(|i| hash(i).into()).collect();
+            let mut filter = Vec::new();
+            create_filter(&hashes, bits_per_key, &mut filter);
+            let passed = (n..n + asked).filter(|i| may_match(&filter, hash(*i))).count();
+            let passed = passed as f64 / f64::from(asked);
+            let bits = 8 * (filter.len() as u64 - 1);
+            let expected = expected_fpr(n.into(), bits, probes(bits_per_key));
+            assert!((passed / expected - 1.0).abs() < 0.04, "{bits_per_key}: {passed} {expected}");
+        }
+    }
 }
