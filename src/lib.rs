@@ -295,15 +295,16 @@
 //!   which holds what was written since a first flush a moment before, and for some syncs.
 //! - **Followers:** a [`Follower`] shows a load whole. [`Follower::changes`] ends before it with
 //!   [`Error::ChangesGone`], because no log has its entries. All of them have one sequence number,
-//!   which the manifest knows and the tables do not: a repair without any manifest puts such tables
-//!   into `lost` and reports them as a loss.
+//!   which the manifest and the logs know and the tables do not: a repair without both puts such
+//!   tables into `lost` and reports them as a loss.
 //!
 //! # Backup
 //!
 //! [`Db::checkpoint`] makes a database of its own in another directory while others read and write:
 //! this one at a moment between the call and its return, in all keyspaces. Whatever was
 //! acknowledged before the call is in it, and of a batch all or nothing. It is durable when the
-//! call returns, and a crash before leaves nothing that opens as half of it.
+//! call returns. A crash before leaves a directory that is marked: it answers
+//! [`Error::Unfinished`], and the same call begins it again.
 //!
 //! Its tables are links to those of this database, so it costs a flush and little else, and
 //! shares its disk: copy it elsewhere for a backup against the loss of the disk. The same call with

@@ -7,7 +7,7 @@
 use crate::bundle::{Files, pack};
 use crate::exercise::{HOME, disk_of};
 use crate::mutate::records_of;
-use crate::seal::{HEADER, PREFIX, TRAILER, Table, flat_block, handle_bytes};
+use crate::seal::{HEADER, PREFIX, TRAILER, Table, flat_block, handle_bytes, record_file, seal};
 use crate::targets::{FILTER_NAMES, Target, batch_front};
 use siftdb::env::MemEnv;
 use siftdb::filter::Encoding;
@@ -176,6 +176,22 @@ fn put(target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     fs::write(directory.join(name), bytes)
 }
 
+/// The log with a record of two bulk loads after its start, as format version 2 has it.
+fn with_loads(log: &[u8], number: u32) -> Vec<u8> {
+    let mut records = records_of(log);
+    let mut loads = vec![0];
+    for (table_id, sequence) in [(7u64, 1), (u64::MAX, 2)] {
+        loads.extend_from_slice(&table_id.to_le_bytes());
+        loads.push(sequence);
+    }
+    loads.push(3);
+    records.insert(records.len().min(1), loads);
+    let mut log = record_file(b"siftdbWL", number, &records);
+    log[8] = 2;
+    seal(".wal", &mut log);
+    log
+}
+
 /// Writes the whole corpus.
 pub fn write() -> Result<(), Box<dyn std::error::Error>> {
     let (killed, closed) = stores()?;
@@ -190,7 +206,8 @@ pub fn write() -> Result<(), Box<dyn std::error::Error>> {
     }
     let manifest = closed.iter().find(|(name, _)| name.starts_with("MANIFEST-"));
     put("manifest", "closed", manifest.ok_or("no manifest")?.1)?;
-    let log = killed.iter().find(|(name, _)| name.ends_with(".wal")).ok_or("no log")?.1;
+    let (name, log) = killed.iter().find(|(name, _)| name.ends_with(".wal")).ok_or("no log")?;
+    put("wal", "loads", &with_loads(log, name.trim_end_matches(".wal").parse()?))?;
     let batch = records_of(log).get(1).ok_or("no batch")?.clone();
     // Between `synced_through`, here one byte, and the kind.
     put("batch", "one", &batch[1..batch.len() - 1])?;

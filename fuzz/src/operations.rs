@@ -410,17 +410,51 @@ impl World {
     fn change_keyspaces(&mut self, rng: &mut Rng, number: u32) {
         let name = "n".repeat(*rng.pick(&[1, 2, 255]));
         let there = self.model.iter().find(|(_, (own, _))| *own == name).map(|(id, _)| *id);
-        self.note(|| format!("{number}: keyspace of {} B, there: {there:?}", name.len()));
+        let by_batch = rng.chance(50);
+        self.note(|| {
+            format!(
+                "{number}: keyspace of {} B, there: {there:?}, by batch: {by_batch}",
+                name.len()
+            )
+        });
+        let settings = settings_of(rng);
+        let (mut batch, mut entries) = (WriteBatch::new(), Map::new());
         match there {
             Some(id) => {
-                self.db.drop_keyspace(&name).expect("a keyspace is dropped");
                 self.model.remove(&id);
+                match by_batch {
+                    true => _ = batch.drop_keyspace(&name),
+                    false => self.db.drop_keyspace(&name).expect("a keyspace is dropped"),
+                }
             }
-            None => {
-                let keyspace = self.db.keyspace_with(&name, &settings_of(rng)).expect("a keyspace");
-                self.model.insert(keyspace.number(), (name, Map::new()));
+            None if by_batch => {
+                let mut batch = batch.create_keyspace(&name, &settings);
+                for _ in 0..rng.below(6) {
+                    let (key, value) = (self.key(rng), self.value(rng));
+                    batch.put(&key, &value);
+                    entries.insert(key, (value, None));
+                }
             }
+            None => {}
         }
+        if by_batch {
+            self.write_besides(rng, batch);
+        }
+        if there.is_none() {
+            let keyspace = self.db.keyspace_with(&name, &settings).expect("a keyspace");
+            self.model.insert(keyspace.number(), (name, entries));
+        }
+    }
+
+    /// Writes `batch` with a range delete and a put in a keyspace that stays.
+    fn write_besides(&mut self, rng: &mut Rng, mut batch: WriteBatch) {
+        let (id, keyspace) = self.keyspace(rng);
+        let (bounds, key, value) = (self.bounds(rng), self.key(rng), self.value(rng));
+        batch.in_keyspace(&keyspace).delete_range(bounds.clone()).put(&key, &value);
+        self.db.write(batch).expect("a batch that changes keyspaces");
+        let map = self.map(id);
+        map.retain(|key, _| !bounds.contains(key));
+        map.insert(key, (value, None));
     }
 
     fn reopen(&mut self, rng: &mut Rng, number: u32) {

@@ -21,6 +21,8 @@ pub(crate) struct DatabaseAtRest {
     pub database: DatabaseIdentity,
     /// The database that it is a checkpoint of.
     pub checkpoint_of: Option<DatabaseIdentity>,
+    /// The ids of the other databases whose tables it may have.
+    pub ancestors: Vec<u128>,
     /// The last sequence given to a write: everything up to it is in tables.
     pub last_sequence: SequenceNumber,
     /// Above the number of every keyspace that was ever created.
@@ -54,7 +56,8 @@ impl DatabaseAtRest {
             manifest_synced_bytes: 0,
             database: self.database,
         };
-        let mut wal = WalWriter::create(env, directory, log, &start, 0)?;
+        let loads: Vec<_> = self.tables.iter().filter_map(|(_, meta)| meta.loaded()).collect();
+        let mut wal = WalWriter::create(env, directory, log, &start, &loads, 0)?;
         // The manifest needs this log, so its start record must be durable first.
         wal.sync()?;
         let flushed = |meta| KeyspaceMeta { flushed_through: last, ..meta };
@@ -70,6 +73,7 @@ impl DatabaseAtRest {
             clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
             database: Some(self.database),
             checkpoint_of: self.checkpoint_of,
+            ancestors: self.ancestors,
             next_keyspace: Some(self.next_keyspace),
             expired_through: Some(self.expired_through).filter(|through| *through > 0),
             created: self.keyspaces.into_iter().map(flushed).collect(),

@@ -5,14 +5,16 @@
 //! what that moment needs: so the tables hold the writes up to one sequence, in all keyspaces, and
 //! no later one (I24). The list keeps its files from removal until they have their second names.
 //!
-//! The target gets a log and a manifest of its own, and `CURRENT` last. Before that step a new
-//! checkpoint does not open, and one that is brought up to date opens as it was. So a checkpoint
-//! that was interrupted is repeated, or removed.
+//! The target gets a log and a manifest of its own, and `CURRENT` last. Before that step one that
+//! is brought up to date opens as it was. A new one has a `CURRENT` that marks it as unfinished:
+//! it does not open, and nothing repairs it. A checkpoint that was interrupted is repeated, or
+//! removed.
 //!
 //! A manifest of a checkpoint names the database that it is of. The first session that writes there
 //! begins a manifest without that, so a checkpoint that was written to is never brought up to date.
 
 use crate::admin::at_rest::DatabaseAtRest;
+use crate::admin::destroy::remove_unfinished;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE_NAME, SequenceNumber};
@@ -28,13 +30,13 @@ use crate::log::wal::format::DatabaseIdentity;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::shared::Shared;
-use crate::tree::current::read_current;
-use crate::tree::edit::KeyspaceMeta;
+use crate::tree::current::{mark_unfinished, read_current};
+use crate::tree::edit::{ANCESTORS_MAX, KeyspaceMeta};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::manifest::{ManifestState, replay};
 use crate::tree::version::Version;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::NotFound;
 use std::path::Path;
 
@@ -105,6 +107,23 @@ impl Moment {
     }
 }
 
+/// A checkpoint under way; over on drop.
+struct RunningCheckpoint<'a>(&'a Shared);
+
+impl<'a> RunningCheckpoint<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.jobs.lock().checkpoints += 1;
+        RunningCheckpoint(shared)
+    }
+}
+
+impl Drop for RunningCheckpoint<'_> {
+    fn drop(&mut self) {
+        self.0.jobs.lock().checkpoints -= 1;
+        self.0.done.notify_all();
+    }
+}
+
 /// Makes the database in `target` a checkpoint of this one, of all keyspaces or of those in
 /// `chosen`; see `Db::checkpoint`.
 ///
@@ -116,6 +135,8 @@ pub(crate) fn checkpoint(
     chosen: Option<&[&str]>,
 ) -> Result<CheckpointReport> {
     shared.process.check()?;
+    // Before the check: `close_now` waits for it, or it finds the database closed.
+    let _running = RunningCheckpoint::begin(shared);
     // A database that was opened read-only is one if all of it is in tables.
     match shared.check_writable() {
         Err(Error::OpenedReadOnly) if !shared.all_keyspaces().iter().any(|k| has_unflushed(k)) => {}
@@ -158,27 +179,33 @@ fn checkpoint_locked(
     if let Some(chosen) = chosen {
         moment = moment.only(chosen)?;
     }
-    let linked = link_tables(shared, target, &moment, before.as_ref());
-    let made = linked.and_then(|report| {
-        put_in_force(shared, target, &moment, before.as_ref())?;
-        Ok(report)
-    });
-    if made.is_err() && before.is_none() {
-        remove_begun(env, target);
+    let made = fill(shared, target, &moment, before.as_ref());
+    // With a CURRENT that names a manifest the checkpoint may be there, whole.
+    let is_begun = || matches!(read_current(env, target), Ok(None) | Err(Error::Unfinished { .. }));
+    if made.is_err() && before.is_none() && is_begun() {
+        // The next call finds the directory as this one did. What cannot be removed stays, and the
+        // next call removes it.
+        let _ = remove_unfinished(env, target);
     }
     let report = made?;
     clear(env, target, &moment)?;
     Ok(report)
 }
 
-/// Removes what a failed call has made in a directory without a database, so that the next one
-/// finds it as this one did. What cannot be removed stays, and the next call names it.
-fn remove_begun(env: &dyn Env, target: &Path) {
-    // With a CURRENT the checkpoint may be there, whole.
-    if let (Ok(None), Ok(files)) = (read_current(env, target), our_files(env, target)) {
-        let files = files.into_iter().filter(|name| *name != FileName::Lock);
-        files.for_each(|name| _ = env.remove(&name.path(target)));
+/// Makes the checkpoint in `target`. A new one is marked as unfinished before anything else.
+fn fill(
+    shared: &Shared,
+    target: &Path,
+    moment: &Moment,
+    before: Option<&ManifestState>,
+) -> Result<CheckpointReport> {
+    let env = &*shared.env;
+    if before.is_none() {
+        mark_unfinished(env, target, number_after(&our_files(env, target)?))?;
     }
+    let report = link_tables(shared, target, moment, before)?;
+    put_in_force(shared, target, moment, before)?;
+    Ok(report)
 }
 
 const OTHER_HISTORY: &str =
@@ -189,18 +216,30 @@ fn refused(target: &Path, why: &str) -> Error {
     Error::InvalidArgument { what }
 }
 
-/// The checkpoint that is there already.
+/// The checkpoint that is there already. Removes one that is unfinished.
 fn before(shared: &Shared, target: &Path) -> Result<Option<ManifestState>> {
     let env = &*shared.env;
-    let Some(number) = read_current(env, target)? else {
-        let files = our_files(env, target)?;
-        return match files.iter().all(|name| *name == FileName::Lock) {
-            true => Ok(None),
-            // What an interrupted checkpoint leaves cannot be told from a damaged database.
-            false => {
-                Err(refused(target, "it has files of a database and no CURRENT; remove it first"))
+    let current = match read_current(env, target) {
+        Err(Error::Unfinished { .. }) => {
+            remove_unfinished(env, target)?;
+            None
+        }
+        read => read?,
+    };
+    let Some(number) = current else {
+        for name in our_files(env, target)? {
+            // Temporary files are left if the marker was being written.
+            let may_be = match name {
+                FileName::Lock => true,
+                FileName::Temporary(_) => is_ours(env, target, name)?,
+                _ => false,
+            };
+            if !may_be {
+                let why = "it has files of a database and no CURRENT; remove it first";
+                return Err(refused(target, why));
             }
-        };
+        }
+        return Ok(None);
     };
     let state = replay(env, target, number)?;
     match state.checkpoint_of {
@@ -311,12 +350,21 @@ fn put_in_force(
         epoch: state.facts.database.epoch + 1,
         ..state.facts.database
     });
+    // Older generations may have left tables of databases that this one never knew.
+    let known = before.into_iter().flat_map(|state| &state.ancestors);
+    let mut ancestors = shared.databases();
+    ancestors.extend(known);
+    let mut seen = BTreeSet::new();
+    ancestors.retain(|id| seen.insert(*id));
+    ancestors.retain(|id| *id != database.id);
+    ancestors.truncate(ANCESTORS_MAX);
     // Above the numbers of all tables, and of all files that are there.
     let taken = number_after(&our_files(&*shared.env, target)?);
     let next = shared.numbers.next_file.load(Ordering::Relaxed).max(taken);
     let at_rest = DatabaseAtRest {
         database,
         checkpoint_of: Some(shared.database),
+        ancestors,
         last_sequence: moment.last_sequence,
         next_keyspace: moment.next_keyspace,
         expired_through: shared.numbers.expired_through.load(Ordering::Relaxed),

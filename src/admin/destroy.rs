@@ -1,7 +1,8 @@
 //! Removes a database: every file of it, while its lock is held.
 //!
 //! CURRENT goes first, so from then on the directory opens neither as the old database nor as a new
-//! one; a removal that was cut short is repeated. LOCK goes last.
+//! one; a removal that was cut short is repeated. LOCK goes last. The marker of an unfinished copy
+//! goes after the files of the copy, so what is left of them is never taken for a damaged database.
 //!
 //! Only files that siftdb wrote by their contents are removed. Others stay, whatever their names
 //! are, and so does the folder `lost`. A directory without a file of siftdb is not touched.
@@ -13,6 +14,7 @@ use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{lock_to_write, our_files};
 use crate::env::foreign::{is_ours, refuse_foreign};
 use crate::options::database::Options;
+use crate::tree::current::read_current;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -31,16 +33,42 @@ pub(crate) fn destroy(options: &Options, directory: &Path) -> Result<()> {
         return Ok(());
     }
     let _lock = lock_to_write(env, directory)?;
+    if matches!(read_current(env, directory), Err(Error::Unfinished { .. })) {
+        remove_unfinished(env, directory)?;
+    }
     let mut files = own_files(env, directory)?;
     files.sort_by_key(|name| match name {
         FileName::Current => 0,
         FileName::Lock => 2,
         _ => 1,
     });
-    for name in files {
-        let path = name.path(directory);
-        env.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
+    files.into_iter().try_for_each(|name| remove(env, directory, name))?;
+    sync(env, directory)
+}
+
+/// Removes an unfinished copy, but for LOCK, which the caller holds. CURRENT, its marker, goes
+/// after everything else is gone durably.
+///
+/// # Errors
+/// `Io`: the marker is there still, unless its own removal failed.
+pub(crate) fn remove_unfinished(env: &dyn Env, directory: &Path) -> Result<()> {
+    let mut files = own_files(env, directory)?;
+    files.retain(|name| !matches!(name, FileName::Current | FileName::Lock));
+    files.into_iter().try_for_each(|name| remove(env, directory, name))?;
+    sync(env, directory)?;
+    match env.remove(&FileName::Current.path(directory)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        removed => removed.map_err(|error| Error::io("remove", directory, error))?,
     }
+    sync(env, directory)
+}
+
+fn remove(env: &dyn Env, directory: &Path, name: FileName) -> Result<()> {
+    let path = name.path(directory);
+    env.remove(&path).map_err(|error| Error::io("remove", &path, error))
+}
+
+fn sync(env: &dyn Env, directory: &Path) -> Result<()> {
     env.sync_dir(directory).map_err(|error| Error::io("sync_dir", directory, error))
 }
 

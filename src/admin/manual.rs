@@ -83,15 +83,30 @@ pub(crate) fn compact_range(
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = keyspace.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
+    let mut refused = Ok(());
     run_job(shared, &mut || {
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
-        Ok(run_compaction(shared, keyspace, next)?.is_some())
+        let task = run_compaction(shared, keyspace, next);
+        ends_at_refusal(task.map(|task| task.is_some()), &mut refused)
     });
     // What it moved down may be more than a level should have.
     shared.want_compactions([keyspace.id]);
+    refused?;
     check(keyspace)?;
     shared.check_writable()
+}
+
+/// Ends the job at a refused compaction, and keeps the error in `refused` for the caller: a job
+/// that failed with it would make the database read-only, although nothing was lost.
+fn ends_at_refusal(step: Result<bool>, refused: &mut Result<()>) -> Result<bool> {
+    match step {
+        Err(error @ Error::Defect { .. }) => {
+            *refused = Err(error);
+            Ok(false)
+        }
+        step => step,
+    }
 }
 
 /// `KeyspaceDropped` for a keyspace that was dropped.
@@ -138,6 +153,7 @@ pub(crate) fn rebuild_filters(
     let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
     let (mut cursors, mut turn) = (BTreeMap::new(), 0u64);
+    let mut refused = Ok(());
     run_job(shared, &mut || {
         // Every other turn is for a compaction that is due anyway: writers wait for level 0.
         turn += 1;
@@ -149,8 +165,10 @@ pub(crate) fn rebuild_filters(
         let is_due = |meta: &FileMeta| due.contains(&meta.number);
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
-        Ok(run_filter_rebuild(shared, keyspace, next)?.is_some())
+        let task = run_filter_rebuild(shared, keyspace, next);
+        ends_at_refusal(task.map(|task| task.is_some()), &mut refused)
     });
+    refused?;
     check(keyspace)?;
     shared.check_writable()?;
     Ok(tables)

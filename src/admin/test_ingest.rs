@@ -64,7 +64,8 @@ fn write_table(
     let options = options.map_err(|error| error.into_error(directory, 0))?;
     let label = KeyspaceLabel { id: meta.id, name: meta.name.clone() };
     let runs = SortedRuns::of(&[const { Vec::new() }; LEVELS]);
-    let table_options = options.table_options(label, 0, options.table_filter(0, &runs));
+    let filter = options.table_filter(0, &runs);
+    let table_options = options.table_options(label, Vec::new(), 0, filter);
     let file = env.create_new(&path).map_err(|error| Error::io("create_new", &path, error))?;
     let mut builder = TableBuilder::new(file, path, new_table_id(), table_options);
     builder.mark_ingested();
@@ -91,6 +92,7 @@ fn put_in_force(
     let at_rest = DatabaseAtRest {
         database: state.facts.database,
         checkpoint_of: None,
+        ancestors: state.ancestors.clone(),
         last_sequence: file.largest_sequence,
         next_keyspace: state.next_keyspace,
         expired_through: state.expired_through,

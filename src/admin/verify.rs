@@ -21,6 +21,8 @@ use crate::base::trace::{Span, span};
 use crate::log::record::format::HeaderState;
 use crate::log::wal::file::{LogFile, missing_log};
 use crate::log::wal::format::{WalItem, visit};
+use crate::memtable::memtable::Memtable;
+use crate::state::keyspace::KeyspaceState;
 use crate::state::shared::Shared;
 use crate::table::verify::{TableCheck, VerifyCounts};
 use crate::tree::current::read_current;
@@ -80,6 +82,8 @@ pub struct VerifyReport {
     pub logs: u64,
     /// Records in them.
     pub log_records: u64,
+    /// Entries and range deletes that are in logs and in no table yet.
+    pub log_entries: u64,
     /// The tables by keyspace, in the order of creation: first `default`.
     pub keyspaces: Vec<VerifiedKeyspace>,
     /// All damage; each error names a file. Empty if everything is sound.
@@ -98,7 +102,7 @@ impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}, {}: {} in {}, {} of them asked of filters; {}, {}; {} damaged",
+            "{}, {}: {} in {}, {} of them asked of filters; {}, {}, {} in no table; {} damaged",
             counted(self.tables, "table"),
             counted(self.table_bytes, "byte"),
             counted(self.entries, "entry"),
@@ -106,6 +110,7 @@ impl fmt::Display for VerifyReport {
             self.filter_probes,
             counted(self.logs, "log"),
             counted(self.log_records, "record"),
+            counted(self.log_entries, "entry"),
             self.damage.len()
         )
     }
@@ -126,7 +131,8 @@ pub(crate) fn verify(
     let _span = span!("verify", shared.directory);
     shared.process.check()?;
     let _lock = shared.hold()?;
-    let mut report = VerifyReport::default();
+    let log_entries = log_entries(shared, only);
+    let mut report = VerifyReport { log_entries, ..VerifyReport::default() };
     let logs = logs_to_read(shared);
     let mut versions = check_manifest(shared, &mut report);
     versions.retain(|(name, _)| only.is_none_or(|only| only == name));
@@ -180,7 +186,20 @@ pub(crate) fn verify(
         report.entries += keyspace.entries;
         report.keyspaces.push(keyspace);
     }
+    // Files that could not be opened then are not damaged.
+    shared.check_reads()?;
     Ok(report)
+}
+
+/// What only memtables and logs have, of all keyspaces or of `only`.
+fn log_entries(shared: &Shared, only: Option<&str>) -> u64 {
+    let mut keyspaces = shared.all_keyspaces();
+    keyspaces.retain(|keyspace| only.is_none_or(|only| *keyspace.name == *only));
+    let entries = |memtable: &Arc<Memtable>| memtable.entries() + memtable.range_deletes().count();
+    let of = |keyspace: &Arc<KeyspaceState>| -> usize {
+        keyspace.view.load().memtables().map(entries).sum()
+    };
+    keyspaces.iter().map(of).sum::<usize>() as u64
 }
 
 fn handles_of(version: &Version) -> impl Iterator<Item = &Arc<TableHandle>> {

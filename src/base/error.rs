@@ -44,6 +44,12 @@ pub enum Error {
         /// What says that the file must exist.
         what: String,
     },
+    /// A checkpoint, restore or import into a new directory was interrupted, so only a part of the
+    /// database is there. The database that it was made from is whole.
+    Unfinished {
+        /// The new directory.
+        directory: PathBuf,
+    },
     /// Bytes in memory changed between two checks without a write, so memory or processor is
     /// faulty. The table that was about to be written was discarded; the files are unchanged.
     MemoryCorruption {
@@ -150,6 +156,13 @@ pub enum Error {
         /// Its name.
         name: String,
         /// What it did.
+        what: String,
+    },
+    /// New tables would break the order of a level, or their keys do not ascend. A defect of siftdb
+    /// causes that, or a table whose keys were changed and whose checksums were made to agree. The
+    /// new tables were discarded before the manifest named them: nothing was lost or changed.
+    Defect {
+        /// Which tables or keys, and where.
         what: String,
     },
     /// The moment of a follower is no longer part of the history of the database: it was repaired,
@@ -273,9 +286,30 @@ impl LockHolder {
 /// `Result` with siftdb's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Why a call on a file is refused after `Db::close_now`.
+#[derive(Debug)]
+struct Ended;
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the database is closed")
+    }
+}
+
+impl std::error::Error for Ended {}
+
+/// The error of a call on a file after `Db::close_now`.
+pub(crate) fn ended() -> io::Error {
+    io::Error::other(Ended)
+}
+
 impl Error {
-    /// Wraps an error of the system. The name of the call becomes a word for users.
+    /// Wraps an error of the system. The name of the call becomes a word for users. [`ended`] is
+    /// `Closed`.
     pub(crate) fn io(op: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
+        if source.get_ref().is_some_and(|cause| cause.is::<Ended>()) {
+            return Error::Closed;
+        }
         let path = path.as_ref().to_path_buf();
         Error::Io { op: operation(op), path, source: Arc::new(source) }
     }
@@ -303,6 +337,24 @@ impl Error {
     /// The error for a missing file; `what` says why it must exist.
     pub(crate) fn missing(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
         Error::Missing { path: path.as_ref().to_path_buf(), what: what.into() }
+    }
+
+    /// The error for a version or kind in a file of siftdb that only a newer release can have
+    /// written.
+    pub(crate) fn of_newer_format(path: &Path, what: impl fmt::Display) -> Self {
+        let what = format!("{what}; a newer siftdb may have written it");
+        Error::UnsupportedFormat { path: path.to_path_buf(), what }
+    }
+
+    /// What happened, for the report of the repair that the advice would name.
+    pub(crate) fn without_advice(&self) -> String {
+        struct What<'a>(&'a Error);
+        impl fmt::Display for What<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.write_what(f)
+            }
+        }
+        What(self).to_string()
     }
 
     /// True for [`Error::Corruption`], [`Error::Missing`] and [`Error::UnsupportedFormat`]: the
@@ -343,17 +395,18 @@ impl Error {
     }
 
     /// A word for the variant, for programs that read errors as data: `io`, `corruption`,
-    /// `missing_file`, `memory_corruption`, `invalid_options`, `invalid_argument`, `key_order`,
-    /// `locked`, `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`, `closed`,
-    /// `keyspace_not_found`, `keyspace_dropped`, `conflict`, `transaction_too_large`, `forked`,
-    /// `compaction_filter`, `changes_gone`, `history_changed`, `follower_overtaken`,
-    /// `too_few_descriptors` or `unsupported_format`.
+    /// `missing_file`, `unfinished`, `memory_corruption`, `invalid_options`, `invalid_argument`,
+    /// `key_order`, `locked`, `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`,
+    /// `closed`, `keyspace_not_found`, `keyspace_dropped`, `conflict`, `transaction_too_large`,
+    /// `forked`, `compaction_filter`, `defect`, `changes_gone`, `history_changed`,
+    /// `follower_overtaken`, `too_few_descriptors` or `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Error::Io { .. } => "io",
             Error::Corruption { .. } => "corruption",
             Error::Missing { .. } => "missing_file",
+            Error::Unfinished { .. } => "unfinished",
             Error::MemoryCorruption { .. } => "memory_corruption",
             Error::InvalidOptions { .. } => "invalid_options",
             Error::InvalidArgument { .. } => "invalid_argument",
@@ -371,6 +424,7 @@ impl Error {
             Error::Forked { .. } => "forked",
             Error::ChangesGone { .. } => "changes_gone",
             Error::CompactionFilter { .. } => "compaction_filter",
+            Error::Defect { .. } => "defect",
             Error::HistoryChanged { .. } => "history_changed",
             Error::FollowerOvertaken { .. } => "follower_overtaken",
             Error::TooFewDescriptors { .. } => "too_few_descriptors",
@@ -384,6 +438,7 @@ impl Error {
         Some(match self {
             Error::Corruption { remedy, .. } => remedy.text(),
             Error::Missing { path, .. } => Remedy::of_file(path).text(),
+            Error::Unfinished { .. } => "run that again, or remove the directory",
             Error::MemoryCorruption { .. } => {
                 "nothing was written and the files are intact; test the memory of this machine, \
                  then reopen the database"
@@ -420,17 +475,20 @@ impl Error {
             Error::CompactionFilter { .. } => {
                 "correct the filter, then reopen the database with it"
             }
+            Error::Defect { .. } => {
+                "run `siftdb verify`, and report it if that finds nothing; the database can be \
+                 used as before"
+            }
             Error::HistoryChanged { .. } => "open the follower again",
             Error::FollowerOvertaken { .. } => "refresh it again",
             Error::TooFewDescriptors { .. } => {
                 "raise the limit of open files (`ulimit -n`), or drop older moments"
             }
-            Error::UnsupportedFormat { .. } => {
-                "a newer siftdb or another program may have written it"
-            }
-            Error::Io { .. } | Error::InvalidOptions { .. } | Error::InvalidArgument { .. } => {
-                return None;
-            }
+            // Only its text knows whether another siftdb would read the file.
+            Error::UnsupportedFormat { .. }
+            | Error::Io { .. }
+            | Error::InvalidOptions { .. }
+            | Error::InvalidArgument { .. } => return None,
         })
     }
 
@@ -442,6 +500,12 @@ impl Error {
                 write!(f, "{} is damaged at byte {offset}: {what}", path.display())
             }
             Error::Missing { path, what } => write!(f, "{} is missing: {what}", path.display()),
+            Error::Unfinished { directory } => write!(
+                f,
+                "{} holds only a part of a database: a checkpoint, restore or import into it was \
+                 interrupted",
+                directory.display()
+            ),
             Error::MemoryCorruption { what } => write!(f, "memory is damaged: {what}"),
             Error::InvalidOptions { what } => write!(f, "invalid options: {what}"),
             Error::InvalidArgument { what } => write!(f, "invalid argument: {what}"),
@@ -487,6 +551,7 @@ impl Error {
             Error::CompactionFilter { name, what } => {
                 write!(f, "the compaction filter {name:?} failed: {what}")
             }
+            Error::Defect { what } => write!(f, "{what}; this is a defect of siftdb"),
             Error::HistoryChanged { .. }
             | Error::FollowerOvertaken { .. }
             | Error::TooFewDescriptors { .. } => self.write_what_of_follower(f),

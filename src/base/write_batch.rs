@@ -13,16 +13,20 @@
 //! the range has no end. The value of an expiring put begins with its time (`base/expiry.rs`).
 //! Limits (key 65,535 B, value 1 GiB, batch 2 GiB) are checked as the batch is filled. The batch
 //! keeps the first violation, and the write returns it before anything is logged.
+//!
+//! No log record creates or drops a keyspace. A batch that does has the entries of each keyspace
+//! that it creates in a batch of their own, and `db/alter_batch.rs` writes all of it.
 
 use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::expiry::{EXPIRY_BYTES, Expiry, clock_millis, put_expiring, split_expiring};
 use crate::base::key::{
     DEFAULT_KEYSPACE, KEY_BYTES_MAX, KeyspaceId, SequenceNumber, VALUE_BYTES_MAX, ValueKind,
+    check_keyspace_name,
 };
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::range_deletes::RANGE_BOUND_BYTES_MAX;
-use std::iter::Take;
+use std::iter::{Skip, Take};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -99,6 +103,28 @@ pub struct WriteBatch {
     database: Option<u64>,
     /// The keyspaces that it names but `default`, each once.
     keyspaces: Vec<KeyspaceId>,
+    /// The keyspaces that it creates and drops. Few batches have any.
+    changes: Option<Box<KeyspaceChanges>>,
+}
+
+/// The keyspaces that a [`WriteBatch`] creates and drops.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyspaceChanges {
+    /// Those that it creates, by distinct names.
+    pub created: Vec<CreatedKeyspace>,
+    /// The names of those that it drops, each once.
+    pub dropped: Vec<String>,
+}
+
+/// A keyspace that a [`WriteBatch`] creates.
+#[derive(Clone, Debug)]
+pub(crate) struct CreatedKeyspace {
+    /// Its name.
+    pub name: String,
+    /// Its settings, encoded.
+    pub settings: Vec<u8>,
+    /// What is written to it, as if to `default`.
+    pub batch: WriteBatch,
 }
 
 impl Default for WriteBatch {
@@ -120,6 +146,7 @@ impl WriteBatch {
             refused: None,
             database: None,
             keyspaces: Vec::new(),
+            changes: None,
         }
     }
 
@@ -166,22 +193,23 @@ impl WriteBatch {
     /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.count as usize
+        self.count as usize + self.created().map(WriteBatch::len).sum::<usize>()
     }
 
-    /// True without entries.
+    /// True without entries, and without keyspaces to create or drop.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.count == 0 && self.changes.is_none()
     }
 
     /// Encoded size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        HEADER_BYTES + self.entries.len()
+        HEADER_BYTES + self.entries.len() + self.created().map(WriteBatch::bytes).sum::<usize>()
     }
 
-    /// The entries in the order in which they were added, of all keyspaces.
+    /// The entries in the order in which they were added, of all keyspaces; those of keyspaces that
+    /// the batch creates come last.
     ///
     /// ```
     /// use siftdb::Write;
@@ -194,7 +222,8 @@ impl WriteBatch {
     /// assert_eq!(entries[2], Write::DeleteRange { start: b"c", end: None });
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = Write<'_>> {
-        let entries = DecodedBatch::trusted(0, self.count, &self.entries).iter();
+        let batches = std::iter::once(self).chain(self.created());
+        let entries = batches.flat_map(|batch| batch.decoded(0).iter());
         entries.map(|entry| match entry.kind {
             WriteKind::Put => Write::Put { key: entry.key, value: entry.value },
             WriteKind::PutExpiring => {
@@ -223,7 +252,68 @@ impl WriteBatch {
             self.expire_after.extend(moved);
         }
         self.sync |= other.sync;
+        if let Some(KeyspaceChanges { created, dropped }) = other.changes() {
+            for CreatedKeyspace { name, settings, batch } in created {
+                self.create_named(name, settings).append(batch);
+            }
+            dropped.iter().for_each(|name| self.drop_named(name));
+        }
         self
+    }
+
+    /// The writes to a keyspace that the batch creates with these settings, now or by an earlier
+    /// call.
+    pub(crate) fn create_named(&mut self, name: &str, settings: &[u8]) -> &mut WriteBatch {
+        if let Err(why) = check_keyspace_name(name) {
+            self.refuse(format!("not a keyspace: {why}"));
+        }
+        let KeyspaceChanges { created, dropped } = &mut **self.changes.get_or_insert_default();
+        if dropped.iter().any(|dropped| dropped == name) {
+            self.refused.get_or_insert_with(|| in_and_out(name));
+        }
+        let place = created.iter().position(|created| created.name == name);
+        let place = place.unwrap_or_else(|| {
+            let (name, settings) = (name.to_string(), settings.to_vec());
+            created.push(CreatedKeyspace { name, settings, batch: WriteBatch::new() });
+            created.len() - 1
+        });
+        let found = &mut created[place];
+        if found.settings != settings {
+            let what = format!("a batch that creates the keyspace {name:?} with two settings");
+            found.batch.refuse(what);
+        }
+        &mut found.batch
+    }
+
+    /// Drops the keyspace `name` with the batch.
+    pub(crate) fn drop_named(&mut self, name: &str) {
+        let KeyspaceChanges { created, dropped } = &mut **self.changes.get_or_insert_default();
+        if created.iter().any(|created| created.name == name) {
+            self.refused.get_or_insert_with(|| in_and_out(name));
+        }
+        if !dropped.iter().any(|other| other == name) {
+            dropped.push(name.into());
+        }
+    }
+
+    /// The keyspaces that it creates and drops.
+    pub(crate) fn changes(&self) -> Option<&KeyspaceChanges> {
+        self.changes.as_deref()
+    }
+
+    /// What it writes to the keyspaces that it creates.
+    fn created(&self) -> impl Iterator<Item = &WriteBatch> {
+        self.changes.iter().flat_map(|changes| &changes.created).map(|created| &created.batch)
+    }
+
+    /// Refuses the batch, unless it is refused already.
+    pub(crate) fn refuse(&mut self, what: String) {
+        self.refused.get_or_insert(what);
+    }
+
+    /// Its entries to keyspaces that are there, numbered from `sequence` on.
+    pub(crate) fn decoded(&self, sequence: SequenceNumber) -> DecodedBatch<'_> {
+        DecodedBatch::trusted(sequence, self.count, &self.entries)
     }
 
     /// Adds a write of `value` under `key` that expires; `None` for a put without a time of its
@@ -342,13 +432,14 @@ impl WriteBatch {
         self.refused = None;
         self.database = None;
         self.keyspaces.clear();
+        self.changes = None;
     }
 
     /// `InvalidArgument` if an entry or the batch exceeded a limit.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.refused {
             Some(what) => Err(Error::InvalidArgument { what: what.clone() }),
-            None => Ok(()),
+            None => self.created().try_for_each(WriteBatch::check),
         }
     }
 
@@ -420,7 +511,7 @@ impl WriteBatch {
     }
 
     /// Adds an entry to `default`, or to the keyspace `to` of an open database.
-    fn push_to(
+    pub(crate) fn push_to(
         &mut self,
         to: Option<(u64, KeyspaceId)>,
         kind: WriteKind,
@@ -495,6 +586,10 @@ pub enum Write<'a> {
     /// A deletion of the keys from `start` on and below `end`; of all from `start` on without one.
     #[allow(missing_docs)]
     DeleteRange { start: &'a [u8], end: Option<&'a [u8]> },
+}
+
+fn in_and_out(name: &str) -> String {
+    format!("a batch that creates and drops the keyspace {name:?}")
 }
 
 fn too_long(key: &[u8]) -> String {
@@ -583,6 +678,19 @@ impl<'a> DecodedBatch<'a> {
             rest.nth(count - 1);
             sequence += count as u64;
             Some((keyspace, first, run))
+        })
+    }
+
+    /// The runs without their entries that are in tables: those up to the sequence that
+    /// `flushed_through` has for the keyspace. A keyspace without one is left out.
+    pub(crate) fn runs_after(
+        &self,
+        flushed_through: impl Fn(KeyspaceId) -> Option<SequenceNumber>,
+    ) -> impl Iterator<Item = (KeyspaceId, SequenceNumber, Skip<Take<BatchIter<'a>>>)> {
+        self.runs().filter_map(move |(id, first, run)| {
+            let skipped = (flushed_through(id)? + 1).saturating_sub(first);
+            let run = run.skip(skipped as usize);
+            run.clone().next().map(|_| (id, first + skipped, run))
         })
     }
 

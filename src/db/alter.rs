@@ -7,14 +7,17 @@
 //! skips the entries of numbers that are not there.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{DEFAULT_KEYSPACE, check_keyspace_name};
+use crate::base::filename::FileName;
+use crate::base::key::{DEFAULT_KEYSPACE, SequenceNumber, check_keyspace_name};
 use crate::base::sync::{Arc, MutexGuard, Ordering};
 use crate::options::keyspace::KeyspaceOptions;
-use crate::state::keyspace::{KeyspaceState, written};
+use crate::state::keyspace::{KeyspaceState, Keyspaces, written};
 use crate::state::read_view::ReadView;
-use crate::state::session::{session_log, sync_logs};
+use crate::state::session::{self, session_log, sync_logs};
 use crate::state::shared::{LogState, Shared};
-use crate::tree::edit::KeyspaceMeta;
+use crate::tree::edit::{KeyspaceMeta, VersionEdit};
+use crate::tree::file_meta::FileMeta;
+use crate::tree::version::Version;
 
 /// The keyspace `name`, with the settings that `named` names; creates it if it is not there.
 ///
@@ -43,38 +46,150 @@ pub(crate) fn open_keyspace(
             drop(log);
             change(shared, keyspace, named)
         }
-        None => create(shared, &log, name, named),
+        None => {
+            let keyspace = new_keyspace(shared, name, named)?;
+            keyspace.is_open.store(true, Ordering::SeqCst);
+            let created = vec![Arc::clone(&keyspace)];
+            let last_sequence = log.last_sequence;
+            install(shared, log, Alteration { created, last_sequence, ..Alteration::default() })?;
+            Ok(keyspace)
+        }
     }
 }
 
-fn create(
+/// A keyspace with a number of its own that no edit has created yet.
+///
+/// # Errors
+/// `InvalidArgument` if there are too many; `Closed`.
+pub(super) fn new_keyspace(
     shared: &Shared,
-    log: &LogState,
     name: &str,
     named: &KeyspaceOptions,
 ) -> Result<Arc<KeyspaceState>> {
     let options = Arc::new(shared.options.for_keyspace(named));
-    let mut settings = Vec::new();
-    named.encode(&mut settings);
-    let mut versions = shared.versions.lock();
-    let id = versions.take_keyspace()?;
-    let flushed_through = log.last_sequence;
-    let meta = KeyspaceMeta { id, name: name.into(), flushed_through, settings };
-    let version = versions
-        .create(meta, options.filter_pinning(), log.last_sequence)
-        .map_err(|error| shared.set_background_error(error))?;
     let view = ReadView {
         active: Arc::clone(&shared.empty_memtable),
         active_log: 0,
         immutables: Vec::new(),
-        version,
+        version: Arc::new(Version::new(Default::default())),
         dropped: false,
         lock: Some(shared.hold()?),
     };
-    let keyspace = Arc::new(KeyspaceState::new(id, name.into(), options, view));
-    keyspace.is_open.store(true, Ordering::SeqCst);
-    shared.keyspaces.lock().insert(Arc::clone(&keyspace));
-    Ok(keyspace)
+    let id = shared.versions.lock().take_keyspace()?;
+    Ok(Arc::new(KeyspaceState::new(id, name.into(), options, view)))
+}
+
+/// What one edit changes.
+#[derive(Default)]
+pub(super) struct Alteration {
+    /// Keyspaces of [`new_keyspace`].
+    pub created: Vec<Arc<KeyspaceState>>,
+    /// Keyspaces that are there.
+    pub dropped: Vec<Arc<KeyspaceState>>,
+    /// Tables of level 0, newer than all others, of created keyspaces and of those that stay.
+    pub tables: Vec<FileMeta>,
+    /// The last sequence in the tables. No log has those above the last sequence of the log, and
+    /// the start of the current log skips them. Without tables the last sequence of the log.
+    pub last_sequence: SequenceNumber,
+}
+
+/// Logs the edit that makes the change, then shows it in one step. All earlier writes are durable.
+///
+/// # Errors
+/// Tables that cannot be read back, or an order of them that would be wrong: nothing changed. The
+/// failure of the manifest is the background error. The change may be durable then, but it is not
+/// visible.
+pub(super) fn install(
+    shared: &Shared,
+    mut log: MutexGuard<'_, LogState>,
+    change: Alteration,
+) -> Result<()> {
+    let Alteration { created, dropped, tables, last_sequence } = change;
+    let mut versions = shared.versions.lock();
+    let files: Vec<_> = tables.iter().map(|meta| FileName::Table(meta.number)).collect();
+    let edit = VersionEdit {
+        next_keyspace: (!created.is_empty()).then(|| versions.next_keyspace()),
+        synced_through: Some(last_sequence),
+        created: created.iter().map(|keyspace| meta_of(keyspace, last_sequence)).collect(),
+        dropped: dropped.iter().map(|keyspace| keyspace.id).collect(),
+        added: tables.into_iter().map(|meta| (0, meta)).collect(),
+        ..VersionEdit::default()
+    };
+    let pinning: Vec<_> = created.iter().map(|k| k.options.load().filter_pinning()).collect();
+    let changed = match versions.alter(edit, &pinning, last_sequence) {
+        Ok(changed) => changed,
+        Err(error) if !versions.has_failed() => {
+            shared.obsolete.add(files);
+            return Err(error);
+        }
+        Err(error) => return Err(shared.set_background_error(error)),
+    };
+    let before = log.last_sequence;
+    if last_sequence > before {
+        (log.last_sequence, log.synced_through) = (last_sequence, last_sequence);
+        // It says how long the manifest is. So a follower that reads a later write has the edit. If
+        // it fails there is no later write, and the change is durable already.
+        if let Err(error) = session::skip_sequences(shared, &mut log, &[]) {
+            shared.set_background_error(error);
+        }
+    }
+    for (id, version) in &changed {
+        if let Some(keyspace) = created.iter().find(|keyspace| keyspace.id == *id) {
+            let version = Arc::clone(version);
+            keyspace.update_view(|view| ReadView { version, ..view.clone() });
+        }
+    }
+    shared.show(changed);
+    drop(versions);
+    show_keyspaces(shared, created, &dropped, before, last_sequence);
+    drop(log);
+    if !dropped.is_empty() {
+        shared.clear_dropped();
+        // The logs of its memtables may not be needed any more, and a writer may wait for its
+        // flush.
+        shared.want_flush();
+        let _jobs = shared.jobs.lock();
+        shared.done.notify_all();
+    }
+    Ok(())
+}
+
+/// Publishes `last_sequence` and changes the list of keyspaces.
+fn show_keyspaces(
+    shared: &Shared,
+    created: Vec<Arc<KeyspaceState>>,
+    dropped: &[Arc<KeyspaceState>],
+    before: SequenceNumber,
+    last_sequence: SequenceNumber,
+) {
+    // Held before the sequence is published: who reads an entry of a batch finds its keyspaces. In
+    // one step for a caller that looks for a name.
+    let mut keyspaces = shared.keyspaces.lock();
+    // A snapshot has both or neither. Counted before `clear_dropped` looks for snapshots: see
+    // `Snapshot::new`.
+    let drops = shared.snapshots.in_one_step(|| {
+        shared.published.publish(last_sequence);
+        let new = u64::from(!dropped.is_empty());
+        shared.drops.fetch_add(new, Ordering::SeqCst) + new
+    });
+    created.into_iter().for_each(|keyspace| keyspaces.insert(keyspace));
+    for keyspace in dropped {
+        let view = keyspace.view.load_full();
+        if view.active_log != 0 {
+            shared.active_bytes.fetch_sub(view.active.bytes(), Ordering::Relaxed);
+        }
+        keyspace.dropped_as.store(drops, Ordering::SeqCst);
+        keyspace.mark_dropped();
+        keyspaces.remove(keyspace.id, before);
+    }
+}
+
+/// What the manifest says of a keyspace that is created after `last_sequence`.
+fn meta_of(keyspace: &KeyspaceState, last_sequence: SequenceNumber) -> KeyspaceMeta {
+    let mut settings = Vec::new();
+    keyspace.options.load().named().encode(&mut settings);
+    let name = keyspace.name.clone();
+    KeyspaceMeta { id: keyspace.id, name, flushed_through: last_sequence, settings }
 }
 
 /// Gives `keyspace` the settings that `named` names, unless it has them. They concern tables that
@@ -109,11 +224,14 @@ pub(super) fn change(
             true => "",
             false => " and another compaction filter, or none",
         };
+        let current = match current.to_string() {
+            none if none.is_empty() => "no named settings".into(),
+            settings => settings,
+        };
         let what = format!("the keyspace {name:?} is open in this process with {current}{filter}");
         return Err(Error::InvalidOptions { what });
     }
     let options = shared.options.for_keyspace(&wanted);
-    options.validate()?;
     if wanted == *current.named() {
         // Only the compaction filter is another one, and that is not saved.
         keyspace.set_options(options);
@@ -142,46 +260,35 @@ pub(super) fn change(
 pub(crate) fn drop_keyspace(shared: &Shared, name: &str) -> Result<()> {
     shared.process.check()?;
     shared.check_writable()?;
-    let there = || {
-        let found = shared.keyspaces.lock().named(name).cloned();
-        found.ok_or_else(|| Error::KeyspaceNotFound { name: name.into() })
-    };
-    if there()?.id == DEFAULT_KEYSPACE {
-        let what = format!("the keyspace {name:?} cannot be dropped");
-        return Err(Error::InvalidArgument { what });
-    }
+    to_drop(&shared.keyspaces.lock(), name)?;
     let log = lead(shared)?;
     // Looked up again: another thread may have dropped the keyspace, and created another one of
     // this name.
-    let keyspace = there()?;
-    shared
-        .versions
-        .lock()
-        .drop_keyspace(keyspace.id, log.last_sequence)
-        .map_err(|error| shared.set_background_error(error))?;
-    let view = keyspace.view.load_full();
-    if view.active_log != 0 {
-        shared.active_bytes.fetch_sub(view.active.bytes(), Ordering::Relaxed);
+    let dropped = vec![to_drop(&shared.keyspaces.lock(), name)?];
+    let last_sequence = log.last_sequence;
+    install(shared, log, Alteration { dropped, last_sequence, ..Alteration::default() })
+}
+
+/// The keyspace `name`, which may be dropped.
+///
+/// # Errors
+/// `KeyspaceNotFound`; `InvalidArgument` for `default`.
+pub(super) fn to_drop(keyspaces: &Keyspaces, name: &str) -> Result<Arc<KeyspaceState>> {
+    match keyspaces.named(name) {
+        Some(keyspace) if keyspace.id == DEFAULT_KEYSPACE => {
+            let what = format!("the keyspace {name:?} cannot be dropped");
+            Err(Error::InvalidArgument { what })
+        }
+        Some(keyspace) => Ok(Arc::clone(keyspace)),
+        None => Err(Error::KeyspaceNotFound { name: name.into() }),
     }
-    // Counted before the look for snapshots below: see `Snapshot::new`.
-    let drops = shared.drops.fetch_add(1, Ordering::SeqCst) + 1;
-    keyspace.dropped_as.store(drops, Ordering::SeqCst);
-    keyspace.mark_dropped();
-    shared.keyspaces.lock().remove(keyspace.id, log.last_sequence);
-    drop((view, log));
-    shared.clear_dropped();
-    // The logs of its memtables may not be needed any more, and a writer may wait for its flush.
-    shared.want_flush();
-    let _jobs = shared.jobs.lock();
-    shared.done.notify_all();
-    Ok(())
 }
 
 /// Takes the place of the leader of the write queue, with every earlier write durable.
 ///
 /// # Errors
 /// `Closed`, `ReadOnly`, `OpenedReadOnly`, or the failure of a log.
-fn lead(shared: &Shared) -> Result<MutexGuard<'_, LogState>> {
+pub(super) fn lead(shared: &Shared) -> Result<MutexGuard<'_, LogState>> {
     shared.check_writable()?;
     let mut log = shared.log.lock();
     shared.check_writable()?;

@@ -15,6 +15,7 @@ use crate::base::sync::thread::JoinHandle;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::write_batch::WriteBatch;
 use crate::db::alter;
+use crate::db::alter_batch;
 use crate::db::handle::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::db::open;
@@ -83,8 +84,8 @@ impl Options {
     ///
     /// # Errors
     /// `InvalidOptions`, `Locked`, `Corruption` of any file that the database needs,
-    /// `UnsupportedFormat`, also for a database of LevelDB or RocksDB, `Io`. A refused opening
-    /// creates and changes nothing.
+    /// `UnsupportedFormat`, also for a database of LevelDB or RocksDB, `Unfinished`, `Io`. A
+    /// refused opening creates and changes nothing.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let shared = open::open(self, path.as_ref())?;
         let workers = workers::start(&shared)?;
@@ -128,9 +129,10 @@ impl Options {
     /// logs are left gets a made-up name and the built-in settings; the report lists it.
     ///
     /// # Errors
-    /// `Locked`; `InvalidOptions`; `UnsupportedFormat` of any file, which a newer siftdb may read,
-    /// and for a LevelDB or RocksDB database, which is not touched, not even its `LOCK`; `Io` if
-    /// there is no database, or if a file cannot be opened or written. Nothing is removed then.
+    /// `Locked`; `InvalidOptions`; `Unfinished`; `UnsupportedFormat` of any file, which a newer
+    /// siftdb may read, and for a LevelDB or RocksDB database, which is not touched, not even its
+    /// `LOCK`; `Io` if there is no database, or if a file cannot be opened or written. Nothing is
+    /// removed then.
     pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
         repair(self, path.as_ref())
     }
@@ -271,10 +273,12 @@ impl Db {
         alter::drop_keyspace(self.shared(), name)
     }
 
-    /// Writes a batch as one step, whatever keyspaces it writes to.
+    /// Writes a batch as one step, whatever keyspaces it writes to, creates or drops.
     ///
     /// # Errors
-    /// As for [`Keyspace::put`]; also for a batch over 2 GiB.
+    /// As for [`Keyspace::put`]; also for a batch over 2 GiB. Of a batch with
+    /// [`WriteBatch::create_keyspace`] or [`WriteBatch::drop_keyspace`] also `KeyspaceNotFound`,
+    /// `InvalidOptions`, and `InvalidArgument` for a keyspace that is there already.
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_with(batch, &WriteOptions::new())
     }
@@ -284,7 +288,10 @@ impl Db {
     /// # Errors
     /// As for [`Db::write`].
     pub fn write_with(&self, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
-        commit::write(self.shared(), batch, options)
+        match batch.changes() {
+            None => commit::write(self.shared(), batch, options),
+            Some(changes) => alter_batch::write(self.shared(), &batch, changes, options),
+        }
     }
 
     /// Makes every write acknowledged so far survive a power loss. The sync is shared with the
@@ -349,8 +356,8 @@ impl Db {
     ///
     /// If `path` holds an earlier checkpoint of this database that nobody wrote to, it is brought
     /// up to date: only new tables are linked. If this is interrupted, it is as it was or the new
-    /// one, and may be brought up to date again. A new checkpoint whose process died does not open:
-    /// remove the directory.
+    /// one, and may be brought up to date again. A new checkpoint whose process died is
+    /// [`Error::Unfinished`](crate::Error::Unfinished): the same call begins it again.
     ///
     /// A checkpoint has no moment before the call. To keep what an older
     /// [`Snapshot`](crate::Snapshot) sees, read it and write the entries to another database.
@@ -514,7 +521,8 @@ impl Db {
     /// Ends background work, makes every acknowledged write durable, resolves every
     /// [`SyncTicket`], and reports failures. Later calls return `Closed`. Iterators, snapshots and
     /// lookups that have begun stay valid, and the directory is unlocked when the last of them is
-    /// gone. Clones of this `Db` do not keep it locked. Closing again does nothing.
+    /// gone. Clones of this `Db` do not keep it locked. Closing again does nothing. If the opening
+    /// recovered more than a quarter of the write buffer, closing waits until that is in tables.
     ///
     /// Dropping the last handle does the same but cannot report an error. To know that all writes
     /// are durable, call this or [`Db::sync`].
@@ -523,6 +531,36 @@ impl Db {
     /// A failed sync, or the failure that had already made the database read-only.
     pub fn close(&self) -> Result<()> {
         self.handle().close()
+    }
+
+    /// As [`Db::close`], and the directory is free when this returns, whatever iterators, cursors,
+    /// snapshots and transactions exist: each further step of them answers `Closed`. For programs
+    /// that do not know when these are dropped, as in languages with a garbage collector.
+    ///
+    /// It waits for calls under way that write: flushes, compactions, installs of bulk loads,
+    /// checkpoints. A read under way ends with its result or with `Closed`. An unfinished
+    /// [`TableWriter`](crate::TableWriter) loads nothing, and the next session removes its files. A
+    /// [`Value`](crate::Value) keeps its bytes.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("people.sift");
+    /// let db = siftdb::Db::open(&path)?;
+    /// db.put("ada", "1815")?;
+    /// let (year, mut names) = (db.get("ada")?.unwrap(), db.iter().keys());
+    /// db.close_now()?;
+    /// assert!(matches!(names.next(), Some(Err(siftdb::Error::Closed))));
+    /// assert_eq!(year, "1815");
+    /// siftdb::Db::open(&path)?.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Db::close`], after which the directory is free, too. `Closed` in the callback of a
+    /// ticket while another thread closes.
+    pub fn close_now(&self) -> Result<()> {
+        self.handle().close_now()
     }
 
     /// A handle for an opened database and its workers.

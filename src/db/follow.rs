@@ -9,6 +9,10 @@
 //! that it has not read were flushed in between. If nothing has changed since and the reason is
 //! still there, that reason is the error.
 //!
+//! A loss of power may leave logs that no writer at work leaves. If a log is damaged in two
+//! attempts under one manifest, the moment has what an opening would keep of the logs, until a
+//! writer opens the database and begins another manifest.
+//!
 //! A moment is a [`Shared`] of its own whose views never change. Later moments share its open
 //! tables, its cache, its counters and its memtables: entries that are applied later have sequences
 //! that it does not see.
@@ -21,11 +25,12 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, AtomicU64};
-use crate::base::write_batch::DecodedBatch;
 use crate::db::followed_entries::FollowedEntries;
 use crate::db::open::{
-    Parts, assemble, no_database, prepare_directory, retrying, settings_of, table_context,
+    Parts, assemble, no_database, note_unpinned, prepare_directory, retrying, settings_of,
+    table_context,
 };
+use crate::db::recover::refuse_torn;
 use crate::env::api::Env;
 use crate::env::descriptor_retry::is_shortage;
 use crate::env::directory::our_files;
@@ -33,8 +38,9 @@ use crate::env::directory_lock::DirectoryLock;
 use crate::env::handle::FilePool;
 use crate::log::wal::file::missing_log;
 use crate::log::wal::format::DatabaseIdentity;
+use crate::log::wal::recover::{replay, survey};
 use crate::log::wal::tail::{LogTail, TailEnd};
-use crate::memtable::memtable::{Memtable, Published};
+use crate::memtable::memtable::Published;
 use crate::options::database::Options;
 use crate::state::shared::Shared;
 use crate::table::reader::TableContext;
@@ -76,6 +82,12 @@ fn stale_if_missing(error: Error) -> Obstacle {
     }
 }
 
+/// A damaged log is perhaps the writer: it has begun again or created a keyspace since the manifest
+/// was read.
+fn stale_if_damaged(error: Error) -> Obstacle {
+    if error.is_corruption() { Obstacle::Stale(error) } else { Obstacle::Final(error) }
+}
+
 /// The contents of a manifest, and its open tables.
 struct Known {
     /// Its number, and where its last edit ends.
@@ -108,6 +120,8 @@ pub(super) struct Following {
     shown_at: (u64, u64),
     /// The manifest that the last attempt went by.
     attempted: (u64, u64),
+    /// The manifest that the attempt before went by, which found changed files.
+    stale_at: Option<(u64, u64)>,
     /// The moment that was shown is no longer part of the history.
     changed: Option<Error>,
 }
@@ -120,7 +134,7 @@ impl Following {
     ///
     /// [`refresh`]: Following::refresh
     pub(super) fn new(options: Options, directory: &Path) -> Result<Self> {
-        let options = retrying(options.create_if_missing(false));
+        let (options, _gate) = retrying(options.create_if_missing(false));
         options.validate()?;
         let env = Arc::clone(&options.env);
         prepare_directory(&*env, directory, &options)?;
@@ -139,6 +153,7 @@ impl Following {
             shown: None,
             shown_at: (0, 0),
             attempted: (0, 0),
+            stale_at: None,
             changed: None,
         })
     }
@@ -159,7 +174,7 @@ impl Following {
         if let Some(changed) = &self.changed {
             return Err(changed.clone());
         }
-        let mut stale_at = None;
+        self.stale_at = None;
         for _ in 0..TRIES {
             let obstacle = match self.attempt() {
                 Ok(moment) => return Ok(moment),
@@ -168,12 +183,17 @@ impl Following {
             match obstacle {
                 // The writer names a change in the manifest before it removes or writes anything
                 // that depends on it. So under the same manifest this is no change.
-                Obstacle::Stale(why) if stale_at == Some(self.attempted) => return Err(why),
-                Obstacle::Stale(_) => stale_at = Some(self.attempted),
+                Obstacle::Stale(why) if self.is_settled() => return Err(why),
+                Obstacle::Stale(_) => self.stale_at = Some(self.attempted),
                 Obstacle::Final(error) => return Err(self.explained(error)),
             }
         }
         Err(Error::FollowerOvertaken { directory: self.directory.clone(), tries: TRIES })
+    }
+
+    /// True if this attempt goes by the same manifest as the one before.
+    fn is_settled(&self) -> bool {
+        self.stale_at == Some(self.attempted)
     }
 
     /// The first log that the manifest needs, as it was read last.
@@ -268,6 +288,9 @@ impl Following {
         let facts = [state.facts.flushed_through, state.facts.synced_through];
         let durable_through = tables.chain(flushed).chain(facts).max().unwrap_or(0);
         self.entries.drop_flushed(&state);
+        if self.known.is_none() {
+            note_unpinned(&self.context.events, &settings);
+        }
         self.known = Some(Known { at: self.attempted, state, settings, versions, durable_through });
         Ok(())
     }
@@ -303,13 +326,33 @@ impl Following {
         };
         let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
         logs.sort_unstable();
-        let facts = self.known.as_ref().map(|known| known.state.facts).unwrap_or_default();
         let shown = self.shown.as_ref().map_or(0, |shown| shown.published.visible());
         self.follow_sessions(shown)?;
+        let read_through = match self.read_tails(&logs, shown) {
+            Err(Obstacle::Stale(damage)) if damage.is_corruption() && self.is_settled() => {
+                self.read_as_opening(&logs, shown, damage)?
+            }
+            read => read?,
+        };
+        let durable = self.known.as_ref().map_or(0, |known| known.durable_through);
+        let last = read_through.max(durable);
+        if last < shown {
+            let what = format!("it ends with sequence {last}, and {shown} was shown");
+            return Err(self.changed(&what).into());
+        }
+        self.entries.applied = self.entries.applied.max(last);
+        Ok(())
+    }
+
+    /// Applies what was appended to the logs that lead on from `shown`; returns the last sequence.
+    fn read_tails(&mut self, logs: &[u64], shown: SequenceNumber) -> Attempt<SequenceNumber> {
+        let facts = self.known.as_ref().map(|known| known.state.facts).unwrap_or_default();
         loop {
             let continues = self.tail.is_some();
-            match self.read_tail(&logs)? {
-                TailEnd::UpToDate => break,
+            match self.read_tail(logs)? {
+                TailEnd::UpToDate => {
+                    return Ok(self.tail.as_ref().map_or(0, LogTail::last_sequence));
+                }
                 // Its entries are in tables, says the manifest.
                 TailEnd::StartOver { log } if continues && log < facts.log_number => {
                     self.tail = None;
@@ -328,15 +371,34 @@ impl Following {
                 }
             }
         }
-        let read_through = self.tail.as_ref().map_or(0, LogTail::last_sequence);
-        let durable = self.known.as_ref().map_or(0, |known| known.durable_through);
-        let last = read_through.max(durable);
-        if last < shown {
-            let what = format!("it ends with sequence {last}, and {shown} was shown");
-            return Err(self.changed(&what).into());
+    }
+
+    /// Applies what an opening would keep of logs that have this damage; returns the last sequence.
+    fn read_as_opening(
+        &mut self,
+        logs: &[u64],
+        shown: SequenceNumber,
+        damage: Error,
+    ) -> Attempt<SequenceNumber> {
+        let Some(known) = &self.known else { return Err(Obstacle::Stale(damage)) };
+        let facts = known.state.facts;
+        let needed = &logs[logs.partition_point(|log| *log < facts.log_number)..];
+        let found = survey(&*self.env, &self.directory, needed, &facts);
+        let found = found.map_err(stale_if_damaged)?;
+        refuse_torn(found.dropped.as_ref(), self.options.recovery)?;
+        // What was shown is gone only once a writer continues without it.
+        if found.last_sequence < shown {
+            return Err(Obstacle::Stale(damage));
         }
-        self.entries.applied = self.entries.applied.max(last);
-        Ok(())
+        if found.last_sequence < self.entries.applied {
+            (self.tail, self.entries) = (None, FollowedEntries::default());
+        }
+        let (entries, options, directory) = (&mut self.entries, &self.options, &self.directory);
+        let read = replay(&*self.env, directory, &found.parts, &mut |log, batch| {
+            entries.apply(options, directory, &known.state, log, batch)
+        });
+        self.checked(read)?;
+        Ok(found.last_sequence)
     }
 
     /// Checks that each session of the writer since the last attempt began after what is shown.
@@ -392,41 +454,24 @@ impl Following {
         let facts = &known.state.facts;
         let begin = || LogTail::new(Arc::clone(&self.env), &self.directory, facts, false);
         let tail = self.tail.get_or_insert_with(begin);
-        let bytes_max = self.options.read_only_log_bytes();
-        let (mut is_unknown, mut is_too_large) = (false, false);
-        let entries = &mut self.entries;
+        let (entries, options, directory) = (&mut self.entries, &self.options, &self.directory);
         let read = tail.read(logs, facts, &mut |log, batch| {
-            if let Some(id) = unknown_keyspace(&known.state, batch) {
-                is_unknown = true;
-                let path = FileName::Wal(log).path(&self.directory);
-                let what = format!("an entry of keyspace {id}, which was never created");
-                return Err(Error::corruption(path, 0, what));
-            }
-            if entries.bytes_with(batch) > bytes_max {
-                is_too_large = true;
-                let (directory, bytes) = (self.directory.clone(), 0);
-                return Err(Error::LogsTooLarge { directory, bytes, bytes_max });
-            }
-            entries.apply(&self.options, &known.state, log, batch);
-            Ok(())
+            entries.apply(options, directory, &known.state, log, batch)
         });
-        match read {
-            // Perhaps it was created after the manifest was read.
-            Err(error) if is_unknown => Err(Obstacle::Stale(error)),
-            Err(_) if is_too_large => {
-                let mut bytes = entries.bytes;
-                let mut count = |_: u64, batch: &DecodedBatch<'_>| {
-                    bytes += Memtable::bytes_of(batch);
-                    Ok(())
-                };
-                tail.clone().read(logs, facts, &mut count)?;
-                let directory = self.directory.clone();
-                Err(Error::LogsTooLarge { directory, bytes, bytes_max }.into())
-            }
-            // Perhaps the writer has begun again since the manifest was read.
-            Err(error) if error.is_corruption() => Err(Obstacle::Stale(error)),
-            read => Ok(read?),
+        self.checked(read)
+    }
+
+    /// What was read of the logs, unless its entries take too much memory.
+    fn checked<T>(&mut self, read: Result<T>) -> Attempt<T> {
+        let fits = self.entries.memory.check(&self.options, &self.directory);
+        if fits.is_err() {
+            // Some were only counted.
+            self.forget_entries();
         }
+        let read = read.map_err(stale_if_damaged)?;
+        // Perhaps a writer at work has flushed them since the manifest was read.
+        fits.map_err(Obstacle::Stale)?;
+        Ok(read)
     }
 
     /// Refuses what was read if the manifest in force is another one by now, if keyspaces were
@@ -492,6 +537,7 @@ impl Following {
         let numbers = self.numbers(&known.state);
         let parts = Parts {
             options: self.options.clone(),
+            gate: Arc::default(),
             lock: Arc::clone(&self.lock),
             cache: Arc::clone(&self.context.cache),
             events: self.context.events.clone(),
@@ -514,10 +560,4 @@ impl Following {
     fn changed(&self, what: &str) -> Error {
         Error::HistoryChanged { directory: self.directory.clone(), what: what.into() }
     }
-}
-
-/// A keyspace that the batch writes to and that was never created, as far as `state` knows.
-fn unknown_keyspace(state: &ManifestState, batch: &DecodedBatch<'_>) -> Option<KeyspaceId> {
-    let mut ids = batch.runs().map(|(id, _, _)| id);
-    ids.find(|id| u64::from(*id) >= state.next_keyspace)
 }

@@ -4,9 +4,12 @@
 //! applied later have sequences that those do not see. It goes once the tables have all of its
 //! entries. So the memtables of a keyspace always hold everything that is newer than its tables.
 
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::Arc;
 use crate::base::write_batch::DecodedBatch;
+use crate::db::log_memory::LogMemory;
 use crate::log::wal::format::last_sequence;
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
@@ -14,14 +17,15 @@ use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::shared::Shared;
 use crate::tree::manifest::ManifestState;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The entries of the logs that a follower has read.
 #[derive(Default)]
 pub(super) struct FollowedEntries {
     /// Oldest first: one for each log and keyspace.
     memtables: Vec<LogMemtable>,
-    /// Bytes of these.
-    pub bytes: u64,
+    /// What these take.
+    pub memory: LogMemory,
     /// Everything up to this sequence was applied or is in tables.
     pub applied: SequenceNumber,
 }
@@ -31,6 +35,7 @@ struct LogMemtable {
     keyspace: KeyspaceId,
     log: u64,
     memtable: Arc<Memtable>,
+    memory: LogMemory,
     last_sequence: SequenceNumber,
 }
 
@@ -41,41 +46,49 @@ impl FollowedEntries {
         self.memtables.retain(|full| {
             flushed_through(state, full.keyspace).is_some_and(|last| last < full.last_sequence)
         });
-        self.bytes = self.memtables.iter().map(|full| full.memtable.bytes() as u64).sum();
+        self.memory = LogMemory::default();
+        self.memtables.iter().for_each(|full| self.memory += full.memory);
     }
 
-    pub(super) fn bytes_with(&self, batch: &DecodedBatch<'_>) -> u64 {
-        self.bytes + Memtable::bytes_of(batch)
-    }
-
-    /// Applies a batch of `log`, unless it was applied before.
+    /// Applies a batch of `log`, unless it was applied before. If the entries take more memory than
+    /// they may, the rest is only counted.
+    ///
+    /// # Errors
+    /// `Corruption`: it has an entry of a keyspace that was never created, as far as `state` knows.
     pub(super) fn apply(
         &mut self,
         options: &Options,
+        directory: &Path,
         state: &ManifestState,
         log: u64,
         batch: &DecodedBatch<'_>,
-    ) {
+    ) -> Result<()> {
+        let mut ids = batch.runs().map(|(id, _, _)| id);
+        if let Some(id) = ids.find(|id| u64::from(*id) >= state.next_keyspace) {
+            let path = FileName::Wal(log).path(directory);
+            let what = format!("an entry of keyspace {id}, which was never created");
+            return Err(Error::corruption(path, 0, what));
+        }
         let last = last_sequence(batch).unwrap_or(batch.sequence);
         // A new tail begins with entries that an older one has read.
         if last <= self.applied {
-            return;
+            return Ok(());
         }
         self.applied = last;
-        for (id, first, run) in batch.runs() {
-            // The entries of dropped keyspaces are skipped.
-            let Some(flushed_through) = flushed_through(state, id) else { continue };
-            let skipped = (flushed_through + 1).saturating_sub(first) as usize;
-            let mut run = run.skip(skipped).peekable();
-            if run.peek().is_some() {
+        let mut of_record = LogMemory::default();
+        // The entries of dropped keyspaces are skipped.
+        for (id, first, run) in batch.runs_after(|id| flushed_through(state, id)) {
+            let memory = LogMemory::more(Memtable::bytes_of(run.clone()), of_record, options);
+            of_record += memory;
+            self.memory += memory;
+            if self.memory.check(options, directory).is_ok() {
                 let full = self.memtable_for(options, log, id);
-                let before = full.memtable.bytes();
-                full.memtable.insert(first + skipped as u64, run);
+                full.memtable.insert(first, run);
+                full.memory += memory;
                 full.last_sequence = last;
-                let grown = full.memtable.bytes() - before;
-                self.bytes += grown as u64;
             }
         }
+        Ok(())
     }
 
     fn memtable_for(
@@ -86,9 +99,8 @@ impl FollowedEntries {
     ) -> &mut LogMemtable {
         let fits = |full: &LogMemtable| (full.log, full.keyspace) == (log, keyspace);
         let place = self.memtables.iter().rposition(fits).unwrap_or_else(|| {
-            let memtable = Shared::new_memtable(options);
-            self.bytes += memtable.bytes() as u64;
-            self.memtables.push(LogMemtable { keyspace, log, memtable, last_sequence: 0 });
+            let (memtable, memory) = (Shared::new_memtable(options), LogMemory::default());
+            self.memtables.push(LogMemtable { keyspace, log, memtable, memory, last_sequence: 0 });
             self.memtables.len() - 1
         });
         &mut self.memtables[place]

@@ -3,7 +3,7 @@
 //!
 //! `close`, or the drop of the last owner, stops and joins the workers, syncs the log, and drops
 //! its share in the directory's lock. Calls of other threads, iterators and snapshots have shares
-//! of their own, and the last one unlocks the directory (I20).
+//! of their own, and the last one unlocks the directory (I20). `close_now` does not wait for them.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::thread::JoinHandle;
@@ -29,6 +29,19 @@ impl Handle {
     /// A failed sync, or the failure that had already made the database read-only; `Closed` in the
     /// callback of a ticket while another thread closes.
     pub(crate) fn close(&self) -> Result<()> {
+        self.end_session(|| {})
+    }
+
+    /// Ends the session, and then all reads; see `Db::close_now`.
+    ///
+    /// # Errors
+    /// As for [`Handle::close`]; the directory is free after a failure, too.
+    pub(crate) fn close_now(&self) -> Result<()> {
+        self.end_session(|| self.shared.end())
+    }
+
+    /// Calls `then` when the session has ended, by this call or an earlier one.
+    fn end_session(&self, then: impl FnOnce()) -> Result<()> {
         self.shared.process.check()?;
         // Held to the end, so that a second `close` returns only when the first is done.
         let mut workers = match self.shared.sync_tickets.is_own_thread() {
@@ -38,13 +51,16 @@ impl Handle {
         };
         if self.shared.closed.load(Ordering::SeqCst) {
             // Of a close that failed, and of a database that had failed before, each call tells.
+            then();
             let failure = self.shared.background_error.get();
             return failure.map_or(Ok(()), |cause| Err(Error::ReadOnly { cause: Arc::new(cause) }));
         }
+        workers::flush_recovered(&self.shared);
         let stopped = workers::stop(&self.shared, &mut workers);
         let finished = finish(&self.shared);
         // Last of all: another process may open the database as soon as the lock is free.
         self.shared.close_views();
+        then();
         stalls::full_speed(&self.shared);
         // Without the lock: the listener may be in a `close` of its own.
         drop(workers);

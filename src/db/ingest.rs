@@ -78,7 +78,8 @@ impl<K: AsRef<[u8]>, V: AsRef<[u8]>> IngestEntry for Result<(K, V)> {
 /// After an error all further calls answer the same error.
 ///
 /// It keeps the database open, as a handle does. After [`Db::close`](crate::Db::close) its calls
-/// answer `Closed`, and the directory stays locked until it is dropped.
+/// answer `Closed`, and the directory stays locked until it is dropped, or until
+/// [`Db::close_now`](crate::Db::close_now).
 ///
 /// ```
 /// use siftdb::{Db, WriteOptions};

@@ -506,7 +506,62 @@ impl WriteBatch {
     /// ```
     pub fn in_keyspace(&mut self, keyspace: &Keyspace) -> KeyspaceBatch<'_> {
         let tag = (keyspace.shared().instance, keyspace.state.id);
-        KeyspaceBatch { batch: self, tag }
+        KeyspaceBatch { batch: self, to: Some(tag) }
+    }
+
+    /// Creates the keyspace `name` when the batch is written, and in the same step: after a crash
+    /// both are there or neither is. Returns the part of the batch that writes to it; a second call
+    /// with the same name and settings returns it again.
+    ///
+    /// So data can move to another keyspace. Other writes wait while the batch becomes tables, and
+    /// it is durable when its call returns. Like every batch it is in memory until then. A
+    /// follower has its entries, but they are in no log, so
+    /// [`Follower::changes`](crate::Follower::changes) cannot read past them.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// use siftdb::{KeyspaceOptions, WriteBatch};
+    ///
+    /// let old = db.keyspace("users")?;
+    /// old.put("ada", "1815")?;
+    ///
+    /// let mut batch = WriteBatch::new();
+    /// let mut new = batch.create_keyspace("users v2", &KeyspaceOptions::new());
+    /// for entry in old.iter() {
+    ///     let (name, year) = entry?;
+    ///     new.put(name, format!("born {}", String::from_utf8_lossy(&year)));
+    /// }
+    /// batch.drop_keyspace("users").put("version", "2");
+    /// db.write(batch)?;
+    /// assert_eq!(db.keyspaces(), ["default", "users v2"]);
+    /// assert_eq!(db.keyspace("users v2")?.get("ada")?.unwrap(), "born 1815");
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// The write is refused if the keyspace is there already, or if the name or a setting cannot
+    /// be. A compaction filter is not saved, so it is refused here: [`Db::keyspace_with`] takes it.
+    /// A custom filter policy or prefix extractor must be registered with the database.
+    ///
+    /// [`Db::keyspace_with`]: crate::Db::keyspace_with
+    pub fn create_keyspace(&mut self, name: &str, options: &KeyspaceOptions) -> KeyspaceBatch<'_> {
+        let mut settings = Vec::new();
+        options.encode(&mut settings);
+        let batch = self.create_named(name, &settings);
+        if options.compaction_filter.is_some() {
+            batch.refuse(format!("a batch that creates {name:?} with a compaction filter"));
+        }
+        KeyspaceBatch { batch, to: None }
+    }
+
+    /// Drops the keyspace `name` when the batch is written, and in the same step: see
+    /// [`WriteBatch::create_keyspace`]. The write is refused if the keyspace is not there, if it is
+    /// `default`, or if the batch writes to it or creates it.
+    pub fn drop_keyspace(&mut self, name: &str) -> &mut Self {
+        self.drop_named(name);
+        self
     }
 
     /// As [`WriteBatch::put`], with options of this entry. Its expiry goes before that of
@@ -550,18 +605,19 @@ pub(super) fn put_with(
     }
 }
 
-/// The part of a [`WriteBatch`] that writes to one keyspace: [`WriteBatch::in_keyspace`].
+/// The part of a [`WriteBatch`] that writes to one keyspace: [`WriteBatch::in_keyspace`] and
+/// [`WriteBatch::create_keyspace`].
 #[derive(Debug)]
 pub struct KeyspaceBatch<'a> {
     batch: &'a mut WriteBatch,
-    /// The open database and the number of the keyspace.
-    tag: (u64, u32),
+    /// The open database and the number of the keyspace; `None` if `batch` is of it alone.
+    to: Option<(u64, KeyspaceId)>,
 }
 
 impl KeyspaceBatch<'_> {
     /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
-        self.batch.push_in(self.tag, WriteKind::Put, key.as_ref(), value.as_ref());
+        self.batch.push_to(self.to, WriteKind::Put, key.as_ref(), value.as_ref());
         self
     }
 
@@ -572,26 +628,26 @@ impl KeyspaceBatch<'_> {
         value: impl AsRef<[u8]>,
         options: &WriteOptions,
     ) -> &mut Self {
-        put_with(self.batch, Some(self.tag), key.as_ref(), value.as_ref(), options);
+        put_with(self.batch, self.to, key.as_ref(), value.as_ref(), options);
         self
     }
 
     /// Adds a deletion of `key`, which need not exist.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
-        self.batch.push_in(self.tag, WriteKind::Delete, key.as_ref(), &[]);
+        self.batch.push_to(self.to, WriteKind::Delete, key.as_ref(), &[]);
         self
     }
 
     /// Adds a deletion of all keys of `range` that are there by then: see
     /// [`WriteBatch::delete_range`].
     pub fn delete_range(&mut self, range: impl KeyRange) -> &mut Self {
-        self.batch.push_range(Some(self.tag), &range.into_bounds());
+        self.batch.push_range(self.to, &range.into_bounds());
         self
     }
 
     /// Adds a deletion of all keys that start with `prefix` and are there by then.
     pub fn delete_prefix(&mut self, prefix: impl AsRef<[u8]>) -> &mut Self {
-        self.batch.push_range(Some(self.tag), &KeyBounds::of_prefix(prefix.as_ref()));
+        self.batch.push_range(self.to, &KeyBounds::of_prefix(prefix.as_ref()));
         self
     }
 }

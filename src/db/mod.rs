@@ -13,6 +13,10 @@ mod conflict_tests;
 #[cfg(test)]
 mod group_tests;
 #[cfg(test)]
+mod refusal_tests;
+#[cfg(test)]
+mod repair_tests;
+#[cfg(test)]
 mod tests;
 pub(crate) mod readable;
 pub(crate) mod follower;
@@ -26,12 +30,14 @@ pub(crate) mod ingest;
 pub(crate) mod keyspace;
 pub(crate) mod snapshot;
 pub(crate) mod handle;
+mod alter_batch;
 pub(crate) mod alter;
 pub(crate) mod resume;
 mod follow;
 mod followed_entries;
 pub(crate) mod open;
 pub(crate) mod recover;
+mod log_memory;
 
 pub use changes::{Change, ChangedEntry, Changes};
 pub use database::Db;

@@ -17,6 +17,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
+use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId};
 use crate::base::process::Process;
@@ -32,6 +33,7 @@ use crate::env::directory::{
 };
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::foreign::refuse_foreign;
+use crate::env::gate::{EnvGate, GatedEnv};
 use crate::env::handle::FilePool;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::memtable::memtable::{Memtable, Published};
@@ -62,12 +64,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     let _span = span!("open", directory);
     options.validate()?;
-    let options = retrying(options);
+    let (options, gate) = retrying(options);
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
     let makes_lock = refuse_before_locking(&*env, directory, &options)?;
     let lock = lock_to_write(&*env, directory)?;
-    let opened = open_locked(options, directory, Arc::clone(&lock));
+    let opened = open_locked(options, gate, directory, Arc::clone(&lock));
     if opened.is_err() && makes_lock {
         // Still locked. A concurrent opener that waits for this file sees that its name is gone and
         // tries again.
@@ -78,6 +80,7 @@ pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
 
 fn open_locked(
     options: Options,
+    gate: Arc<EnvGate>,
     directory: &Path,
     lock: Arc<DirectoryLock>,
 ) -> Result<Arc<Shared>> {
@@ -88,12 +91,12 @@ fn open_locked(
         debug_assert!(!files.iter().any(is_data), "I7: a new database in place of {files:?}");
         clear_interrupted_creation(&*env, directory, &files)?;
         let state = ManifestState::new_database(DatabaseIdentity::draw());
-        let shared = Arc::new(build(options, directory, lock, &files, state)?);
+        let shared = Arc::new(build(options, gate, directory, lock, &files, state)?);
         let manifest = shared.numbers.take_file_number();
         shared.versions.lock().activate(manifest, None, &VersionEdit::default(), 0)?;
         return Ok(shared);
     };
-    let shared = Arc::new(build(options, directory, lock, &files, state.clone())?);
+    let shared = Arc::new(build(options, gate, directory, lock, &files, state.clone())?);
     recover_logs(&shared, &files, &state)?;
     Ok(shared)
 }
@@ -177,22 +180,25 @@ fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> 
 /// As `Options::open_read_only`.
 pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
     let _span = span!("open", directory);
-    let options = retrying(options.create_if_missing(false));
+    let (options, gate) = retrying(options.create_if_missing(false));
     options.validate()?;
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
     let lock = lock_to_read(&*env, directory)?;
     let (files, state) = in_force(&*env, directory, &options)?;
     let state = state.ok_or_else(|| no_database(directory))?;
-    let shared = build(options, directory, lock, &files, state.clone())?;
+    let shared = build(options, gate, directory, lock, &files, state.clone())?;
     let shared = Arc::new(Shared { read_only: true, ..shared });
     recover_logs(&shared, &files, &state)?;
     Ok(shared)
 }
 
-pub(super) fn retrying(options: Options) -> Options {
-    let env = DescriptorRetryEnv::over(&options.env);
-    options.env(env)
+/// The options with an Env of this opening alone, and the gate in it.
+pub(super) fn retrying(options: Options) -> (Options, Arc<EnvGate>) {
+    // The pool of descriptors is found by the outer Env.
+    let (gated, gate) = GatedEnv::over(&options.env);
+    let env = DescriptorRetryEnv::over(&gated);
+    (options.env(env), gate)
 }
 
 pub(super) fn no_database(directory: &Path) -> Error {
@@ -272,6 +278,7 @@ fn next_file_number(files: &[FileName], state: &ManifestState) -> u64 {
 
 fn build(
     options: Options,
+    gate: Arc<EnvGate>,
     directory: &Path,
     lock: Arc<DirectoryLock>,
     files: &[FileName],
@@ -282,6 +289,7 @@ fn build(
     let files_open = FilePool::new(Arc::clone(&env), options.max_open_files);
     let context = table_context(&options, files_open)?;
     let (cache, events) = (Arc::clone(&context.cache), context.events.clone());
+    note_unpinned(&events, &settings);
     let next_file = AtomicU64::new(next_file_number(files, &state));
     let numbers = Arc::new(SharedNumbers { next_file, ..SharedNumbers::default() });
     let versions = VersionSet::open(
@@ -293,7 +301,8 @@ fn build(
         Arc::clone(&numbers),
         options.manifest_bytes,
     )?;
-    let parts = Parts { options, lock, cache, events, versions, numbers, settings: &settings };
+    let settings = &settings;
+    let parts = Parts { options, gate, lock, cache, events, versions, numbers, settings };
     assemble(parts, directory, &state, None)
 }
 
@@ -315,6 +324,7 @@ pub(super) fn table_context(options: &Options, files: Arc<FilePool>) -> Result<T
 /// The parts from which [`assemble`] makes the state of an open database.
 pub(super) struct Parts<'a> {
     pub options: Options,
+    pub gate: Arc<EnvGate>,
     pub lock: Arc<DirectoryLock>,
     pub cache: Arc<BlockCache>,
     pub events: Events,
@@ -331,7 +341,7 @@ pub(super) fn assemble(
     state: &ManifestState,
     before: Option<&Shared>,
 ) -> Result<Shared> {
-    let Parts { options, lock, cache, events, versions, numbers, settings } = parts;
+    let Parts { options, gate, lock, cache, events, versions, numbers, settings } = parts;
     let empty_memtable = before.map_or_else(
         || Arc::new(Memtable::new(0, false)),
         |before| Arc::clone(&before.empty_memtable),
@@ -362,11 +372,13 @@ pub(super) fn assemble(
         live_logs: Mutex::new(LiveLogs::new(options.keep_log_bytes)),
         old_log_bytes: AtomicU64::new(0),
         database: state.facts.database,
+        ancestors: state.ancestors.clone(),
         instance: before.map_or_else(new_instance, |before| before.instance),
         published: Published::new(state.facts.last_sequence),
         snapshots: Default::default(),
         queue: Default::default(),
         sync_tickets: Default::default(),
+        lock_watch: Default::default(),
         recent: Default::default(),
         turns: Default::default(),
         log: Mutex::new(log_state(state)),
@@ -378,6 +390,9 @@ pub(super) fn assemble(
         done: Default::default(),
         retired: Mutex::default(),
         closed: Default::default(),
+        ended: Default::default(),
+        gate,
+        lock: Arc::downgrade(&lock),
         background_error: Default::default(),
         flushes: Mutex::default(),
         process: Process::current(),
@@ -418,11 +433,18 @@ pub(super) fn settings_of(
         if !options.allow_unregistered_filters {
             data.check_registered()?;
         }
-        let options = options.for_keyspace(&data);
-        options.validate()?;
-        settings.insert(id, Arc::new(options));
+        settings.insert(id, Arc::new(options.for_keyspace(&data)));
     }
     Ok(settings)
+}
+
+/// Reports saved settings that ask for pinned filters where no memory may be pinned.
+pub(super) fn note_unpinned(events: &Events, settings: &BTreeMap<KeyspaceId, Arc<Options>>) {
+    let unpinned = settings.values().filter(|options| options.asks_for_unpinnable());
+    let keyspaces = unpinned.count() as u64;
+    if keyspaces > 0 {
+        events.note(|| Event::FiltersUnpinned { keyspaces });
+    }
 }
 
 fn keyspaces_of(

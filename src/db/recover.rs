@@ -24,6 +24,7 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::trace::{Span, span};
 use crate::base::write_batch::DecodedBatch;
+use crate::db::log_memory::LogMemory;
 use crate::env::directory::{keep_in_lost, our_files};
 use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::log::recovery::{DroppedPart, Recovery, RecoveryReport};
@@ -102,13 +103,10 @@ fn try_recover(
     let started = Instant::now();
     let Recovered { contents, logs, clean, mut report } = read_logs(shared, files, state)?;
     let entries = contents.entries;
-    if let Limit::Count { bytes_max } = contents.limit
-        && contents.bytes > bytes_max
-    {
-        let directory = shared.directory.clone();
-        return Err(Error::LogsTooLarge { directory, bytes: contents.bytes, bytes_max });
+    if let Limit::Count(memory) = contents.limit {
+        memory.check(&shared.options, &shared.directory)?;
     }
-    let keeps = matches!(contents.limit, Limit::Keep { .. } | Limit::Count { .. });
+    let keeps = matches!(contents.limit, Limit::Keep { .. } | Limit::Count(_));
     let (memtables, tables) = match keeps {
         true => (contents.memtables, Vec::new()),
         false => (Vec::new(), contents.into_tables()?),
@@ -237,8 +235,8 @@ enum Limit {
     Keep { bytes_max: u64 },
     /// To tables, this many bytes at a time.
     Flush { bytes_max: u64 },
-    /// To one memtable, up to this many bytes. Entries after that are only counted.
-    Count { bytes_max: u64 },
+    /// To one memtable of each keyspace, of this memory. Entries that do not fit are only counted.
+    Count(LogMemory),
 }
 
 /// A memtable of the entries that one log has of one keyspace.
@@ -259,7 +257,7 @@ struct Contents<'a> {
     next_keyspace: u64,
     /// Oldest first; one for each log and keyspace where they are to stay.
     memtables: Vec<Recovering>,
-    /// In these memtables, or, where it is only counted, in all.
+    /// In these memtables.
     bytes: u64,
     last_sequence: SequenceNumber,
     /// Entries of the logs so far.
@@ -272,7 +270,7 @@ impl<'a> Contents<'a> {
     fn new(shared: &'a Shared, state: &ManifestState, may_stay: bool) -> Self {
         let bytes_max = shared.options.write_buffer_bytes as u64;
         let limit = match (shared.read_only, may_stay) {
-            (true, _) => Limit::Count { bytes_max: shared.options.read_only_log_bytes() },
+            (true, _) => Limit::Count(LogMemory::default()),
             (false, true) => Limit::Keep { bytes_max },
             (false, false) => Limit::Flush { bytes_max },
         };
@@ -291,48 +289,45 @@ impl<'a> Contents<'a> {
     }
 
     fn apply(&mut self, log_number: u64, batch: &DecodedBatch<'_>) -> Result<()> {
-        let bytes = Memtable::bytes_of(batch);
-        if let Limit::Keep { bytes_max } | Limit::Flush { bytes_max } = self.limit
-            && self.bytes > 0
-            && self.bytes + bytes > bytes_max
-        {
-            self.limit = Limit::Flush { bytes_max };
-            self.flush()?;
+        self.refuse_unknown(log_number, batch)?;
+        // The entries of dropped keyspaces are skipped. A batch may be in part in tables: each
+        // keyspace was flushed by itself.
+        let flushed_through = |id| self.flushed_through.get(&id).copied();
+        let runs: Vec<_> = batch.runs_after(flushed_through).collect();
+        let bytes = runs.iter().map(|(_, _, run)| Memtable::bytes_of(run.clone())).sum();
+        match &mut self.limit {
+            Limit::Keep { bytes_max } | Limit::Flush { bytes_max }
+                if self.bytes > 0 && self.bytes + bytes > *bytes_max =>
+            {
+                self.limit = Limit::Flush { bytes_max: *bytes_max };
+                self.flush()?;
+            }
+            Limit::Keep { .. } | Limit::Flush { .. } => {}
+            Limit::Count(memory) => {
+                let options = &self.shared.options;
+                *memory += LogMemory::more(bytes, LogMemory::default(), options);
+                if memory.check(options, &self.shared.directory).is_err() {
+                    self.memtables.clear();
+                    return Ok(());
+                }
+            }
         }
         self.bytes += bytes;
-        if let Limit::Count { bytes_max } = self.limit
-            && self.bytes > bytes_max
-        {
-            self.memtables.clear();
-        }
-        let is_counted = matches!(self.limit, Limit::Count { bytes_max } if self.bytes > bytes_max);
         self.last_sequence = batch.sequence + u64::from(batch.count) - 1;
         self.entries += u64::from(batch.count);
-        for (id, first, run) in batch.runs() {
-            let Some(&flushed_through) = self.flushed_through.get(&id) else {
-                self.expect_dropped(log_number, id)?;
-                continue;
-            };
-            // A batch may be in part in tables: each keyspace was flushed by itself.
-            let skipped = (flushed_through + 1).saturating_sub(first) as usize;
-            let mut run = run.skip(skipped).peekable();
-            if run.peek().is_some() && !is_counted {
-                let first = first + skipped as u64;
-                let last_sequence = self.last_sequence;
-                let memtable = self.memtable_for(log_number, id);
-                memtable.last_sequence = last_sequence;
-                memtable.memtable.insert(first, run);
-            }
+        for (id, first, run) in runs {
+            let last_sequence = self.last_sequence;
+            let full = self.memtable_for(log_number, id);
+            full.last_sequence = last_sequence;
+            full.memtable.insert(first, run);
         }
         Ok(())
     }
 
-    /// Refuses an entry of a keyspace that was never created. The entries of dropped ones are
-    /// skipped.
-    fn expect_dropped(&self, log_number: u64, id: KeyspaceId) -> Result<()> {
-        if u64::from(id) < self.next_keyspace {
-            return Ok(());
-        }
+    /// Refuses an entry of a keyspace that was never created.
+    fn refuse_unknown(&self, log_number: u64, batch: &DecodedBatch<'_>) -> Result<()> {
+        let mut ids = batch.runs().map(|(id, _, _)| id);
+        let Some(id) = ids.find(|id| u64::from(*id) >= self.next_keyspace) else { return Ok(()) };
         let path = FileName::Wal(log_number).path(&self.shared.directory);
         Err(Error::corruption(
             path,
@@ -353,7 +348,6 @@ impl<'a> Contents<'a> {
             let keyspace = Arc::clone(keyspaces.get(id).unwrap_or(&self.shared.default));
             debug_assert_eq!(keyspace.id, id, "the keyspaces are those of the manifest");
             let memtable = Shared::new_memtable(&self.shared.options);
-            self.bytes += memtable.bytes() as u64;
             self.memtables.push(Recovering { keyspace, memtable, log_number, last_sequence: 0 });
             self.memtables.len() - 1
         });

@@ -2,7 +2,8 @@
 //!
 //! A snapshot is a registered sequence number: flushes and compactions keep the versions that it
 //! sees until it is dropped. It costs no memory, only the disk space of those versions. It can be
-//! read after `Db::close`, and it keeps the directory locked until it is dropped.
+//! read after `Db::close`, and it keeps the directory locked until it is dropped, or until
+//! `Db::close_now`.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SequenceNumber;
@@ -63,10 +64,11 @@ impl Snapshot {
             // Not registered, so its drop does not release it.
             return with(None, 0, Err(forked));
         }
-        // From here on no job drops a version that this sequence sees.
-        let moment = shared.snapshots.register(&shared.published);
-        // After the registration: a drop that is not counted here finds it and keeps the tables.
-        let drops = shared.drops.load(Ordering::SeqCst);
+        // From here on no job drops a version that this sequence sees. A drop that is not counted
+        // here finds the registration and keeps the tables. In one step: a batch may publish its
+        // entries and drop a keyspace.
+        let drops = || shared.drops.load(Ordering::SeqCst);
+        let (moment, drops) = shared.snapshots.register_with(&shared.published, drops);
         with(Some(moment), drops, shared.hold()).refused_if_dropped()
     }
 
@@ -111,7 +113,8 @@ impl Snapshot {
     ///
     /// # Errors
     /// An unreadable or damaged file on the way of the key; `Closed` if the snapshot was taken of a
-    /// closed database; `KeyspaceDropped` if the keyspace had been dropped before.
+    /// closed database, or after `Db::close_now`; `KeyspaceDropped` if the keyspace had been
+    /// dropped before.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_with(key, &ReadOptions::new())
     }
@@ -252,7 +255,7 @@ impl Snapshot {
 
     /// The error that all its reads return, if there is one.
     pub(super) fn check(&self) -> Result<()> {
-        self.lock.as_ref().map(|_| ()).map_err(Error::clone)
+        self.lock.as_ref().map_err(Error::clone).and_then(|_| self.shared.check_reads())
     }
 }
 

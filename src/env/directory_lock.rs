@@ -1,11 +1,12 @@
 //! The lock of a database directory, held while anything can still read or write there.
 //!
 //! `directory` takes it for `db::open` and `repair`. Every read view shares it, so a call, an
-//! iterator or a snapshot keeps the directory locked. `LOCK` is unlocked when the last owner drops.
+//! iterator or a snapshot keeps the directory locked. `LOCK` is unlocked when the last owner drops,
+//! or by `close_now`, after which no owner can reach a file any more.
 //!
 //! - A list of the locks of this process lets [`Error::Locked`] say what holds one of them.
-//! - A writer calls [`DirectoryLock::check`] before it starts a log or changes the manifest,
-//!   because a removed `LOCK` no longer keeps other processes out.
+//! - A writer calls [`DirectoryLock::check`] before it starts a log or changes the manifest, and
+//!   after each sync, because a removed `LOCK` no longer keeps other processes out.
 
 use crate::base::error::{Error, LockHolder, Result};
 use crate::base::process::Process;
@@ -32,10 +33,10 @@ struct Held {
     closed: plain::AtomicBool,
 }
 
-/// A held lock; it is released when the last owner drops.
+/// A held lock; it is released when the last owner drops, or by [`DirectoryLock::release`].
 pub(crate) struct DirectoryLock {
     // Declared before `held`, so it drops first: the list must have its entry while it is locked.
-    _lock: Option<Box<dyn FileLock>>,
+    lock: plain::Mutex<Option<Box<dyn FileLock>>>,
     held: Arc<Held>,
     path: PathBuf,
 }
@@ -83,7 +84,7 @@ impl DirectoryLock {
         list.retain(|held| held.strong_count() > 0);
         list.push(Arc::downgrade(&held));
         drop(list);
-        Arc::new(DirectoryLock { _lock: lock, held, path: path.to_path_buf() })
+        Arc::new(DirectoryLock { lock: plain::Mutex::new(lock), held, path: path.to_path_buf() })
     }
 
     /// Notes that the database was closed: from now on only readers hold the lock.
@@ -91,17 +92,25 @@ impl DirectoryLock {
         self.held.closed.store(true, plain::Ordering::Relaxed);
     }
 
+    /// Unlocks the directory although there are other owners, who must not use it any more.
+    pub(crate) fn release(&self) {
+        let mut list = HELD.lock();
+        // First: the list must have its entry while it is locked.
+        drop(self.lock.lock().take());
+        list.retain(|held| !std::ptr::eq(held.as_ptr(), &*self.held));
+    }
+
     /// Checks that the path still names the locked file.
     ///
     /// # Errors
-    /// `LockLost` if not; `Io` if the file system does not say.
+    /// `LockLost` if not, or after [`DirectoryLock::release`]; `Io` if the file system does not
+    /// say.
     pub(crate) fn check(&self, env: &dyn Env) -> Result<()> {
-        match self.held.id {
-            Some(id) if !is_at(env, &self.path, id)? => {
-                Err(Error::LockLost { path: self.path.clone() })
-            }
-            _ => Ok(()),
-        }
+        let is_ours = match self.held.id {
+            Some(id) => self.lock.lock().is_some() && is_at(env, &self.path, id)?,
+            None => true,
+        };
+        if is_ours { Ok(()) } else { Err(Error::LockLost { path: self.path.clone() }) }
     }
 }
 
@@ -126,5 +135,34 @@ fn holder(env: &dyn Env, path: &Path) -> LockHolder {
         Some(true) => LockHolder::Reader,
         Some(false) => LockHolder::Handle,
         None => LockHolder::OtherProcess,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::mem::MemEnv;
+
+    #[test]
+    fn a_released_lock_is_free_and_lost() {
+        let (env, path) = (MemEnv::new(), Path::new("/LOCK"));
+        let first = DirectoryLock::take(&env, path, LockMode::Exclusive).unwrap();
+        let taken = || DirectoryLock::take(&env, path, LockMode::Exclusive);
+        let holder = |answer: Result<Arc<DirectoryLock>>| match answer {
+            Err(Error::Locked { holder, .. }) => holder,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(holder(taken()), LockHolder::Handle);
+        first.check(&env).unwrap();
+        first.release();
+        let second = taken().unwrap();
+        assert!(matches!(first.check(&env), Err(Error::LockLost { .. })));
+        second.check(&env).unwrap();
+        second.close();
+        // The first owner is not asked any more.
+        assert_eq!(holder(taken()), LockHolder::Reader);
+        drop(second);
+        taken().unwrap();
+        drop(first);
     }
 }

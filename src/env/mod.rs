@@ -14,6 +14,7 @@ pub mod testing;
 pub(crate) mod foreign;
 pub(crate) mod directory;
 pub(crate) mod directory_lock;
+pub(crate) mod gate;
 pub(crate) mod descriptor_retry;
 pub(crate) mod handle;
 #[cfg(any(feature = "cli", feature = "testing"))]

@@ -173,8 +173,11 @@ fn check_properties(table: &Table, rocks: &RocksParts, counts: &TableCounts) -> 
         ("rocksdb.raw.key.size", counts.raw_key_bytes),
         ("rocksdb.raw.value.size", counts.raw_value_bytes),
         ("rocksdb.filter.size", counts.filter_bytes),
-        ("rocksdb.format.version", u64::from(rocks.version)),
     ];
+    // RocksDB 7.8 wrote 0, whatever the version was.
+    if rocks.properties.is_set("rocksdb.format.version") {
+        numbers.push(("rocksdb.format.version", u64::from(rocks.version)));
+    }
     if all > 0 {
         numbers.push(("rocksdb.key.smallest.seqno", counts.smallest_sequence));
         numbers.push(("rocksdb.key.largest.seqno", counts.largest_sequence));

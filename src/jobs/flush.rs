@@ -44,8 +44,16 @@ use std::collections::BTreeSet;
 /// # Errors
 /// The failure of a table or of the manifest: nothing was removed.
 pub(crate) fn flush_pending(shared: &Shared) -> Result<bool> {
+    flush_pending_through(shared, SequenceNumber::MAX)
+}
+
+/// As [`flush_pending`], of the memtables with entries up to `through`.
+///
+/// # Errors
+/// As for [`flush_pending`].
+pub(crate) fn flush_pending_through(shared: &Shared, through: SequenceNumber) -> Result<bool> {
     let _one_at_a_time = shared.flushes.lock();
-    flush_through(shared, SequenceNumber::MAX)
+    flush_through(shared, through)
 }
 
 /// Flushes everything written so far, in all keyspaces, and calls `then` with the last sequence of

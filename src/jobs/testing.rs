@@ -40,6 +40,7 @@ pub(crate) const DIRECTORY: &str = "/db";
 pub(crate) fn table_options() -> TableOptions {
     TableOptions {
         keyspace: KeyspaceLabel::default(),
+        databases: Vec::new(),
         block_bytes: 256,
         restart_interval: 4,
         hash_index: true,

@@ -1,5 +1,5 @@
 //! The two background threads: one flushes memtables and removes tables that range deletes hide,
-//! one compacts.
+//! one compacts. While there are writes, the one that is free compares `LOCK` every 100 ms.
 //!
 //! The failure or panic of a job becomes the background error: the database takes no more writes
 //! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to
@@ -16,7 +16,7 @@ use crate::filter::policy::guarded;
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::{compact_once, urgency};
 use crate::jobs::expired_tables::{ExpiryWatch, WAIT_MAX, Watched, remove_expired_tables};
-use crate::jobs::flush::flush_pending;
+use crate::jobs::flush::{flush_pending, flush_pending_through};
 use crate::jobs::hidden_tables::remove_hidden_tables;
 use crate::jobs::obsolete::{free_memtables, remove_files};
 use crate::jobs::sync_thread;
@@ -25,6 +25,7 @@ use crate::state::session;
 use crate::state::shared::{Jobs, Shared};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::time::Duration;
 
 /// Starts the workers of a database that was just opened.
 ///
@@ -53,7 +54,23 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
 /// memory, so opening a small database writes nothing.
 fn flush_if_much(shared: &Shared) {
     if shared.immutable_bytes() > shared.options.write_buffer_bytes / 4 {
+        shared.jobs.lock().recovered_through = shared.published.visible();
         shared.want_flush();
+    }
+}
+
+/// Before a close: finishes the flush that the opening asked for. A close stops the worker, so
+/// without this a program that closes early would read the same logs at every opening.
+pub(crate) fn flush_recovered(shared: &Shared) {
+    let through = shared.jobs.lock().recovered_through;
+    let waits = |keyspace: &Arc<KeyspaceState>| {
+        keyspace.view.load().immutables.iter().any(|full| full.last_sequence <= through)
+    };
+    if shared.all_keyspaces().iter().any(waits) {
+        run_job(shared, &mut || {
+            session::activate(shared)?;
+            flush_pending_through(shared, through)
+        });
     }
 }
 
@@ -116,8 +133,35 @@ impl Drop for CompactionToken<'_> {
     }
 }
 
+/// Compares `LOCK` if writes ask for it. Without it another process may write here, too.
+fn compare_lock(shared: &Shared) {
+    if shared.lock_watch.take_due()
+        && let Err(error) = shared.check_lock()
+        && !matches!(error, Error::Closed)
+    {
+        shared.set_background_error(error);
+    }
+}
+
+/// Waits for a ring after the first `rings`, or until `LOCK` is to be compared; at most `longest`,
+/// and false after that time.
+fn wait_for_ring(shared: &Shared, rings: u64, longest: Option<Duration>) -> bool {
+    let left = shared.lock_watch.left();
+    if let Some(longest) = longest.filter(|longest| left.is_none_or(|left| *longest <= left)) {
+        return shared.work.wait_beyond_for(rings, longest);
+    }
+    match left {
+        Some(left) => {
+            shared.work.wait_beyond_for(rings, left);
+        }
+        None => shared.work.wait_beyond(rings),
+    }
+    true
+}
+
 fn flush_worker(shared: &Shared) {
     loop {
+        compare_lock(shared);
         // Read before the check for work. A request after the check rings again, so the wait below
         // returns at once and no request is lost.
         let rings = shared.work.rings();
@@ -152,7 +196,7 @@ fn flush_worker(shared: &Shared) {
             // The last reader of a replaced table is gone.
             clear_up(shared);
         } else {
-            shared.work.wait_beyond(rings);
+            wait_for_ring(shared, rings, None);
         }
     }
 }
@@ -161,6 +205,7 @@ fn compaction_worker(shared: &Shared) {
     let mut cursors: BTreeMap<KeyspaceId, CompactionCursors> = BTreeMap::new();
     let mut watch = ExpiryWatch::default();
     loop {
+        compare_lock(shared);
         let rings = shared.work.rings();
         let begins = {
             let mut jobs = shared.jobs.lock();
@@ -197,11 +242,13 @@ fn wait_for_compaction(shared: &Shared, watch: &mut ExpiryWatch, rings: u64) {
             shared.want_compactions(keyspaces);
         }
         Watched::Later(wait) => {
-            if !shared.work.wait_beyond_for(rings, wait) && wait == WAIT_MAX {
+            if !wait_for_ring(shared, rings, Some(wait)) && wait == WAIT_MAX {
                 watch.forget();
             }
         }
-        Watched::Never => shared.work.wait_beyond(rings),
+        Watched::Never => {
+            wait_for_ring(shared, rings, None);
+        }
     }
 }
 

@@ -143,14 +143,14 @@ impl Memtable {
         }
     }
 
-    /// What `batch` adds to [`bytes`](Self::bytes), with the largest share that filters can take:
+    /// What `entries` add to [`bytes`](Self::bytes), with the largest share that filters can take:
     /// an estimate that is rather too high.
-    pub(crate) fn bytes_of(batch: &DecodedBatch<'_>) -> u64 {
-        let entries = batch.entry_bytes() + batch.count as usize * ENTRY_BYTES;
-        let ranges = batch.iter().filter(|entry| entry.kind == WriteKind::DeleteRange);
-        let ranges =
-            ranges.map(|entry| MemtableRangeDeletes::bytes_of(entry.key, entry.range_end()));
-        let bytes = (entries + ranges.sum::<usize>()) as u64;
+    pub(crate) fn bytes_of<'b>(entries: impl Iterator<Item = BatchEntry<'b>>) -> u64 {
+        let bytes = entries.map(|entry| match entry.kind {
+            WriteKind::DeleteRange => MemtableRangeDeletes::bytes_of(entry.key, entry.range_end()),
+            _ => entry.key.len() + entry.value.len() + ENTRY_BYTES,
+        });
+        let bytes = bytes.sum::<usize>() as u64;
         bytes + bytes / FILTERS_SHARE_MAX
     }
 
@@ -938,7 +938,7 @@ mod tests {
             for ops in &history {
                 let batch = batch_of(ops);
                 let decoded = DecodedBatch::trusted(sequence, batch.len() as u32, batch.entries());
-                bytes += Memtable::bytes_of(&decoded);
+                bytes += Memtable::bytes_of(decoded.iter());
                 memtable.apply(&decoded);
                 sequence += batch.len() as u64;
             }

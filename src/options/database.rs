@@ -19,7 +19,7 @@ use crate::options::filter::Filter;
 use crate::options::keyspace::{BLOCK_BYTES_DEFAULT, KeyspaceOptions};
 use crate::table::block::builder::RESTART_INTERVAL;
 use crate::table::builder::TableOptions;
-use crate::table::filter::layout::{FilterPinning, TableFilter};
+use crate::table::filter::layout::TableFilter;
 use crate::table::format::Compression;
 use crate::tree::targets::CompactionOptions;
 use std::fmt;
@@ -153,9 +153,9 @@ impl Options {
 
     /// Bytes of memory that the entries of the logs may take in a database opened read-only or
     /// followed, which cannot flush them. If they take more, opening returns
-    /// [`Error::LogsTooLarge`]. Default: two write buffers more than
-    /// [`Options::immutable_memtables_max`], so four if that is not set. A database that was
-    /// written with these options has less in its logs.
+    /// [`Error::LogsTooLarge`]. Default: four write buffers more than
+    /// [`Options::immutable_memtables_max`], so six if that is not set, and a batch counts as one
+    /// write buffer at most. A database that was written with these options has less in its logs.
     pub fn read_only_log_bytes_max(mut self, bytes: u64) -> Self {
         self.read_only_log_bytes_max = Some(bytes);
         self
@@ -423,8 +423,7 @@ impl Options {
             return refuse("error_if_exists without create_if_missing can open nothing".into());
         }
         self.data.validate()?;
-        let pins_all = self.filter_pinning().contains(&FilterPinning::All);
-        if pins_all && self.filter_pinned_share * (self.block_cache_bytes as f64) < 1.0 {
+        if self.asks_for_unpinnable() {
             return refuse(
                 "FilterPinning::All without memory that may be pinned: filter_pinned_share or \
                  block_cache_bytes is 0"
@@ -449,19 +448,22 @@ impl Options {
 
     /// The bytes that the logs may take in memory in a database opened read-only.
     pub(crate) fn read_only_log_bytes(&self) -> u64 {
-        let buffers = self.immutable_memtables_max as u64 + 2;
+        let buffers = self.immutable_memtables_max as u64 + 4;
         self.read_only_log_bytes_max.unwrap_or(buffers * self.write_buffer_bytes as u64)
     }
 
-    /// The settings of the tables that a job writes at `level`, with `filter`.
+    /// The settings of the tables that a job writes at `level`, with `filter`. `databases` are the
+    /// id of the database and those of its ancestors.
     pub(crate) fn table_options(
         &self,
         keyspace: KeyspaceLabel,
+        databases: Vec<u128>,
         level: usize,
         filter: Option<TableFilter>,
     ) -> TableOptions {
         TableOptions {
             keyspace,
+            databases,
             block_bytes: self.data.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
             restart_interval: RESTART_INTERVAL,
             hash_index: self.data.block_hash_index.unwrap_or(true),
@@ -524,7 +526,7 @@ mod tests {
     use crate::base::levels::LEVELS;
     use crate::options::filter::Unregistered;
     use crate::options::saved::NameOnly;
-    use crate::table::filter::layout::FilterLayout;
+    use crate::table::filter::layout::{FilterLayout, FilterPinning};
     use crate::tree::runs::SortedRuns;
 
     #[test]
@@ -544,7 +546,7 @@ mod tests {
         let database = database.table_bytes(1 << 20);
         assert_eq!(database.named().to_string(), "filter=none, block_bytes=512, snappy=false");
         let keyspace = database.for_keyspace(&KeyspaceOptions::new().block_hash_index(false));
-        let table = keyspace.table_options(KeyspaceLabel::default(), 0, None);
+        let table = keyspace.table_options(KeyspaceLabel::default(), Vec::new(), 0, None);
         assert_eq!((table.block_bytes, table.hash_index), (4096, false));
         assert_eq!(table.compression, Compression::Snappy);
         assert_eq!(keyspace.filter_of_level(3).to_string(), "fast-local-bloom:10");

@@ -155,12 +155,12 @@ impl Filter {
     /// the Monkey paper, 2017). Only for [`Options::filter`](crate::Options::filter), and not in
     /// the block-based layout, which rounds every few keys up to a line.
     ///
-    /// The small upper levels get more bits a key. The largest level gets fewer than an even
-    /// division would give, or no filter if memory is short. In a tree at rest with levels that
-    /// grow tenfold, this saves a third of the false positives of the same bytes with two levels,
-    /// and half of them with three. If levels have the same size or disjoint keys, it saves little.
-    /// While writes are faster than compactions, level 0 has many tables, and it saves a third to a
-    /// half. `docs/measurements.md` has the measurements.
+    /// The small upper levels get more bits a key, 30 at most. The largest level gets fewer than an
+    /// even division would give, or no filter if memory is short. In a tree at rest with levels
+    /// that grow tenfold, this saves a third of the false positives of the same bytes with two
+    /// levels, and half of them with three. If levels have the same size or disjoint keys, it saves
+    /// little. While writes are faster than compactions, level 0 has many tables, and it saves a
+    /// third to a half. `docs/measurements.md` has the measurements.
     ///
     /// Bits are computed at each flush and compaction, from the entries of each level and from the
     /// share of lookups that ask the level in vain. Each table of level 0 is asked by itself and
@@ -242,7 +242,8 @@ impl Filter {
     /// It applies to every table that is opened at the level, whatever its filter is. A table that
     /// moves to another level keeps its state until the database is reopened. If the pinned share
     /// of the cache is used up, the remaining filters are cached. Opening a database pins the upper
-    /// levels first.
+    /// levels first. An opening that may pin no memory refuses `FilterPinning::All`, unless another
+    /// opening saved it.
     #[must_use]
     pub fn pinning(mut self, pinning: FilterPinning) -> Self {
         self.pinning = pinning;

@@ -11,10 +11,6 @@ use crate::options::filter::{FILTER_DEFAULT, Filter};
 use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::tree::runs::SortedRuns;
 
-/// A filter with this many bits a key passes one absent key in 100,000. The first tables of an
-/// empty tree would get more, and would keep it when there are many keys.
-const MILLIBITS_USEFUL: u32 = 25_000;
-
 impl Options {
     /// Tables at level 0 that slow writes down.
     pub(crate) fn level0_slowdown(&self) -> usize {
@@ -35,9 +31,23 @@ impl Options {
         self.data.filter.as_ref().unwrap_or(&FILTER_DEFAULT)
     }
 
-    /// How much of a table's filter stays in memory, by the level it is opened at.
+    /// How much of a table's filter stays in memory, by the level it is opened at. Another opening
+    /// may have saved `All`: where no memory may be pinned, it means the default.
     pub(crate) fn filter_pinning(&self) -> [FilterPinning; LEVELS] {
-        std::array::from_fn(|level| self.filter_of_level(level).pinning)
+        std::array::from_fn(|level| match self.filter_of_level(level).pinning {
+            FilterPinning::All if !self.may_pin() => FilterPinning::default(),
+            pinning => pinning,
+        })
+    }
+
+    /// True if a level asks for `FilterPinning::All`, and no memory may be pinned.
+    pub(crate) fn asks_for_unpinnable(&self) -> bool {
+        let pins_all = |level| self.filter_of_level(level).pinning == FilterPinning::All;
+        !self.may_pin() && (0..LEVELS).any(pins_all)
+    }
+
+    fn may_pin(&self) -> bool {
+        self.filter_pinned_share * (self.block_cache_bytes as f64) >= 1.0
     }
 
     /// The filter of tables at `level` in a tree of `runs`.
@@ -90,7 +100,7 @@ impl Options {
         for &level in &levels {
             let of_level: Vec<u32> = millibits.by_ref().take(runs.level(level).len()).collect();
             // Of level 0, the newest table is the one that the job writes.
-            by_level[level] = of_level.first().copied().unwrap_or(0).min(MILLIBITS_USEFUL);
+            by_level[level] = of_level.first().copied().unwrap_or(0);
         }
         for level in (0..LEVELS - 1).rev() {
             if runs.level(level).is_empty() {

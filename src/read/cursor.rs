@@ -55,8 +55,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///
 /// # Errors
 /// The methods that move fail at an unreadable or damaged block, and with `Closed` if the database
-/// was closed when the cursor was made. Then the cursor is at no entry, and each further step
-/// returns the same error: stepping on would silently skip keys. A seek tries again.
+/// was closed when the cursor was made, or by [`Db::close_now`](crate::Db::close_now). Then the
+/// cursor is at no entry, and each further step returns the same error: stepping on would silently
+/// skip keys. A seek tries again.
 #[must_use = "a cursor does nothing until it is moved"]
 pub struct Cursor {
     front: Option<Forward>,
@@ -147,6 +148,9 @@ impl Cursor {
     // No `Iterator`, whose items could not borrow from it.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<bool> {
+        if let Err(error) = self.scan.check_step() {
+            return self.fail(error);
+        }
         match &mut self.position {
             Position::BeforeFirst => self.seek_to_first(),
             Position::AfterLast => self.leave(Position::AfterLast),
@@ -172,6 +176,9 @@ impl Cursor {
     /// # Errors
     /// See [`Cursor`].
     pub fn prev(&mut self) -> Result<bool> {
+        if let Err(error) = self.scan.check_step() {
+            return self.fail(error);
+        }
         match &self.position {
             Position::BeforeFirst => self.leave(Position::BeforeFirst),
             Position::AfterLast => self.seek_to_last(),

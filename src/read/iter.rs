@@ -19,7 +19,8 @@ use std::fmt;
 
 /// The entries of a range of keys, ascending; `rev()` and `next_back` go from the end.
 ///
-/// Items are `Result`s: an unreadable block ends the iteration with its error. [`Iter::keys`] gives
+/// Items are `Result`s: an unreadable block ends the iteration with its error, and
+/// [`Db::close_now`](crate::Db::close_now) with `Closed`. [`Iter::keys`] gives
 /// the keys alone, and [`Iter::cursor`] moves in both directions over the same entries.
 #[must_use = "iterators do nothing until they are asked for entries"]
 pub struct Iter {
@@ -88,6 +89,9 @@ impl Iter {
         if self.over {
             return None;
         }
+        if let Err(error) = self.scan.check_step() {
+            return self.end_with(error);
+        }
         let found = match &mut self.front {
             Some(front) => front.next(Until { scan: &self.scan, key: self.returned.as_deref() }),
             None => match self.start_front() {
@@ -113,6 +117,9 @@ impl Iter {
     fn next_last<V>(&mut self, take: impl Fn(&Source, usize) -> V) -> Option<Result<(Key, V)>> {
         if self.over {
             return None;
+        }
+        if let Err(error) = self.scan.check_step() {
+            return self.end_with(error);
         }
         let timer = self.back.is_none().then(|| self.scan.timer());
         if self.back.is_none() {

@@ -131,7 +131,13 @@ impl Scan {
 
     /// The error of a scan that cannot read: `Closed` if the database was closed before.
     pub(crate) fn check(&self) -> Result<()> {
-        self.lock.as_ref().map(|_| ()).map_err(Error::clone)
+        self.lock.as_ref().map_err(Error::clone).and_then(|_| self.check_step())
+    }
+
+    /// The error of a step after `close_now`.
+    #[inline]
+    pub(crate) fn check_step(&self) -> Result<()> {
+        self.shared.check_reads()
     }
 
     /// True if the expiring put that `source` is at counts as a tombstone.

@@ -43,6 +43,9 @@ pub(crate) struct KeyspaceState {
     pub times_calls: bool,
     /// The input for the division of a filter budget.
     pub filter_workload: Mutex<FilterWorkload>,
+    /// The tables of compactions whose results were refused. Workers do not try such a compaction
+    /// again while all its tables are there.
+    pub refused: Mutex<Vec<Vec<u64>>>,
     /// A scan passed many tombstones since a memtable was last switched for that.
     pub scans_pass_tombstones: AtomicBool,
     /// Which drop of a keyspace dropped this one, counted from 1 in this opening; 0 while it is
@@ -72,6 +75,7 @@ impl KeyspaceState {
             view_update: Mutex::default(),
             counters: Arc::new(Counters::new()),
             filter_workload: Mutex::default(),
+            refused: Mutex::default(),
             scans_pass_tombstones: AtomicBool::new(false),
             dropped_as: AtomicU64::new(0),
             is_open: AtomicBool::new(id == DEFAULT_KEYSPACE),
@@ -97,6 +101,18 @@ impl KeyspaceState {
             u64::MAX => None,
             millis => Some(Expiry::After(Duration::from_millis(millis))),
         }
+    }
+
+    /// True if the result of a compaction of exactly these tables, in ascending order, was refused.
+    pub(crate) fn is_refused(&self, tables: &[u64]) -> bool {
+        self.refused.lock().iter().any(|refused| refused == tables)
+    }
+
+    /// True if a refused compaction keeps tables in level 0.
+    pub(crate) fn keeps_level0(&self) -> bool {
+        let (view, refused) = (self.view.load(), self.refused.lock());
+        let is_refused = |number: &u64| refused.iter().flatten().any(|other| other == number);
+        view.version.level(0).iter().any(|table| is_refused(&table.meta.number))
     }
 
     /// Replaces the read view by what `change` makes of the current one.

@@ -4,7 +4,7 @@
 //! and manifest of a session and switches memtables; `keyspace` is the state of one keyspace and
 //! the list of all; `write_queue` forms groups of writers; `read_set` is what a transaction has
 //! read and `recent_writes` what it is compared with; `sync_ticket` resolves when earlier writes
-//! are synced;
+//! are synced; `lock_watch` has the workers compare `LOCK` while there are writes;
 //! `turns` lets transactions that run again run one at a time; `read_view` is what a read looks at;
 //! `snapshots` lists live snapshots; `live_logs` tells which logs are needed; `background_error`
 //! keeps the first failure; `filter_workload` is what a filter budget is divided by; `stats_file`
@@ -15,6 +15,7 @@ pub(crate) mod session;
 pub(crate) mod shared;
 pub(crate) mod write_queue;
 pub(crate) mod sync_ticket;
+pub(crate) mod lock_watch;
 pub(crate) mod turns;
 pub(crate) mod recent_writes;
 pub(crate) mod read_set;

@@ -17,10 +17,11 @@
 use crate::base::error::{Error, Result};
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
+use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
 use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::WalStart;
+use crate::log::wal::format::{LoadedTable, WalStart};
 use crate::log::wal::recover::LiveLog;
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
@@ -76,7 +77,8 @@ pub(crate) fn begin_log(
     if let Some(old) = &log.current {
         log.previous_log = old.number();
     }
-    create_log(shared, log, number, ManifestPosition { number: manifest, synced_bytes: 0 })
+    let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
+    create_log(shared, log, number, coming, &[])
 }
 
 /// Switches the memtables of `keyspaces` that should be flushed for their tombstones; true if it
@@ -114,7 +116,7 @@ pub(crate) fn switch_memtables(
 ) -> Result<()> {
     // The log first: an edit may name it as soon as it is listed, and a log that an edit names must
     // exist after a crash (I5).
-    let wal = next_log(shared, log)?;
+    let wal = next_log(shared, log, &[])?;
     let last_sequence = log.last_sequence;
     // I3: everything in the old memtables is published before they become immutable. Readers of
     // the new views rely on it, and the next write goes into a new memtable only after its view is
@@ -152,14 +154,14 @@ pub(crate) fn switch_memtables(
     Ok(())
 }
 
-/// Begins a new log, the one after the current one.
-fn next_log(shared: &Shared, log: &mut LogState) -> Result<WalWriter> {
+/// Begins a new log, the one after the current one. No view has the tables of `load` yet.
+fn next_log(shared: &Shared, log: &mut LogState, load: &[LoadedTable]) -> Result<WalWriter> {
     let number = shared.numbers.take_file_number();
     if let Some(old) = &log.current {
         log.previous_log = old.number();
     }
     let started = Instant::now();
-    let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
+    let wal = create_log(shared, log, number, *shared.numbers.position.lock(), load)?;
     shared.counters.add(Counter::LogSwitches, 1);
     shared.counters.add(Counter::LogSwitchNanos, nanos(started));
     shared.events.note(|| Event::LogSwitched {
@@ -184,14 +186,19 @@ pub(crate) fn sync_starts(shared: &Shared, log: &mut LogState) -> Result<()> {
     }
 }
 
-/// Begins a new log that skips a sequence which no log has, and makes its start durable. The older
-/// logs must be durable.
+/// Begins a new log whose start skips the sequences that were given and that no log has: of a load,
+/// whose tables the log names, or of a batch that changes keyspaces. Makes the start durable. The
+/// older logs must be durable.
 ///
 /// # Errors
 /// The failure of the new log.
-pub(crate) fn skip_sequence(shared: &Shared, log: &mut LogState) -> Result<()> {
+pub(crate) fn skip_sequences(
+    shared: &Shared,
+    log: &mut LogState,
+    load: &[LoadedTable],
+) -> Result<()> {
     debug_assert!(log.synced_through == log.last_sequence && log.unsynced.is_empty(), "I13");
-    let mut wal = next_log(shared, log)?;
+    let mut wal = next_log(shared, log, load)?;
     wal.sync()?;
     log.current = Some(wal);
     Ok(())
@@ -263,7 +270,7 @@ fn start_session(
     let mut versions = shared.versions.lock();
     let wal = if versions.is_active() {
         // The session that created the database: from now on a missing log is damage.
-        let wal = create_log(shared, log, number, *shared.numbers.position.lock())?;
+        let wal = create_log(shared, log, number, *shared.numbers.position.lock(), &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
         versions.apply(edit, log.last_sequence)?;
@@ -273,7 +280,7 @@ fn start_session(
         // recovery finds the log of a session that never began.
         let manifest = shared.numbers.take_file_number();
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
-        let wal = create_log(shared, log, number, coming)?;
+        let wal = create_log(shared, log, number, coming, &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let edit = VersionEdit {
             first_log: recovered.is_some().then_some(first_log),
@@ -334,6 +341,7 @@ fn create_log(
     log: &LogState,
     number: u64,
     manifest: ManifestPosition,
+    load: &[LoadedTable],
 ) -> Result<WalWriter> {
     shared.check_lock()?;
     // What recovery needs to tell a torn end from a loss: which log and sequence this one follows,
@@ -349,13 +357,26 @@ fn create_log(
     };
     // An eighth of the write buffer, so a small store has small logs.
     let step = (shared.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
-    let wal = WalWriter::create(&*shared.env, &shared.directory, number, &start, step)?;
+    let loads = [&live_loads(shared)[..], load].concat();
+    let wal = WalWriter::create(&*shared.env, &shared.directory, number, &start, &loads, step)?;
     let live = LiveLog { number, begins_after: log.last_sequence, bytes: 0 };
     let previous_bytes = log.current.as_ref().map(WalWriter::file_bytes);
     let mut logs = shared.live_logs.lock();
     logs.push(live, previous_bytes);
     shared.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
     Ok(wal)
+}
+
+/// The ingested tables of all views. Loads come under the lock of the log, which the caller holds,
+/// so none is missing. A table that has just been compacted may be among them.
+fn live_loads(shared: &Shared) -> Vec<LoadedTable> {
+    let mut loads = Vec::new();
+    for keyspace in shared.all_keyspaces() {
+        let view = keyspace.view.load();
+        let tables = (0..LEVELS).flat_map(|level| view.version.level(level));
+        loads.extend(tables.filter_map(|handle| handle.meta.loaded()));
+    }
+    loads
 }
 
 fn sync_older_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
@@ -379,7 +400,12 @@ pub(crate) fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
     }
     // I13: this log was synced after every older one.
     debug_assert!(log.unsynced.is_empty() && log.synced_through <= log.last_sequence);
-    log.synced_through = log.last_sequence;
+    if log.synced_through < log.last_sequence {
+        // After the sync, and before these writes are acknowledged: a process that took the
+        // directory before the sync may not have read them.
+        shared.check_lock()?;
+        log.synced_through = log.last_sequence;
+    }
     Ok(())
 }
 
@@ -412,7 +438,10 @@ pub(crate) fn sync_beside_writers(shared: &Shared) -> Result<()> {
         shared.counters.add(Counter::WalSyncs, 1);
         Ok(())
     });
+    // As in `sync_logs`. No `resume` excuses it.
+    let locked = shared.check_lock();
     let mut log = shared.log.lock();
+    locked.map_err(|error| shared.set_background_error(error))?;
     // After a `resume` these writes are in tables that were synced, and these logs are given up.
     // With the log locked, none comes between this check and the background error.
     if let Err(error) = synced
@@ -437,6 +466,9 @@ pub(crate) fn finish_log(shared: &Shared) -> Result<()> {
     sync_older_logs(shared, &mut log)?;
     let Some(mut wal) = log.current.take() else { return Ok(()) };
     wal.sync()?;
+    shared.check_lock()?;
+    // Tickets that wait still find nothing left to sync.
+    log.synced_through = log.last_sequence;
     shared.versions.lock().mark_closed(CleanClose {
         log: wal.number(),
         log_bytes: wal.bytes(),

@@ -23,7 +23,8 @@
 //!
 //! The view also holds a share of the directory's lock. So loading the view decides in one step
 //! whether a read finds the database open. `close` stores a view without the lock; a read that
-//! still holds an older view keeps the directory locked (I20).
+//! still holds an older view keeps the directory locked (I20). `close_now` shuts the gate before
+//! the Env, and releases the lock although such reads exist.
 
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
@@ -34,6 +35,7 @@ use crate::base::stats::counters::{Counters, Timer};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Bell, Condvar, Mutex, Ordering};
 use crate::env::api::Env;
 use crate::env::directory_lock::DirectoryLock;
+use crate::env::gate::EnvGate;
 use crate::log::recovery::RecoveryReport;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::writer::WalWriter;
@@ -43,6 +45,7 @@ use crate::options::database::Options;
 use crate::state::background_error::BackgroundError;
 use crate::state::keyspace::{KeyspaceState, Keyspaces};
 use crate::state::live_logs::LiveLogs;
+use crate::state::lock_watch::LockWatch;
 use crate::state::read_view::ReadView;
 use crate::state::recent_writes::RecentWrites;
 use crate::state::snapshots::{SnapshotList, SnapshotMoment};
@@ -58,6 +61,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound;
 use std::path::PathBuf;
+use std::sync::Weak;
 use std::time::Instant;
 
 /// A scan that passes more tombstones than this to reach one entry, some 100 us of work, asks for
@@ -121,6 +125,10 @@ pub(crate) struct Jobs {
     pub compacted_tables: Vec<u64>,
     /// Where its tables will be.
     pub compacts_into: Option<CompactsInto>,
+    /// The last recovered sequence, if the opening asked for a flush of what it recovered.
+    pub recovered_through: SequenceNumber,
+    /// Checkpoints that are being made.
+    pub checkpoints: usize,
     /// Workers end as soon as they can.
     pub stopping: bool,
 }
@@ -159,6 +167,8 @@ pub(crate) struct Shared {
     pub old_log_bytes: AtomicU64,
     /// The identity of the database: in every log.
     pub database: DatabaseIdentity,
+    /// The ids of the other databases whose tables it may have, the nearest ones first.
+    pub ancestors: Vec<u128>,
     /// A number that no other open database of this process has.
     pub instance: u64,
     /// The last sequence that reads may see.
@@ -169,6 +179,8 @@ pub(crate) struct Shared {
     pub queue: WriteQueue,
     /// Tickets that wait for a sync, and the thread that syncs.
     pub sync_tickets: SyncTickets,
+    /// When a worker compares `LOCK` again.
+    pub lock_watch: LockWatch,
     /// The last writes, while transactions are alive.
     pub recent: RecentWrites,
     /// Whose turn it is among transactions that run again.
@@ -191,6 +203,12 @@ pub(crate) struct Shared {
     pub retired: Mutex<Vec<Arc<Memtable>>>,
     /// `close` was called: no more writes and jobs. Reads end when the view is closed.
     pub closed: AtomicBool,
+    /// `close_now` was called: no more steps of iterators, cursors and snapshots.
+    pub ended: AtomicBool,
+    /// Shut by `close_now`: `env` is behind it.
+    pub gate: Arc<EnvGate>,
+    /// The directory's lock, for `close_now`. The views have the shares of it.
+    pub lock: Weak<DirectoryLock>,
     /// Set by the first failure of a write, flush or compaction.
     pub background_error: BackgroundError,
     /// Held during a flush: one at a time.
@@ -214,6 +232,11 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// The id of the database, then those of its ancestors: in every table.
+    pub(crate) fn databases(&self) -> Vec<u128> {
+        [&[self.database.id], &self.ancestors[..]].concat()
+    }
+
     /// Makes `error` the background error: the database takes no writes until `resume` or reopening
     /// (I8). Returns the error.
     pub(crate) fn set_background_error(&self, error: Error) -> Error {
@@ -248,6 +271,29 @@ impl Shared {
     /// `Closed` once `close` was called.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// `Closed` once `close_now` was called. Each step of a read asks before it begins.
+    #[inline]
+    pub(crate) fn check_reads(&self) -> Result<()> {
+        if self.ended.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Ends what `close` leaves: gives the directory free, whatever iterators, snapshots and loads
+    /// there are. Reads that are under way end with their result, because files of tables never
+    /// change, or with `Closed`, because no file can be opened any more.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        let mut jobs = self.jobs.lock();
+        while jobs.running > 0 || jobs.checkpoints > 0 {
+            self.done.wait(&mut jobs);
+        }
+        drop(jobs);
+        // No call on a file of the directory follows (I20).
+        self.gate.shut();
+        if let Some(lock) = self.lock.upgrade() {
+            lock.release();
+        }
     }
 
     /// All keyspaces, by number.
@@ -307,7 +353,8 @@ impl Shared {
     }
 
     /// Checks that no other process can have the directory open to write: before a log is begun,
-    /// the manifest is changed, or a file is removed at the end.
+    /// the manifest is changed, or a file is removed at the end, after a log was synced, and while
+    /// there are other writes.
     ///
     /// # Errors
     /// `LockLost`; the caller makes it the background error.

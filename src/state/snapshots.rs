@@ -35,10 +35,25 @@ pub(crate) struct SnapshotList {
 impl SnapshotList {
     /// Reads the published sequence and registers it, in one step.
     pub(crate) fn register(&self, published: &Published) -> SnapshotMoment {
+        self.register_with(published, || ()).0
+    }
+
+    /// As [`SnapshotList::register`], with the result of `then` in the same step.
+    pub(crate) fn register_with<T>(
+        &self,
+        published: &Published,
+        then: impl FnOnce() -> T,
+    ) -> (SnapshotMoment, T) {
         let mut live = self.live.lock();
         let moment = SnapshotMoment { sequence: published.visible(), taken: Instant::now() };
         *live.entry(moment).or_insert(0) += 1;
-        moment
+        (moment, then())
+    }
+
+    /// Calls `change` between two registrations: a snapshot sees all of what it does or nothing.
+    pub(crate) fn in_one_step<T>(&self, change: impl FnOnce() -> T) -> T {
+        let _live = self.live.lock();
+        change()
     }
 
     /// Registers once more at the moment of a live snapshot.

@@ -44,6 +44,8 @@ use std::time::Instant;
 pub(crate) struct TableOptions {
     /// The keyspace that the table is of.
     pub keyspace: KeyspaceLabel,
+    /// The id of the database that writes the table, then those of its ancestors.
+    pub databases: Vec<u128>,
     /// Size at which a data block is closed. Larger ones compress better and need less index;
     /// each lookup reads a whole one.
     pub block_bytes: usize,
@@ -108,6 +110,7 @@ impl TableBuilder {
         let properties = Properties {
             compression: options.compression,
             keyspace: options.keyspace.clone(),
+            databases: options.databases.clone(),
             ..Properties::new()
         };
         let header = Header { table_id, keyspace: options.keyspace.id };
@@ -395,6 +398,7 @@ mod tests {
     fn options(filter: Option<TableFilter>) -> TableOptions {
         TableOptions {
             keyspace: KeyspaceLabel::default(),
+            databases: Vec::new(),
             block_bytes: 20,
             restart_interval: 16,
             hash_index: false,

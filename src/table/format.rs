@@ -305,7 +305,7 @@ fn check_version(version: u32, path: &Path) -> Result<()> {
         return Ok(());
     }
     let what = format!("table format version {version}; this siftdb knows version {TABLE_VERSION}");
-    Err(Error::UnsupportedFormat { path: path.to_path_buf(), what })
+    Err(Error::of_newer_format(path, what))
 }
 
 /// The end of a table: all other blocks are found from it.

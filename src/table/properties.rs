@@ -23,6 +23,9 @@ use crate::table::format::Compression;
 pub(crate) struct Properties {
     /// The keyspace that the table is of. A repair without a manifest goes by it.
     pub keyspace: KeyspaceLabel,
+    /// The id of the database that wrote the table, then those of the databases that its tables
+    /// may come from. Not written when empty, as in tables of 0.1.
+    pub databases: Vec<u128>,
     /// Entries, tombstones included.
     pub entries: u64,
     /// Entries that delete their key.
@@ -153,13 +156,16 @@ enum Field<'p> {
     OptionalText(&'p mut String),
     Bytes(&'p mut Vec<u8>),
     Compression(&'p mut Compression),
+    /// Not written when empty, and may be missing.
+    Databases(&'p mut Vec<u128>),
 }
 
 impl Field<'_> {
     /// Whether a block without it is refused.
     fn is_required(&self, name: &str) -> bool {
-        use Field::{OptionalFlag, OptionalNumber, OptionalText};
-        let is_optional = matches!(self, OptionalText(_) | OptionalNumber(_) | OptionalFlag(_));
+        use Field::{Databases, OptionalFlag, OptionalNumber, OptionalText};
+        let is_optional =
+            matches!(self, OptionalText(_) | OptionalNumber(_) | OptionalFlag(_) | Databases(_));
         name != ENCODING && !is_optional
     }
 }
@@ -192,12 +198,13 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 29] {
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 30] {
         use Field::{Bytes, Flag, Number, OptionalFlag, OptionalNumber, OptionalText, Text};
         [
             ("compression", Field::Compression(&mut self.compression)),
             ("data_blocks", Number(&mut self.data_blocks)),
             ("data_bytes", Number(&mut self.data_bytes)),
+            ("databases", Field::Databases(&mut self.databases)),
             ("entries", Number(&mut self.entries)),
             ("expires_by", OptionalNumber(&mut self.expires_by)),
             ("expiring", OptionalNumber(&mut self.expiring)),
@@ -245,6 +252,10 @@ impl Properties {
                 }
                 Field::Keyspace(id) => put_varint(&mut value, u64::from(*id)),
                 Field::OptionalFlag(false) => continue,
+                Field::Databases(ids) if ids.is_empty() => continue,
+                Field::Databases(ids) => {
+                    ids.iter().for_each(|id| value.extend_from_slice(&id.to_le_bytes()));
+                }
                 Field::OptionalText(text) if text.is_empty() => continue,
                 Field::Flag(flag) | Field::OptionalFlag(flag) => value.push(u8::from(*flag)),
                 Field::Text(text) | Field::OptionalText(text) => {
@@ -327,6 +338,11 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
             *text = String::from_utf8(value.to_vec()).ok()?
         }
         Field::Bytes(bytes) => *bytes = value.to_vec(),
+        Field::Databases(ids) => {
+            let (chunks, rest) = value.as_chunks::<16>();
+            let are_ids = !chunks.is_empty() && rest.is_empty();
+            *ids = are_ids.then(|| chunks.iter().map(|id| u128::from_le_bytes(*id)).collect())?;
+        }
         Field::Compression(compression) => {
             *compression = [Compression::None, Compression::Snappy]
                 .into_iter()
@@ -346,6 +362,7 @@ mod tests {
     fn sample() -> Properties {
         Properties {
             keyspace: KeyspaceLabel { id: 70_000, name: "users".into() },
+            databases: vec![7 << 64, 6],
             entries: 300,
             tombstones: 3,
             data_blocks: 7,

@@ -177,12 +177,15 @@ impl Table {
         io: &mut TableIo,
     ) -> Result<(Lookup, FilterVerdict)> {
         let floor = self.covering(key);
+        // A filter that is not there would be asked twice, before the index and after it. One that
+        // said maybe is there.
+        let use_filters =
+            options.use_filters && (options.filter_said_maybe || self.filter.is_there());
+        let options = TableReadOptions { use_filters, ..options };
         let mut verdict = match options {
             TableReadOptions { use_filters: false, .. } => FilterVerdict::NotConsulted,
             TableReadOptions { filter_said_maybe: true, .. } => FilterVerdict::Maybe,
-            TableReadOptions { expects_hit: true, .. } if self.filter.is_there() => {
-                FilterVerdict::NotPaying
-            }
+            TableReadOptions { expects_hit: true, .. } => FilterVerdict::NotPaying,
             _ => self.filter.table_may_contain(&self.file, key, hash, io),
         };
         if verdict == FilterVerdict::No {

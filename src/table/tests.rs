@@ -48,6 +48,7 @@ pub(crate) const READ: TableReadOptions = TableReadOptions {
 pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
     TableOptions {
         keyspace: KeyspaceLabel::default(),
+        databases: Vec::new(),
         block_bytes: 4096,
         restart_interval: 16,
         hash_index: true,
@@ -90,6 +91,7 @@ pub(crate) fn any_options() -> impl Strategy<Value = TableOptions> {
     (sizes, 1usize..18, any::<bool>(), any::<bool>(), 0..all.len()).prop_map(
         move |(block_bytes, restart_interval, hash_index, snappy, filter)| TableOptions {
             keyspace: KeyspaceLabel::default(),
+            databases: Vec::new(),
             block_bytes,
             restart_interval,
             hash_index,

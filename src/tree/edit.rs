@@ -46,6 +46,10 @@ const TAG_FLUSHED_THROUGH: u8 = 16;
 const TAG_EXPIRED_THROUGH: u8 = 17;
 const TAG_CHECKPOINT_OF: u8 = IGNORABLE | 1;
 const TAG_SESSION: u8 = IGNORABLE | 2;
+const TAG_ANCESTOR: u8 = IGNORABLE | 3;
+
+/// Ancestors that a database remembers: the nearest ones.
+pub(crate) const ANCESTORS_MAX: usize = 15;
 
 /// The logs that are still needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,6 +142,9 @@ pub(crate) struct VersionEdit {
     /// The database that this one is a checkpoint of; only in a snapshot, and in none that a
     /// session begins with.
     pub checkpoint_of: Option<DatabaseIdentity>,
+    /// The ids of the other databases whose tables this one may have: it is a checkpoint of one
+    /// of them. Only in a snapshot.
+    pub ancestors: Vec<u128>,
     /// Above the number of every keyspace that was ever created; in a snapshot always.
     pub next_keyspace: Option<u64>,
     /// The largest time by which a job took entries for expired; in a snapshot always, unless none
@@ -195,6 +202,9 @@ impl VersionEdit {
         }
         for session in &self.sessions {
             put_varint_field(dst, TAG_SESSION, &[session.id, session.begins_after], &mut field);
+        }
+        for ancestor in &self.ancestors {
+            put_field(dst, TAG_ANCESTOR, &ancestor.to_le_bytes());
         }
         self.encode_keyspaces(dst);
         for file in &self.deleted {
@@ -271,6 +281,7 @@ impl VersionEdit {
                     set(&mut edit.clean_close, close, "clean close")?;
                 }
                 TAG_SESSION => edit.sessions.push(decode_session(value)?),
+                TAG_ANCESTOR => edit.ancestors.push(decode_ancestor(value)?),
                 TAG_NEXT_KEYSPACE => set_number(&mut edit.next_keyspace, value, "next keyspace")?,
                 TAG_EXPIRED_THROUGH => {
                     set_number(&mut edit.expired_through, value, "expired-through time")?;
@@ -312,6 +323,11 @@ fn decode_database(bytes: &[u8]) -> Result<DatabaseIdentity, Undecodable> {
     let (id, epoch) = split.ok_or_else(|| damaged("a malformed database id"))?;
     let [epoch] = varints(epoch, "database epoch")?;
     Ok(DatabaseIdentity { id: u128::from_le_bytes(*id), epoch })
+}
+
+fn decode_ancestor(bytes: &[u8]) -> Result<u128, Undecodable> {
+    let id = bytes.try_into().map_err(|_| damaged("a malformed ancestor"))?;
+    Ok(u128::from_le_bytes(id))
 }
 
 fn decode_session(bytes: &[u8]) -> Result<SessionBegin, Undecodable> {
@@ -380,6 +396,7 @@ mod tests {
             clean_close: Some(CleanClose { log: 13, log_bytes: 500, last_sequence: 10 }),
             database: Some(DatabaseIdentity { id: 0x0102 << 64, epoch: 3 }),
             checkpoint_of: Some(DatabaseIdentity { id: 0x0d, epoch: 2 }),
+            ancestors: vec![0x0d],
             next_keyspace: Some(7),
             expired_through: Some(200),
             created: vec![KeyspaceMeta {
@@ -470,16 +487,18 @@ mod tests {
             "03",   //   epoch
             "8111", // checkpoint of: id
             "0d00000000000000",
-            "000000000000000002", //   epoch
-            "03020b09",           // first log
-            "0402ac02",           // next file number
-            "05010a",             // last sequence
-            "060108",             // synced through
-            "0a010c",             // session log
-            "0c0107",             // next keyspace
-            "1102c801",           // expired through
-            "0b040df4030a",       // clean close
-            "8203810407",         // session
+            "000000000000000002",   //   epoch
+            "03020b09",             // first log
+            "0402ac02",             // next file number
+            "05010a",               // last sequence
+            "060108",               // synced through
+            "0a010c",               // session log
+            "0c0107",               // next keyspace
+            "1102c801",             // expired through
+            "0b040df4030a",         // clean close
+            "8203810407",           // session
+            "83100d00000000000000", // ancestor
+            "0000000000000000",
             "0d06050402",
             "6162",
             "ee",                   // created: name, settings

@@ -10,6 +10,7 @@ use crate::base::key::{
 };
 use crate::base::range_deletes::{RANGE_BOUND_BYTES_MAX, RangeDeletes};
 use crate::log::record::format::Undecodable;
+use crate::log::wal::format::LoadedTable;
 use crate::table::builder::TableSummary;
 use crate::table::properties::Properties;
 use crate::table::reader::{Expect, Table};
@@ -122,6 +123,12 @@ impl FileMeta {
     pub(crate) fn set_global_sequence(&mut self, sequence: SequenceNumber) {
         (self.smallest_sequence, self.largest_sequence) = (sequence, sequence);
         self.global_sequence = Some(sequence);
+    }
+
+    /// Its id and sequence, if it was ingested.
+    #[must_use]
+    pub(crate) fn loaded(&self) -> Option<LoadedTable> {
+        self.global_sequence.map(|sequence| (self.table_id, sequence))
     }
 
     /// What its file must be.

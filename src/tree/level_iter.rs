@@ -346,6 +346,7 @@ mod tests {
         };
         let options = TableOptions {
             keyspace: KeyspaceLabel::default(),
+            databases: Vec::new(),
             block_bytes: 64,
             restart_interval: 2,
             hash_index: false,

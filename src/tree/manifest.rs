@@ -16,7 +16,7 @@ use crate::base::filename::{FILE_NUMBER_MAX, FileName};
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::env::api::Env;
-use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
+use crate::log::record::format::{FORMAT_VERSION, HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::{RecordReader, Step};
 use crate::log::record::writer::RecordWriter;
 use crate::log::recovery::DroppedPart;
@@ -45,6 +45,8 @@ pub(crate) struct ManifestState {
     pub dropped: Option<DroppedPart>,
     /// The database that it is a checkpoint of, unless it was written to since.
     pub checkpoint_of: Option<DatabaseIdentity>,
+    /// The ids of the other databases whose tables it may have.
+    pub ancestors: Vec<u128>,
     /// The last sessions, oldest first, without the one that created the database.
     pub sessions: Vec<SessionBegin>,
     /// The keyspaces, `default` included.
@@ -203,6 +205,8 @@ pub(crate) struct ManifestRemains {
     pub named: Vec<FileMeta>,
     /// The identity that the last edit with one gives.
     pub database: DatabaseIdentity,
+    /// The ancestors that its edits name.
+    pub ancestors: Vec<u128>,
     /// The largest expired-through time in its edits.
     pub expired_through: u64,
     /// The highest next keyspace number that an edit speaks of.
@@ -236,6 +240,7 @@ pub(crate) fn remains(env: &dyn Env, path: &Path, number: u64) -> Result<Manifes
         found.next_file_number = found.next_file_number.max(next.unwrap_or(0));
         found.last_sequence = found.last_sequence.max(last.unwrap_or(0).min(SEQUENCE_MAX));
         found.database = edit.database.unwrap_or(found.database);
+        found.ancestors.extend(edit.ancestors);
         found.next_keyspace = found.next_keyspace.max(edit.next_keyspace.unwrap_or(0));
         found.expired_through = found.expired_through.max(edit.expired_through.unwrap_or(0));
         for file in &edit.deleted {
@@ -354,6 +359,7 @@ impl Replay {
         }
         state.checkpoint_of = state.checkpoint_of.or(edit.checkpoint_of);
         state.sessions.extend(&edit.sessions);
+        state.ancestors.extend(&edit.ancestors);
         let raise = |old: &mut u64, new: Option<u64>| *old = new.unwrap_or(0).max(*old);
         raise(&mut state.next_file_number, edit.next_file_number);
         raise(&mut state.next_keyspace, edit.next_keyspace);
@@ -494,7 +500,8 @@ impl ManifestWriter {
         snapshot: &VersionEdit,
     ) -> Result<Self> {
         let path = FileName::Manifest(number).path(directory);
-        let records = RecordWriter::create(env, &path, RecordFile::Manifest, number)?;
+        let records =
+            RecordWriter::create(env, &path, RecordFile::Manifest, number, FORMAT_VERSION)?;
         let buffer = Vec::new();
         let mut writer = ManifestWriter { records, number, ordinal: 0, snapshot_bytes: 0, buffer };
         writer.write(snapshot)?;
@@ -568,6 +575,7 @@ mod tests {
                 clean_close: self.facts.clean_close,
                 database: Some(self.facts.database),
                 checkpoint_of: self.checkpoint_of,
+                ancestors: self.ancestors.clone(),
                 sessions: self.sessions.clone(),
                 next_keyspace: Some(self.next_keyspace),
                 expired_through: Some(self.expired_through),
@@ -610,6 +618,7 @@ mod tests {
         let state = ManifestState {
             next_file_number: 100,
             checkpoint_of: Some(DatabaseIdentity { id: 6, epoch: 1 }),
+            ancestors: vec![6, 9],
             sessions: vec![SessionBegin { id: 4, begins_after: 30 }],
             facts: ManifestFacts {
                 last_sequence: 50,
@@ -717,6 +726,7 @@ mod tests {
             dropped: None,
             sessions: vec![SessionBegin { id: 4, begins_after: 30 }],
             checkpoint_of: Some(DatabaseIdentity { id: 6, epoch: 1 }),
+            ancestors: vec![6, 9],
             keyspaces: BTreeMap::from([(0, default)]),
             next_keyspace: 1,
             next_file_number: 120,
@@ -970,6 +980,22 @@ mod tests {
         // A snapshot of it says the same.
         let again = replayed(&written(&[state.snapshot()]).0).unwrap();
         assert_eq!((again.keyspaces, again.next_keyspace), (state.keyspaces, 4));
+    }
+
+    /// Version 0.1 reads such an edit, too: its replay is the same.
+    #[test]
+    fn one_edit_creates_fills_and_drops() {
+        let moving =
+            VersionEdit { dropped: vec![1], added: vec![in_keyspace(2, 21)], ..creating(2, "two") };
+        let edits = [snapshot(), creating(1, "one"), adding(vec![in_keyspace(1, 20)]), moving];
+        let state = replayed(&written(&edits).0).unwrap();
+        let names: Vec<_> = state.keyspaces.values().map(|one| &one.meta.name[..]).collect();
+        assert_eq!(names, ["default", "two"]);
+        assert_eq!(state.tables().map(|(_, meta)| meta.number).collect::<Vec<_>>(), [21]);
+        // One name cannot go and come in one edit.
+        let again = VersionEdit { dropped: vec![1], ..creating(2, "one") };
+        let said = refusal(&[snapshot(), creating(1, "one"), again]);
+        assert!(said.contains("two keyspaces have the name"), "{said}");
     }
 
     #[test]

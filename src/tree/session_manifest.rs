@@ -57,6 +57,7 @@ pub(crate) struct SessionManifest {
     env: Arc<dyn Env>,
     directory: PathBuf,
     database: DatabaseIdentity,
+    ancestors: Vec<u128>,
     writer: Option<ManifestWriter>,
     /// A longer manifest is rewritten.
     bytes_max: u64,
@@ -87,6 +88,7 @@ impl SessionManifest {
             env,
             directory: directory.to_path_buf(),
             database: facts.database,
+            ancestors: state.ancestors.clone(),
             writer: None,
             bytes_max,
             failed: None,
@@ -224,6 +226,7 @@ impl SessionManifest {
             expired_through: Some(expired_through).filter(|through| *through > 0),
             comparator: Some(COMPARATOR.into()),
             database: Some(self.database),
+            ancestors: self.ancestors.clone(),
             first_log: Some(self.first_log),
             session_log: self.session_log,
             sessions: self.sessions.clone(),
@@ -246,11 +249,13 @@ impl SessionManifest {
         self.writer.as_ref().is_some_and(|writer| writer.needs_rewrite(self.bytes_max))
     }
 
-    /// Starts a new manifest from `snapshot` and removes the old one.
+    /// Starts a new manifest from `snapshot` and removes the old one. Not after a failure: what
+    /// the failed edit said of sequences would be in the new manifest, without its tables.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
     pub(crate) fn rewrite(&mut self, snapshot: VersionEdit) -> Result<()> {
+        self.check_not_failed()?;
         let old = self.number();
         self.start(self.numbers.take_file_number(), snapshot)?;
         if let Some(old) = old {

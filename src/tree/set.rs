@@ -68,6 +68,9 @@ pub(crate) struct VersionSet {
     /// Files with lower numbers are from earlier sessions.
     session_start: u64,
     obsolete: Arc<ObsoleteFiles>,
+    /// Edits that remove tables and add others are refused; how often that happened.
+    #[cfg(test)]
+    pub refused_edits: Option<u64>,
 }
 
 impl VersionSet {
@@ -96,6 +99,8 @@ impl VersionSet {
             doubtful: Vec::new(),
             session_start: 0,
             obsolete,
+            #[cfg(test)]
+            refused_edits: None,
         })
     }
 
@@ -138,6 +143,8 @@ impl VersionSet {
             doubtful: Vec::new(),
             session_start: 0,
             obsolete: Arc::clone(&self.obsolete),
+            #[cfg(test)]
+            refused_edits: None,
         }
     }
 
@@ -204,16 +211,44 @@ impl VersionSet {
     /// session. `last_sequence` is the last one given to a write.
     ///
     /// # Errors
-    /// Tables that cannot be opened leave all as it was. A failed manifest write is final: the set
-    /// takes no edits after it.
+    /// Tables that cannot be opened leave all as it was, and so do tables that would break the
+    /// order of a level (`Defect`). A failed manifest write is final: the set takes no edits after
+    /// it.
     pub(crate) fn apply(
         &mut self,
-        mut edit: VersionEdit,
+        edit: VersionEdit,
         last_sequence: SequenceNumber,
     ) -> Result<Vec<NewVersion>> {
+        self.alter(edit, &[], last_sequence)
+    }
+
+    /// As [`VersionSet::apply`], for an edit that may create and drop keyspaces: with the numbers
+    /// of [`VersionSet::take_keyspace`], and the `pinning` of each one that it creates. The files
+    /// of a dropped keyspace go with their last reader. All writes up to `last_sequence` are
+    /// durable.
+    ///
+    /// # Errors
+    /// As for [`VersionSet::apply`].
+    pub(crate) fn alter(
+        &mut self,
+        mut edit: VersionEdit,
+        pinning: &[PinningByLevel],
+        last_sequence: SequenceNumber,
+    ) -> Result<Vec<NewVersion>> {
+        debug_assert_eq!(edit.created.len(), pinning.len(), "one for each");
+        let tree = |(meta, pinning): (&KeyspaceMeta, &PinningByLevel)| {
+            let current = Arc::new(Version::new(Default::default()));
+            (meta.id, Tree { meta: meta.clone(), pinning: *pinning, current })
+        };
+        let created = edit.created.iter().zip(pinning).map(tree).collect();
         // Opened and checked before the edit is logged: a refusal leaves manifest and versions as
         // they were.
-        let next = self.next_versions(&edit)?;
+        let next = self.next_versions(&edit, &created)?;
+        #[cfg(test)]
+        if let Some(count) = self.refused_edits.as_mut().filter(|_| !edit.deleted.is_empty()) {
+            *count += 1;
+            return Err(Error::Defect { what: "by an edit of a test".into() });
+        }
         // Before the edit is logged: if the rewrite fails, it says nothing of the edit.
         if self.manifest.is_long() {
             self.manifest.rewrite(self.snapshot())?;
@@ -233,54 +268,16 @@ impl VersionSet {
                 gone.mark_obsolete();
             }
         }
+        self.trees.extend(created);
         self.tell_new_tables(&edit);
         self.trees.iter_mut().for_each(|(id, tree)| {
             let flushed = edit.flushed_through.iter().find(|(flushed, _)| flushed == id);
             tree.meta.flushed_through = flushed.map_or(tree.meta.flushed_through, |(_, s)| *s);
         });
-        Ok(self.replace(next))
-    }
-
-    /// Creates the keyspace `meta`, whose number is from [`VersionSet::take_keyspace`], durably.
-    /// All writes up to `last_sequence` are durable. Returns its version.
-    ///
-    /// # Errors
-    /// As for [`VersionSet::apply`].
-    pub(crate) fn create(
-        &mut self,
-        meta: KeyspaceMeta,
-        pinning: PinningByLevel,
-        last_sequence: SequenceNumber,
-    ) -> Result<Arc<Version>> {
-        let edit = VersionEdit {
-            next_keyspace: Some(self.next_keyspace),
-            synced_through: Some(last_sequence),
-            created: vec![meta.clone()],
-            ..VersionEdit::default()
-        };
-        self.apply(edit, last_sequence)?;
-        let current = Arc::new(Version::new(Default::default()));
-        self.trees.insert(meta.id, Tree { meta, pinning, current: Arc::clone(&current) });
-        Ok(current)
-    }
-
-    /// Drops the keyspace `id` with all its tables, durably. Their files go with their last reader.
-    /// All writes up to `last_sequence` are durable.
-    ///
-    /// # Errors
-    /// As for [`VersionSet::apply`].
-    pub(crate) fn drop_keyspace(
-        &mut self,
-        id: KeyspaceId,
-        last_sequence: SequenceNumber,
-    ) -> Result<()> {
-        let synced_through = Some(last_sequence);
-        let edit = VersionEdit { synced_through, dropped: vec![id], ..VersionEdit::default() };
-        self.apply(edit, last_sequence)?;
-        if let Some(tree) = self.trees.remove(&id) {
+        for tree in edit.dropped.iter().filter_map(|id| self.trees.remove(id)) {
             tree.tables().for_each(|(_, handle)| handle.mark_obsolete());
         }
-        Ok(())
+        Ok(self.replace(next))
     }
 
     /// Saves new settings of the keyspace `id`: durably in an active session, and otherwise with
@@ -353,7 +350,7 @@ impl VersionSet {
     pub(crate) fn restart(&mut self, number: u64, edit: VersionEdit) -> Result<Vec<NewVersion>> {
         self.doubtful.extend(self.new_tables(&edit));
         self.doubtful.extend(edit.deleted.iter().map(|file| file.number));
-        let next = self.next_versions(&edit)?;
+        let next = self.next_versions(&edit, &BTreeMap::new())?;
         let before: Vec<NewVersion> = self.versions().collect();
         let replaced = self.replace(next);
         let flushed_through = edit.first_log.map_or(0, |log| log.flushed_through);
@@ -406,7 +403,7 @@ impl VersionSet {
         last_sequence: SequenceNumber,
     ) -> Result<()> {
         self.manifest.check_not_failed()?;
-        let next = self.next_versions(edit)?;
+        let next = self.next_versions(edit, &BTreeMap::new())?;
         self.session_start = number;
         self.manifest.set_session_log(log, last_sequence);
         self.manifest.advance(edit, last_sequence);
@@ -472,18 +469,24 @@ impl VersionSet {
     }
 
     /// The versions of the keyspaces whose tables `edit` changes.
-    fn next_versions(&self, edit: &VersionEdit) -> Result<BTreeMap<KeyspaceId, Version>> {
+    fn next_versions(
+        &self,
+        edit: &VersionEdit,
+        created: &BTreeMap<KeyspaceId, Tree>,
+    ) -> Result<BTreeMap<KeyspaceId, Version>> {
         let deleted = edit.deleted.iter().map(|file| file.keyspace);
         let added = edit.added.iter().map(|(_, meta)| meta.keyspace);
         let changed: BTreeSet<KeyspaceId> = deleted.chain(added).collect();
-        changed.into_iter().map(|id| Ok((id, self.next_version(id, edit)?))).collect()
+        let next = |id: KeyspaceId| match self.trees.get(&id).or_else(|| created.get(&id)) {
+            Some(tree) => Ok((id, self.next_version(tree, edit)?)),
+            // Dropped while the job ran.
+            None => Err(Error::keyspace_dropped(id)),
+        };
+        changed.into_iter().map(next).collect()
     }
 
-    fn next_version(&self, id: KeyspaceId, edit: &VersionEdit) -> Result<Version> {
-        let Some(tree) = self.trees.get(&id) else {
-            // Dropped while the job ran.
-            return Err(Error::keyspace_dropped(id));
-        };
+    fn next_version(&self, tree: &Tree, edit: &VersionEdit) -> Result<Version> {
+        let id = tree.meta.id;
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
             std::array::from_fn(|level| tree.current.level(level).to_vec());
         let mut removed = Vec::new();
@@ -533,8 +536,9 @@ impl VersionSet {
             let staying = staying.iter().map(|handle| &*handle.meta);
             let metas = staying.chain(coming.map(|(_, meta)| meta));
             if let Some(clash) = order_conflicts(level, metas).first() {
-                let what = format!("by an edit {clash}; this is a defect of siftdb");
-                return Err(Error::corruption(&self.directory, 0, what));
+                let directory = self.directory.display();
+                let what = format!("{directory}: by an edit {clash}");
+                return Err(Error::Defect { what });
             }
         }
         Ok(())
@@ -603,11 +607,15 @@ mod tests {
     use crate::cache::cache::Cache;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
+    use crate::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::log::wal::format::DatabaseIdentity;
     use crate::tree::manifest::KeyspaceTables;
 
     fn set_of(keyspaces: usize, next_keyspace: u64) -> VersionSet {
-        let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+        set_in(Arc::new(MemEnv::new()), keyspaces, next_keyspace)
+    }
+
+    fn set_in(env: Arc<dyn Env>, keyspaces: usize, next_keyspace: u64) -> VersionSet {
         let context = TableContext {
             files: FilePool::new(Arc::clone(&env), 1),
             cache: Cache::new(0, 0.5),
@@ -641,5 +649,36 @@ mod tests {
         let last = u64::from(KeyspaceId::MAX);
         assert_eq!(set_of(1, last).take_keyspace().unwrap(), KeyspaceId::MAX);
         assert!(refusal(set_of(1, last + 1)).contains("used up"));
+    }
+
+    /// Another job may have an edit when one fails. A new manifest would have the sequences of the
+    /// failed edit and not its tables, so the database would not open.
+    #[test]
+    fn a_failed_edit_is_the_last_of_its_manifest() {
+        let begin = |env: Arc<dyn Env>| {
+            env.create_dir(Path::new("/db")).unwrap();
+            let mut set = set_in(env, 1, 1);
+            set.activate(7, None, &VersionEdit::default(), 0).unwrap();
+            set
+        };
+        let edit = |set: &mut VersionSet| set.apply(VersionEdit::default(), 0);
+        let (mut set, mut edits) = (begin(Arc::new(MemEnv::new())), 0);
+        while !set.manifest.is_long() {
+            edit(&mut set).unwrap();
+            edits += 1;
+        }
+        // The edit that makes the manifest long is written, and its sync fails.
+        let disk = MemEnv::new();
+        let faulty = FaultEnv::new(Arc::new(disk.clone()));
+        let failing = Fault::once(FaultKind::Error(EIO)).among(Calls::Named("sync_data"));
+        faulty.fail_at(edits - 1, failing);
+        let mut set = begin(Arc::new(faulty));
+        for _ in 1..edits {
+            edit(&mut set).unwrap();
+        }
+        assert!(edit(&mut set).is_err() && set.manifest.is_long());
+        let before = disk.list_files();
+        assert!(edit(&mut set).is_err());
+        assert_eq!(disk.list_files(), before);
     }
 }

@@ -113,8 +113,15 @@ fn written(committed: Committed) -> Result<()> {
 }
 
 /// Refuses what no group may have.
+///
+/// # Errors
+/// `InvalidArgument`, `Closed`, `ReadOnly`, `OpenedReadOnly`.
 #[inline]
-fn check_batch(shared: &Shared, batch: &WriteBatch, options: &WriteOptions) -> Result<()> {
+pub(crate) fn check_batch(
+    shared: &Shared,
+    batch: &WriteBatch,
+    options: &WriteOptions,
+) -> Result<()> {
     batch.check()?;
     shared.check_writable()?;
     if batch.database().is_some_and(|database| database != shared.instance) {
@@ -268,6 +275,9 @@ fn try_commit(
     if count > 0 {
         let default_may_pile_up = apply(shared, &log, batches, &named, count);
         drop(log);
+        if !sync && shared.lock_watch.note_write() {
+            shared.work.ring();
+        }
         if deletes_ranges {
             let all = named.iter().chain([&shared.default]);
             all.for_each(|keyspace| shared.want_hidden_tables_removed(keyspace));
@@ -491,7 +501,8 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
     let level0_full = || {
         let stop = shared.options.level0_stop();
         let is_full = |keyspace: &Arc<KeyspaceState>| {
-            !keyspace.view.load().dropped && level0(keyspace) >= stop
+            // A refused compaction makes no room, however long a writer waits.
+            !keyspace.view.load().dropped && level0(keyspace) >= stop && !keyspace.keeps_level0()
         };
         switched.iter().any(is_full)
     };

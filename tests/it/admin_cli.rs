@@ -22,6 +22,8 @@ fn verify_reads_everything_and_changes_nothing() {
     assert!(text.contains("1 table, 3000 entries") && text.ends_with("all in order\n"), "{text}");
     let report = json(&["verify", &db, "--json"]);
     assert_eq!((&report["sound"], &report["filter_probes"]), (&true.into(), &3_000.into()));
+    assert!(text.contains("\n1 entry only in logs, not in tables yet\n"), "{text}");
+    assert_eq!(report["log_entries"], 1);
     fails(4, &["verify", &place.path("missing")]);
 
     let table = files(&db, ".sst").remove(0);

@@ -4,7 +4,7 @@
 use crate::support::filters::all_filters;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::rng::{Rng, seeds, setting};
-use crate::support::stores::{HOME, as_env, copy_of, files, is_honest, small_options, until};
+use crate::support::stores::{HOME, as_env, copy_of, files, small_options, until};
 use siftdb::env::testing::{Calls, CrashModel, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, EnvLayer, MemEnv};
 use siftdb::{Db, Error, Keyspace, Options, Result};
@@ -607,6 +607,146 @@ fn two_checkpoints(disk: &MemEnv, seed: u64) -> [(usize, Contents, usize); 2] {
     found
 }
 
+fn is_nothing(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+}
+
+fn is_unfinished(error: &Error) -> bool {
+    matches!(error, Error::Unfinished { directory } if directory == Path::new(BACKUP))
+}
+
+/// What a directory holds in which a checkpoint was to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Remains {
+    Nothing,
+    Unfinished,
+    Checkpoint,
+}
+
+impl Remains {
+    /// Those that `result` shows, which is the answer of a call on them.
+    fn of<T>(result: &Result<T>, says: &str) -> Self {
+        match result {
+            Ok(_) => Remains::Checkpoint,
+            Err(error) if is_unfinished(error) => Remains::Unfinished,
+            Err(error) => {
+                assert!(is_nothing(error), "{says}: {error}");
+                Remains::Nothing
+            }
+        }
+    }
+
+    /// What every call but `destroy` says to those in `env`: all the same.
+    fn answered_by_all(env: &Arc<dyn Env>, says: &str) -> Self {
+        let options = || small_options().create_if_missing(false).env(Arc::clone(env));
+        let opened = Self::of(&open_at(env, BACKUP), says);
+        let read = options().open_read_only(BACKUP);
+        assert_eq!(Self::of(&read, says), opened, "{says}");
+        drop(read);
+        assert_eq!(Self::of(&options().open_follower(BACKUP), says), opened, "{says}");
+        let repaired = options().repair(BACKUP);
+        assert_eq!(Self::of(&repaired, says), opened, "{says}");
+        assert!(repaired.is_ok_and(|report| !report.changed) == (opened == Remains::Checkpoint));
+        if opened == Remains::Unfinished {
+            let error = small_options().env(Arc::clone(env)).open(BACKUP).unwrap_err();
+            assert!(is_unfinished(&error) && !error.is_corruption(), "{says}: {error}");
+        }
+        opened
+    }
+}
+
+/// The files of siftdb in [`BACKUP`] but LOCK.
+fn backup_files(env: &MemEnv) -> Vec<std::path::PathBuf> {
+    let mut files: Vec<_> = files(env).into_keys().collect();
+    files.retain(|path| path.starts_with(BACKUP));
+    files
+}
+
+#[test]
+fn crashes_of_new_checkpoints_leave_nothing_a_marker_or_all() {
+    for seed in seeds(2) {
+        let disk = MemEnv::with_log();
+        let [(begun, first, ended), _] = two_checkpoints(&disk, seed);
+        let mut found = BTreeMap::<Remains, u32>::new();
+        let mut walk = disk.walk_log();
+        for call in begun..=ended {
+            walk.advance_to(call);
+            for model in [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix] {
+                let says = format!("seed {seed}, call {call}, {model:?}");
+                let crashed = walk.crash(model, seed + call as u64);
+                let env = as_env(&crashed);
+                let remains = Remains::answered_by_all(&env, &says);
+                *found.entry(remains).or_default() += 1;
+                let here = open_at(&env, BACKUP).map(|db| contents(&db));
+                assert!(here.is_err() || here.unwrap() == first, "{says}");
+                // It is made again in place of what is there, unless that is whole.
+                let home = open_at(&env, HOME).unwrap();
+                home.checkpoint(BACKUP).unwrap_or_else(|error| panic!("{says}: {error}"));
+                let made = contents(&open_at(&env, BACKUP).unwrap());
+                assert!(made == contents(&home), "{says}");
+                // Or it is removed.
+                let crashed = walk.crash(model, seed + call as u64);
+                small_options().env(as_env(&crashed)).destroy(BACKUP).unwrap();
+                assert_eq!(backup_files(&crashed), <[&Path; 0]>::default(), "{says}");
+            }
+        }
+        assert!(found.len() == 3, "{found:?}");
+    }
+}
+
+#[test]
+fn removed_or_repeated_remains_may_be_interrupted_too() {
+    let disk = MemEnv::with_log();
+    let [(begun, ..), (.., ended)] = two_checkpoints(&disk, 1);
+    let is_marked = |env: &MemEnv| {
+        let current = env.read_file(&Path::new(BACKUP).join("CURRENT"));
+        current.is_some_and(|line| line.starts_with(b"siftdb 2 UNFINISHED "))
+    };
+    let mut walk = disk.walk_log();
+    let mut marked = (begun..=ended).filter_map(|call| {
+        walk.advance_to(call);
+        Some(walk.crash(CrashModel::Kill, 0)).filter(is_marked)
+    });
+    // The one with the most files.
+    let unfinished = files(&marked.by_ref().max_by_key(|env| backup_files(env).len()).unwrap());
+    let unlocked = copy_of(&unfinished);
+    let refused = small_options().env(as_env(&unlocked)).repair(BACKUP);
+    assert!(is_unfinished(&refused.unwrap_err()));
+    assert!(unlocked.list_files() == unfinished.keys().cloned().collect::<Vec<_>>());
+    for destroys in [false, true] {
+        let disk = MemEnv::with_log();
+        for (path, bytes) in &unfinished {
+            disk.write_file(path, bytes);
+        }
+        let begun = disk.log_len();
+        if destroys {
+            small_options().env(as_env(&disk)).destroy(BACKUP).unwrap();
+        } else {
+            open_at(&as_env(&disk), HOME).unwrap().checkpoint(BACKUP).unwrap();
+        }
+        let mut found = BTreeMap::<Remains, u32>::new();
+        let mut walk = disk.walk_log();
+        for call in begun..=disk.log_len() {
+            walk.advance_to(call);
+            // Only the last has names that survive in any combination.
+            for (model, seeds) in
+                [(CrashModel::Kill, 1), (CrashModel::Journal, 2), (CrashModel::Posix, 12)]
+            {
+                for seed in 0..seeds {
+                    let says = format!("destroys {destroys}, call {call}, {model:?}, seed {seed}");
+                    let env = as_env(&walk.crash(model, seed));
+                    *found.entry(Remains::answered_by_all(&env, &says)).or_default() += 1;
+                    if seed == 0 {
+                        open_at(&env, HOME).unwrap().checkpoint(BACKUP).unwrap();
+                        drop(open_at(&env, BACKUP).unwrap());
+                    }
+                }
+            }
+        }
+        assert_eq!(found.len(), if destroys { 2 } else { 3 }, "{found:?}");
+    }
+}
+
 #[test]
 fn crashes_leave_the_old_checkpoint_or_the_new() {
     for seed in seeds(3) {
@@ -622,7 +762,7 @@ fn crashes_leave_the_old_checkpoint_or_the_new() {
                 let found = open_at(&env, BACKUP).map(|db| contents(&db));
                 let which = match &found {
                     Err(error) => {
-                        assert!(is_honest(error) || matches!(error, Error::Io { .. }), "{error}");
+                        assert!(is_nothing(error) || is_unfinished(error), "{error}");
                         0
                     }
                     Ok(found) if found == first => 1,

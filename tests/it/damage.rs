@@ -16,7 +16,9 @@
 use crate::support::data::key;
 use crate::support::reads::all_keyspaces;
 use crate::support::rng::{Rng, seeds, setting};
-use crate::support::stores::{HOME, as_env, copy_of, files, name, open, small_options};
+use crate::support::stores::{
+    HOME, as_env, copy_of, files, files_ending, name, open, small_options,
+};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::inspect::{self, DumpOptions};
@@ -58,6 +60,8 @@ struct Store {
     dropped: bool,
     /// By table or log.
     pieces: BTreeMap<PathBuf, Vec<Piece>>,
+    /// Loaded tables, each with one entry, and the sequence of the load.
+    loaded: BTreeMap<PathBuf, u64>,
     keys: Vec<Vec<u8>>,
 }
 
@@ -103,13 +107,22 @@ fn needed(env: &MemEnv) -> BTreeSet<PathBuf> {
     needed
 }
 
-fn pieces_of(env: &MemEnv, path: &Path, keys: &[Vec<u8>]) -> Vec<Piece> {
+/// The pieces of a table or log. The entries of a loaded table have `sequence`.
+fn pieces_of(
+    env: &MemEnv,
+    path: &Path,
+    keys: &[Vec<u8>],
+    loaded: &BTreeMap<PathBuf, u64>,
+) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for line in text_of(env, path).lines() {
         if let Some(entry) = line.strip_prefix("  \"") {
             let (key, rest) = entry.split_once('"').unwrap();
             let (end, rest) = rest.split_once(" @").unwrap();
-            let sequence = rest.split(' ').next().unwrap().parse().unwrap();
+            let sequence = match rest.split(' ').next().unwrap().parse().unwrap() {
+                0 => loaded[path],
+                sequence => sequence,
+            };
             let end = end.strip_prefix("..").map(|end| end.trim_matches('"'));
             let deleted = keys.iter().filter(|other| match end {
                 // A range delete; an empty end is none.
@@ -141,7 +154,7 @@ fn store(rng: &mut Rng) -> Store {
     let mut flushed = [0; NAMES.len()];
     let mut numbers: Vec<usize> = (0..1 + rng.below(NAMES.len())).collect();
     numbers.iter().for_each(|number| drop(db.keyspace(NAMES[*number]).unwrap()));
-    let mut dropped = false;
+    let (mut dropped, mut loaded) = (false, BTreeMap::new());
     let rounds = 2 + rng.below(5);
     for round in 0..rounds {
         write(&db, &keys, &numbers, &mut written, rng);
@@ -149,6 +162,22 @@ fn store(rng: &mut Rng) -> Store {
             db.drop_keyspace(NAMES[GONE]).unwrap();
             numbers.pop();
             dropped = true;
+        }
+        if rng.chance(40) {
+            let number = *rng.pick(&numbers);
+            let sequence = written.len() as u64 + 1;
+            let value = format!("{sequence} loaded").into_bytes();
+            let keyspace = db.keyspace(NAMES[number]).unwrap();
+            // A load flushes what it overlaps; this one overlaps nothing.
+            keyspace.flush().unwrap();
+            flushed[number] = sequence - 1;
+            keyspace.ingest([(rng.pick(&keys), &value)]).unwrap();
+            written.insert(sequence, (number, Some(value)));
+            let tables = inspect::live_tables(&as_env(&env), Path::new(HOME)).unwrap().unwrap();
+            let is_load = |path: &PathBuf| text_of(&env, path).contains("\" @0 ");
+            let paths = tables.into_iter().map(|table| table.path);
+            let mut new = paths.filter(|path| !loaded.contains_key(path) && is_load(path));
+            loaded.insert(new.next().expect("the load has a table"), sequence);
         }
         let last = written.len() as u64;
         match rng.below(6) {
@@ -186,8 +215,9 @@ fn store(rng: &mut Rng) -> Store {
     let mut image = files(&env);
     image.retain(|path, _| needed.contains(path));
     let data = image.keys().filter(|path| is(path, ".sst") || is(path, ".wal"));
-    let pieces = data.map(|path| (path.clone(), pieces_of(&env, path, &keys))).collect();
-    Store { image, closed, written, flushed, numbers, dropped, pieces, keys }
+    let pieces = data.map(|path| (path.clone(), pieces_of(&env, path, &keys, &loaded)));
+    let pieces = pieces.collect();
+    Store { image, closed, written, flushed, numbers, dropped, pieces, loaded, keys }
 }
 
 fn write(
@@ -251,6 +281,15 @@ impl Damaged {
         manifests.any(|(at, (_, touched))| is(at, "MANIFEST") && touched.is_empty())
     }
 
+    /// True if a log or two tables are whole, so that one stays beside a foreign table.
+    fn has_own_data(&self) -> bool {
+        let whole =
+            self.copies.iter().filter(|(at, (of, touched))| *at == of && touched.is_empty());
+        let whole: Vec<_> = whole.map(|(at, _)| at).collect();
+        let count = |kind| whole.iter().filter(|path| is(path, kind)).count();
+        count(".wal") > 0 || count(".sst") > 1
+    }
+
     fn touch(&mut self, path: &Path, bytes: Range<usize>) {
         if let Some((_, touched)) = self.copies.get_mut(path) {
             touched.push(bytes);
@@ -273,6 +312,30 @@ impl Damaged {
         let kinds = [(".sst", format!("{number:06}.sst")), (".wal", format!("{number:06}.wal"))];
         let named = kinds.into_iter().find(|(kind, _)| is(path, kind));
         home(&named.map_or(format!("MANIFEST-{number:06}"), |(_, name)| name))
+    }
+
+    /// Adds a table of another database, or puts it in the place of one.
+    fn add_foreign(&mut self, store: &Store, rng: &mut Rng) {
+        let env = MemEnv::with_log();
+        let db = open(&env, &options()).unwrap();
+        for key in &store.keys {
+            db.put(key, "foreign").unwrap();
+        }
+        db.flush().unwrap();
+        db.close().unwrap();
+        let foreign = files_ending(&env, ".sst").remove(0);
+        let own: Vec<_> = self.now.keys().filter(|path| is(path, ".sst")).cloned().collect();
+        let path = match own.is_empty() || rng.chance(50) {
+            true => self.fresh(&home("000001.sst"), rng),
+            false => {
+                let path = rng.pick(&own).clone();
+                self.take(&path);
+                path
+            }
+        };
+        self.what.push(format!("foreign table {}", name(&path)));
+        let file = (env.read_file(&foreign).unwrap(), (home("foreign"), Vec::new()));
+        self.put(path, file);
     }
 
     fn once(&mut self, kind: usize, rng: &mut Rng) {
@@ -371,6 +434,12 @@ fn damaged(store: &Store, rng: &mut Rng) -> Damaged {
         let kind = rng.below(KINDS);
         damaged.once(kind, rng);
     }
+    // After the other kinds, whose choices stay the same for a seed.
+    // Without a manifest, and without a log or table of its own, a database cannot tell: its tables
+    // could be those of the source of a checkpoint.
+    if rng.chance(25) && damaged.has_whole_manifest() && damaged.has_own_data() {
+        damaged.add_foreign(store, rng);
+    }
     damaged
 }
 
@@ -441,6 +510,11 @@ impl<'a> Oracle<'a> {
 
     /// True if every copy of the file has the piece.
     fn survives(&self, path: &Path, piece: &Piece) -> bool {
+        // Without a manifest, each log that was begun after a load has its sequence.
+        let is_told = || self.damaged.has_whole_manifest() || self.has_whole_logs();
+        if self.store.loaded.contains_key(path) && !is_told() {
+            return false;
+        }
         let pieces = &self.store.pieces[path];
         let mut copies = self.damaged.copies.iter().filter(|(_, (of, _))| of == path).peekable();
         if is(path, ".sst") {
@@ -459,6 +533,16 @@ impl<'a> Oracle<'a> {
         };
         let hidden: Vec<_> = touched.iter().map(hidden).collect();
         of == path && !meets(&hidden, &piece.bytes)
+    }
+
+    /// True if there are logs, all whole.
+    fn has_whole_logs(&self) -> bool {
+        let logs = || self.store.pieces.keys().filter(|path| is(path, ".wal"));
+        let is_whole = |path: &PathBuf| {
+            let copy = self.damaged.copies.get(path);
+            copy.is_some_and(|(of, touched)| of == path && touched.is_empty())
+        };
+        logs().next().is_some() && logs().all(is_whole)
     }
 
     /// True if the report need not mention what this file lost.

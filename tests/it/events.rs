@@ -12,7 +12,7 @@ use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
 use siftdb::{
     CompactionDecision, CompactionFilter, Db, Error, Event, EventListener, Filter, FilterLayout,
-    Options,
+    FilterPinning, KeyspaceOptions, Options,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -529,6 +529,61 @@ fn damaged_filters_are_told_once_for_each_table() {
                 disk.remove(&path).unwrap();
             }
         }
+    }
+}
+
+/// A writer saves `FilterPinning::All`. No opening may fail because it has no memory to pin.
+#[test]
+fn saved_pinning_is_lowered_where_no_memory_may_be_pinned() {
+    let pinned = || Filter::bloom(10.0).pinning(FilterPinning::All);
+    let of_level = KeyspaceOptions::new().filter_at_level(0, pinned());
+    for (cache_bytes, share) in [(0, 0.5), (128 << 10, 0.0), (1, 0.5)] {
+        let disk = MemEnv::new();
+        let db = open(&disk, &small_options().filter(pinned())).unwrap();
+        let other = db.keyspace_with("other", &of_level).unwrap();
+        let saved = (db.settings(), other.settings());
+        (0..300).for_each(|n| db.put(key(n), "1").unwrap());
+        other.put("k", "1").unwrap();
+        db.flush().unwrap();
+        let recorder = Arc::new(Recorder::default());
+        let small = small_options().block_cache_bytes(cache_bytes).filter_pinned_share(share);
+        let options = || recorder.options(&small).env(as_env(&disk));
+        let told = |openings: usize| {
+            until("told", || recorder.count("FiltersUnpinned") >= openings);
+            let is_told = |event: &Event| matches!(event, Event::FiltersUnpinned { .. });
+            for event in recorder.events().iter().filter(|event| is_told(event)) {
+                assert!(matches!(event, Event::FiltersUnpinned { keyspaces: 2, .. }), "{event:?}");
+            }
+            assert_eq!(recorder.count("FiltersUnpinned"), openings);
+        };
+        let follower = options().open_follower(HOME).unwrap();
+        for n in 300..310 {
+            db.put(key(n), "1").unwrap();
+            db.flush().unwrap();
+            assert!(follower.refresh().unwrap());
+            assert_eq!(follower.iter().count(), n + 1);
+        }
+        told(1);
+        db.close().unwrap();
+        drop((db, other));
+        assert_eq!(options().open_read_only(HOME).unwrap().iter().count(), 310);
+        told(2);
+        let db = options().open(HOME).unwrap();
+        let other = db.keyspace_with("other", &KeyspaceOptions::new().block_bytes(256)).unwrap();
+        db.put(key(310), "1").unwrap();
+        db.flush().unwrap();
+        assert_eq!(db.stats().pinned_bytes, 0);
+        assert_eq!((db.settings(), other.settings()), (saved.0, saved.1.block_bytes(256)));
+        drop((db, other));
+        told(3);
+        // Named by the caller, it stays an error.
+        let named = options().filter_at_level(1, pinned()).open(HOME);
+        assert!(matches!(named, Err(Error::InvalidOptions { .. })));
+        told(3);
+        // With memory it is in force again.
+        let db = open(&disk, &small_options()).unwrap();
+        assert_eq!(db.iter().count(), 311);
+        assert!(db.stats().pinned_bytes > 0);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Every command that README and help show does what it says, and every command refuses bad
-//! directories in one line, without creating or changing anything.
+//! Every command that README, docs/commands.md and help show does what it says, and every command
+//! refuses bad directories in one line, without creating or changing anything.
 
 use crate::cli::{Place, fails, files, ok, read, siftdb, write};
 use crate::help_cli::commands;
@@ -30,10 +30,11 @@ fn alternatives(line: &str) -> Vec<String> {
     lines.iter().map(|line| line.trim().to_string()).collect()
 }
 
-/// Every command of README and of all help.
+/// Every command of README, of docs/commands.md and of all help.
 fn examples() -> Vec<String> {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let mut texts = vec![String::from_utf8(read(&readme)).unwrap()];
+    let documents = ["README.md", "docs/commands.md"];
+    let read_document = |path| read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
+    let mut texts = documents.map(|path| String::from_utf8(read_document(path)).unwrap()).to_vec();
     for words in commands() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let help = siftdb(&[&words[..], &["--help"]].concat());

@@ -1,15 +1,17 @@
 //! Entries leave a database and come back, in every format; other stores' files come in.
 
 use crate::cli::{Place, command, fails, files, json, ok, read, siftdb, write};
+use crate::support::filters::{Marks, UpToDash};
 use crate::support::rng::Rng;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::{Value, json as object};
-use siftdb::{Db, Filter, KeyspaceOptions, WriteOptions};
+use siftdb::{Db, Filter, KeyspaceOptions, Options, Prefix, WriteOptions};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -186,6 +188,111 @@ fn jsonl_carries_keyspaces_settings_and_expiry() {
     json(&["import", "jsonl", &file, &copy, "--keyspace", "more", "--json"]);
     let keys = |found: &[Found]| found.iter().map(|(key, ..)| key.clone()).collect::<Vec<_>>();
     assert_eq!(keys(&contents(&copy)["more"]), keys(&contents(&path)["default"]));
+}
+
+#[test]
+fn jsonl_carries_every_setting_of_every_keyspace() {
+    let place = Place::new();
+    let none = KeyspaceOptions::new;
+    let settings = [
+        none().filter(Filter::bloom(12.0)),
+        none().filter(Filter::none()),
+        none().filter_at_level(0, Filter::ribbon(9.0)),
+        none().filter_last_level(false),
+        none().block_bytes(512),
+        none().block_hash_index(true),
+        none().snappy(false),
+        none().expire_after(Duration::from_secs(1 << 30)),
+    ];
+    for (number, settings) in settings.iter().enumerate() {
+        for name in ["default", "named"] {
+            let path = |what: &str| place.path(&format!("{what}-{number}-{name}"));
+            let (from, copy) = (path("from"), path("copy"));
+            let db = Options::new().create_if_missing(true);
+            let db = if name == "default" { db.default_keyspace(settings) } else { db };
+            let db = db.open(&from).unwrap();
+            db.keyspace_with(name, settings).unwrap().put("k", "v").unwrap();
+            db.close().unwrap();
+            let (file, again) = (path("file"), path("again"));
+            export(&from, "jsonl", &file);
+            json(&["import", "jsonl", &file, &copy, "--json"]);
+            export(&copy, "jsonl", &again);
+            let exported = read(Path::new(&file));
+            assert!(String::from_utf8_lossy(&exported).contains(&settings.settings()[0].0));
+            assert!(read(Path::new(&again)) == exported, "{settings} of {name}");
+            // Once more into the same: it has them.
+            let kept = json(&["import", "jsonl", &file, &copy, "--json"]);
+            assert_eq!(kept["settings_kept"], object!([]), "{settings} of {name}");
+            // A database that is there, whose keyspaces have no entries.
+            let empty = path("empty");
+            Db::open(&empty).unwrap().close().unwrap();
+            json(&["import", "jsonl", &file, &empty, "--json"]);
+            export(&empty, "jsonl", &again);
+            assert!(read(Path::new(&again)) == exported, "{settings} of {name}");
+            let full = path("full");
+            fill(&full, &Entries::from([(b"old".to_vec(), b"1".to_vec())]));
+            let answer = siftdb(&["import", "jsonl", &file, &full, "--json"]);
+            let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+            let kept = answer["settings_kept"].as_array().unwrap().len();
+            assert_eq!(kept, usize::from(name == "default"), "{settings} of {name}");
+        }
+    }
+}
+
+#[test]
+fn settings_of_a_program_are_left_out_with_a_note() {
+    let place = Place::new();
+    let (path, file, copy) = (place.path("db"), place.path("file"), place.path("copy"));
+    let own = KeyspaceOptions::new().filter(Filter::custom(Arc::new(Marks))).block_bytes(512);
+    let prefix = Prefix::custom(Arc::new(UpToDash));
+    let level = KeyspaceOptions::new().filter_at_level(2, Filter::bloom(9.0).prefix(prefix));
+    let registered = Options::new()
+        .register_filter_policy(Arc::new(Marks))
+        .register_prefix(Arc::new(UpToDash))
+        .default_keyspace(&own);
+    let db = registered.open(&path).unwrap();
+    db.put("k", "1").unwrap();
+    db.keyspace_with("other", &level).unwrap().put("k", "2").unwrap();
+    db.close().unwrap();
+    let says = |arguments: &[&str]| {
+        let output = siftdb(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let lines = |why: &str| {
+        let at_level = "filter_at_level.2=fast-local-bloom:9 prefix=test.UpToDash";
+        [
+            format!("keyspace \"default\": {why}: filter=custom:test.Marks\n"),
+            format!("keyspace \"other\": {why}: {at_level}\n"),
+        ]
+    };
+    let noted = says(&["export", &path, "-o", &file]);
+    assert_eq!(noted, lines("import leaves out, as only a program can name it").concat());
+    let noted = says(&["import", "jsonl", &file, &copy]);
+    for line in lines("left out, as only a program can name it") {
+        assert!(noted.contains(&line), "{noted}");
+    }
+    let values = contents(&copy).into_values().map(|found| found[0].1.clone());
+    assert_eq!(values.collect::<Vec<_>>(), [b"1", b"2"]);
+    let settings = ok(&["settings", &copy]);
+    assert!(settings.contains("block_bytes=512") && !settings.contains("filter"), "{settings}");
+    // As data; once more, and where the keyspaces have these settings.
+    for (to, count) in [(&copy, 2), (&path, 0)] {
+        let answer = json(&["import", "jsonl", &file, to, "--json"]);
+        let left_out = answer["settings_left_out"].as_array().unwrap();
+        assert_eq!(left_out.len(), count, "{answer}");
+        assert_eq!(answer["settings_kept"], object!([]));
+    }
+    // The other formats carry none.
+    for format in ["tsv", "mdb", "bdb"] {
+        let export = ["export", &path, "--keyspace", "default", "--format", format, "-o", &file];
+        let why = "not exported, as only jsonl has settings";
+        let all = "filter=custom:test.Marks, block_bytes=512";
+        assert_eq!(says(&export), format!("keyspace \"default\": {why}: {all}\n"));
+    }
+    // What nobody can name is a mistake.
+    write(&file, br#"{"keyspace":"k","settings":[{"name":"filter","value":"bloom:x"}]}"#);
+    fails(2, &["import", "jsonl", &file, &copy]);
 }
 
 #[test]
@@ -540,6 +647,96 @@ fn interrupted_imports_leave_nothing() {
     assert_eq!(files(&inside, "").len(), 0);
 }
 
+/// An import that has begun to build in `directory`, and waits for a line.
+fn waiting_import(directory: &str, to: &str) -> Child {
+    let before = left_in(directory);
+    let mut import = command(&["import", "tsv", "-", to]);
+    let child = import.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let is_built = |path: &PathBuf| !before.contains(path) && path.join("database").exists();
+    while !left_in(directory).iter().any(is_built) {
+        std::thread::yield_now();
+    }
+    child
+}
+
+/// The names in `directory` of what imports build in.
+fn left_in(directory: &str) -> Vec<PathBuf> {
+    let mut files = files(directory, "");
+    files.retain(|path| path.to_str().unwrap().contains(".siftdb-import-"));
+    files
+}
+
+#[test]
+fn leftovers_of_killed_imports_go_with_the_next() {
+    let place = Place::new();
+    let (file, inside) = (place.path("file"), place.path("inside"));
+    std::fs::create_dir(&inside).unwrap();
+    write(&file, b"a\t1\n");
+    let mut killed = waiting_import(&inside, &format!("{inside}/killed"));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(left_in(&inside).len(), 1);
+    let mut runs = waiting_import(&inside, &format!("{inside}/runs"));
+    // Those of 0.1.0 have no lock, so nobody knows whether one is in use.
+    let (old, empty) =
+        (format!("{inside}/.siftdb-import-old"), format!("{inside}/.siftdb-import-"));
+    std::fs::create_dir_all(format!("{old}/database")).unwrap();
+    std::fs::create_dir(&empty).unwrap();
+    let says = siftdb(&["import", "tsv", &file, &format!("{inside}/next")]);
+    assert!(says.status.success());
+    let says = String::from_utf8(says.stderr).unwrap();
+    assert!(says.contains(&format!("{old} was left by an import")), "{says}");
+    assert_eq!(left_in(&inside).len(), 2, "the one of 0.1.0, and one that is in use");
+    drop(runs.stdin.take());
+    assert!(runs.wait().unwrap().success());
+    assert!(Path::new(&format!("{inside}/runs/CURRENT")).exists());
+    assert_eq!(left_in(&inside), [PathBuf::from(old)]);
+}
+
+/// Where no new directory can take the place of the target, its files come in the end.
+#[test]
+fn imports_into_directories_with_files_are_whole_or_absent() {
+    let place = Place::new();
+    let (file, db) = (place.path("file"), place.path("db"));
+    std::fs::create_dir(&db).unwrap();
+    write(&format!("{db}/note"), b"a file of the user");
+    let has_only_the_note = || assert_eq!(files(&db, ""), [PathBuf::from(format!("{db}/note"))]);
+    write(&file, b"a\t1\nno tab\n");
+    fails(2, &["import", "tsv", &file, &db]);
+    has_only_the_note();
+    let mut killed = waiting_import(&db, &db);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(fails(4, &["count", &db]).contains("no database"));
+    // As if it had died in the last step.
+    write(&format!("{db}/CURRENT"), b"siftdb 2 UNFINISHED 352b7988\n");
+    write(&format!("{db}/000007.sst"), b"");
+    for arguments in
+        [&["count", &db][..], &["repair", &db], &["verify", &db], &["put", &db, "k", "v"]]
+    {
+        let message = fails(4, arguments);
+        assert!(message.contains("only a part of a database"), "{arguments:?}: {message}");
+        assert!(message.ends_with("; run that again, or remove the directory\n"), "{message}");
+        let error = String::from_utf8(siftdb(&[arguments, &["--json"]].concat()).stderr).unwrap();
+        assert!(error.contains("\"kind\":\"unfinished\""), "{arguments:?}: {error}");
+    }
+    write(&file, b"a\t1\nb\t2\n");
+    json(&["import", "tsv", &file, &db, "--json"]);
+    assert_eq!(scanned(&db).len(), 2);
+    assert!(left_in(&db).is_empty() && Path::new(&format!("{db}/note")).exists());
+    // It is a database like any other now.
+    json(&["import", "tsv", &file, &db, "--json"]);
+    ok(&["put", &db, "c", "3"]);
+    assert_eq!(scanned(&db).len(), 3);
+    // The current directory keeps its identity.
+    let here = place.path("here");
+    std::fs::create_dir(&here).unwrap();
+    let mut import = command(&["import", "tsv", &file, "."]);
+    assert!(import.current_dir(&here).output().unwrap().status.success());
+    assert_eq!(scanned(&here).len(), 2);
+    assert!(left_in(&here).is_empty());
+}
+
 /// The signal comes at any moment, also while the database is closed and gets its name.
 #[test]
 fn interrupted_imports_are_whole_or_absent() {
@@ -754,6 +951,27 @@ fn leveldb_databases_come_in_unchanged() {
 }
 
 #[test]
+fn directories_without_leveldb_are_named() {
+    let place = Place::new();
+    let (db, empty, file) = (place.database(), place.path("empty"), place.path("file"));
+    std::fs::create_dir(&empty).unwrap();
+    write(&format!("{empty}/notes.log"), b"of another program");
+    write(&file, b"");
+    for from in [&db, &empty, &file] {
+        for options in [&[][..], &["--salvage"]] {
+            let import = ["import", "leveldb", from, &place.path("to")];
+            let message = fails(4, &[&import, options].concat());
+            assert_eq!(message, format!("siftdb: no LevelDB database in {from}\n"));
+        }
+    }
+    // Without CURRENT it still is one.
+    let old = leveldb(&place);
+    std::fs::remove_file(format!("{old}/CURRENT")).unwrap();
+    let message = fails(4, &["import", "leveldb", &old, &place.path("to")]);
+    assert!(message.contains("CURRENT"), "{message}");
+}
+
+#[test]
 fn leveldb_databases_in_use_are_refused() {
     let place = Place::new();
     let (old, db) = (leveldb(&place), place.path("db"));
@@ -791,9 +1009,6 @@ fn damage_in_leveldb_databases_is_named() {
     assert!(found.len() < 30 && found.len() as u64 == answer["entries"].as_u64().unwrap());
     assert!(found.iter().all(|(key, value)| whole.get(key) == Some(value)));
     assert!(fails(2, &["import", "tsv", &old, &db, "--salvage"]).contains("--salvage"));
-    let empty = place.path("empty");
-    std::fs::create_dir(&empty).unwrap();
-    assert!(fails(4, &["import", "leveldb", &empty, &db]).contains("CURRENT"));
 }
 
 #[test]

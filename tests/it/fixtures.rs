@@ -505,20 +505,20 @@ fn the_document_is_enough_for_a_reader() {
     }
 }
 
-/// The file as a release with version 2 of its format would begin it.
-fn of_version_2(name: &str, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+/// The file as a release with version 3 of its format, which none has yet, would begin it.
+fn of_version_3(name: &str, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     let put = |bytes: &mut Vec<u8>, at: usize, number: u32| {
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
     };
     if name == "CURRENT" {
         let text = String::from_utf8(bytes).unwrap();
-        let front = format!("siftdb 2 {} ", text.split(' ').nth(2).unwrap());
+        let front = format!("siftdb 3 {} ", text.split(' ').nth(2).unwrap());
         return Some(format!("{front}{:08x}\n", masked(&[front.as_bytes()])).into_bytes());
     }
-    put(&mut bytes, 8, 2);
+    put(&mut bytes, 8, 3);
     if name.ends_with(".sst") {
         let footer = bytes.len() - 56;
-        put(&mut bytes, footer + 44, 2);
+        put(&mut bytes, footer + 44, 3);
         let sum = masked(&[&bytes[footer..footer + 40], &bytes[footer + 44..]]);
         put(&mut bytes, footer + 40, sum);
         let sum = masked(&[&bytes[..24]]);
@@ -536,7 +536,7 @@ fn newer_versions_are_refused_by_name() {
     let files = fixtures.iter().find(|fixture| fixture.name == "sessions").unwrap().read();
     let mut kinds = BTreeSet::new();
     for (name, bytes) in &files {
-        let Some(newer) = of_version_2(name, bytes.clone()) else { continue };
+        let Some(newer) = of_version_3(name, bytes.clone()) else { continue };
         kinds.insert(name.trim_matches(|c: char| c.is_ascii_digit()).to_string());
         let mut files = files.clone();
         files.insert(name.clone(), newer);
@@ -551,6 +551,7 @@ fn newer_versions_are_refused_by_name() {
             let text = error.to_string();
             assert!(matches!(error, Error::UnsupportedFormat { .. }), "{name}: {text}");
             assert!(text.contains(name.as_str()) && text.contains("version"), "{text}");
+            assert!(text.ends_with("; a newer siftdb may have written it"), "{text}");
         }
         assert!(files_of(&env) == files, "{name}: a byte was changed");
     }

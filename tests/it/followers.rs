@@ -9,7 +9,7 @@ use crate::support::stores::{name, open};
 use siftdb::env::testing::{CrashModel, EIO, EMFILE, Fault, FaultEnv, FaultKind};
 use siftdb::env::{DirectoryEntry, Env, EnvLayer, MemEnv, Metadata, RandomFile};
 use siftdb::keys::encode;
-use siftdb::{Db, Error, Follower, Options, Readable, WriteOptions};
+use siftdb::{Db, Error, Follower, KeyspaceOptions, Options, Readable, WriteBatch, WriteOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,9 @@ struct Writer {
 
 /// The keyspace of the bulk loads, which no operation writes to.
 const LOADED: &str = "loaded";
+
+/// The keyspace that batches create and drop.
+const ALTERED: &str = "altered";
 
 impl Writer {
     fn new(options: Options, env: &Arc<dyn Env>, seed: u64) -> Self {
@@ -73,12 +76,23 @@ impl Writer {
         }
     }
 
-    /// Loads one more entry; the keyspace must be there.
+    /// Loads one more entry; the keyspace must be there. Every second one is in a batch that
+    /// creates or drops another keyspace.
     fn load(&mut self) {
         let load = self.loads.len() as u64;
         self.loads.push(self.n);
         let loaded = self.db().keyspace(LOADED).unwrap();
-        loaded.ingest([(encode(&load), "loaded")]).unwrap();
+        if load.is_multiple_of(2) {
+            loaded.ingest([(encode(&load), "loaded")]).unwrap();
+            return;
+        }
+        let mut batch = WriteBatch::new();
+        batch.in_keyspace(&loaded).put(encode(&load), "loaded");
+        match self.db().keyspaces().iter().any(|name| name == ALTERED) {
+            true => _ = batch.drop_keyspace(ALTERED),
+            false => _ = batch.create_keyspace(ALTERED, &KeyspaceOptions::new()).put("a", "1"),
+        }
+        self.db().write(batch).unwrap();
     }
 
     /// Checks that a moment with operation `n` as its last shows the loads before it and none that
@@ -849,10 +863,22 @@ fn followers_go_on_after_writers_die() {
     }
 }
 
+/// The operation that a database of the seed shows, and its loads. Every kind of read finds what
+/// operations up to that one leave, so two databases with the same answer show the same.
+fn shown_by(seed: u64, db: &Db) -> (u64, Vec<Vec<u8>>) {
+    let loaded = |name: &str| db.keyspace(name).unwrap().iter().keys().map(|key| key.unwrap());
+    let loads = match db.keyspaces().iter().any(|name| name == LOADED) {
+        true => loaded(LOADED).map(|key| key.to_vec()).collect(),
+        false => Vec::new(),
+    };
+    (checked(seed, db), loads)
+}
+
 #[test]
 fn crashed_databases_show_what_recovery_finds() {
     let env = MemEnv::with_log();
     let mut writer = Writer::new(small_options(), &as_env(&env), 11);
+    writer.db().keyspace(LOADED).unwrap();
     // The calls after which an operation is acknowledged.
     let mut acknowledged = vec![0];
     let mut rng = Rng::new(11);
@@ -863,36 +889,47 @@ fn crashed_databases_show_what_recovery_finds() {
             0 => writer.db().flush().unwrap(),
             1 => writer.db().compact_range(..).unwrap(),
             2 => writer.die(),
+            3 | 4 => writer.load(),
             _ => {}
         }
     }
     let calls = env.log_len();
-    let mut shown = 0;
-    for seed in 0..150 {
+    let (mut shown, mut refused) = (0, 0);
+    for seed in 0..240 {
         let call = rng.below(calls);
         let model = [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix][seed as usize % 3];
+        let place = format!("{model:?}, call {call}, seed {seed}");
         let crashed = env.replay(call, model, seed);
-        let follower = match follow(&as_env(&crashed)) {
-            Ok(follower) => follower,
-            // No record of an earlier session may follow a gap in a log that nobody has cut yet.
-            Err(error) => {
-                assert!(
-                    is_honest(&error) && model != CrashModel::Kill || call < acknowledged[1],
-                    "{error}"
-                );
+        let expected = options_on(&as_env(&crashed)).open_read_only(HOME);
+        let follower = match (follow(&as_env(&crashed)), expected) {
+            (Ok(follower), Ok(expected)) => {
+                let found = shown_by(11, &follower.moment());
+                assert_eq!(found, shown_by(11, &expected), "{place}");
+                follower
+            }
+            (Err(error), Err(expected)) => {
+                assert_eq!(error.to_string(), expected.to_string(), "{place}");
+                refused += 1;
                 continue;
             }
+            (follower, expected) => panic!("{place}: {follower:?}, {expected:?}"),
         };
-        let n = checked(11, &follower.moment());
+        let (n, loads) = shown_by(11, &follower.moment());
         let least = acknowledged.partition_point(|at| *at <= call) as u64 - 1;
         assert!(n >= least || model != CrashModel::Kill, "{n} is shown, {least} was acknowledged");
-        let Ok(db) = open(&crashed, &small_options()) else { panic!("{model:?} {call} {seed}") };
-        assert_eq!(counted::number(&db).unwrap(), n, "{model:?}, call {call}, seed {seed}");
+        // Without a writer, each refresh finds the same.
+        assert!(!follower.refresh().unwrap(), "{place}");
+        let db = open(&crashed, &small_options()).unwrap();
+        counted::prepare(&db, n).unwrap();
+        db.put("later", "").unwrap();
+        assert!(follower.refresh().unwrap());
+        assert_eq!(follower.iter().count(), db.iter().count(), "{place}");
+        db.delete("later").unwrap();
         follower.refresh().unwrap();
-        assert_eq!(checked(11, &follower.moment()), n);
+        assert_eq!(shown_by(11, &follower.moment()), (n, loads), "{place}");
         shown += 1;
     }
-    assert!(shown > 100, "{shown}");
+    assert!(shown > 200, "{shown} shown, {refused} refused");
 }
 
 #[test]

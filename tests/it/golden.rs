@@ -116,7 +116,7 @@ fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The documents whose names of files and tests are checked.
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "DESIGN.md",
     "README.md",
     "CONTRIBUTING.md",
@@ -125,6 +125,7 @@ const DOCUMENTS: [&str; 8] = [
     "docs/measurements.md",
     "docs/decisions.md",
     "docs/tuning.md",
+    "docs/commands.md",
 ];
 
 fn rust_files() -> Vec<PathBuf> {
@@ -255,7 +256,7 @@ fn the_readme_shows_the_example_that_runs() {
     // The header comment of the file is not part of what the README shows.
     let code = example.split_once("\n\n").map_or("", |(_, code)| code).trim();
     assert!(!code.is_empty() && readme.contains(code), "README.md differs from the quickstart");
-    assert!(readme.lines().count() < 130, "README.md is to be read in five minutes");
+    assert!(readme.split_whitespace().count() <= 956, "README.md is to be read in five minutes");
     let place = readme.lines().position(|line| line == "```rust");
     assert!(place.is_some_and(|line| line < 10), "the code is what README.md begins with");
 }

@@ -12,6 +12,7 @@ use siftdb::{
     CompactRangeOptions, CompactionDecision, CompactionFilter, Db, Error, KeyspaceOptions, Options,
     Result, WriteOptions,
 };
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -668,6 +669,74 @@ fn checkpoints_have_loads_with_their_sequence() {
     assert!(copy.ingest([("later", "2")]).unwrap().sequence > report.sequence);
     assert_eq!(copy.get("later").unwrap().unwrap(), "2");
     assert!(copy.verify(|_| {}).unwrap().is_sound());
+}
+
+/// Loads, writes, flushes, compactions and sessions, then all manifests are gone: every log names
+/// the sequences of the loads that are live.
+#[test]
+fn repairs_without_a_manifest_bring_loads_back() {
+    for seed in seeds(12) {
+        let (mut env, mut rng, mut expected) = (MemEnv::with_log(), Rng::new(seed), Map::new());
+        let options = || small_options().auto_compaction(false);
+        let mut db = open(&env, &options()).unwrap();
+        for round in 0..6 {
+            (0..rng.below(3)).for_each(|_| write_some(&db, &mut expected, &mut rng, round));
+            let load = entries(&mut rng, round);
+            db.ingest(load.clone()).unwrap();
+            expected.extend(load);
+            match rng.below(5) {
+                0 => db.flush().unwrap(),
+                1 => db.compact_range(key(300)..key(500)).unwrap(),
+                2 => {
+                    db.close().unwrap();
+                    db = open(&env, &options()).unwrap();
+                }
+                _ => {}
+            }
+        }
+        write_some(&db, &mut expected, &mut rng, 6);
+        db.sync().unwrap();
+        let ending = ["closed", "killed", "power cut", "checkpoint"][rng.below(4)];
+        let mut home = HOME;
+        match ending {
+            "killed" => env = env.replay(env.log_len(), CrashModel::Kill, 0),
+            "power cut" => env = env.power_cut(),
+            "checkpoint" => {
+                home = "/copy";
+                db.checkpoint(home).unwrap();
+            }
+            _ => db.close().unwrap(),
+        }
+        drop(db);
+        // Which tables are obsolete says the manifest alone.
+        let needed = siftdb::inspect::live_tables(&as_env(&env), Path::new(home)).unwrap().unwrap();
+        for path in env.list_files() {
+            let is_obsolete = name(&path).ends_with(".sst")
+                && path.parent() == Some(Path::new(home))
+                && needed.iter().all(|table| table.path != path);
+            if is_obsolete || name(&path).starts_with("MANIFEST") || name(&path) == "CURRENT" {
+                env.remove_file(&path);
+            }
+        }
+        let place = format!("seed {seed}, {ending}");
+        let report = options().env(as_env(&env)).repair(home).unwrap();
+        assert!(report.entries_lost == 0 && report.changed, "{place}: {report:?}");
+        // The log of the repaired database names them, too.
+        for _ in 0..2 {
+            let db = options().env(as_env(&env)).open(home).unwrap();
+            check(&db, &expected, &place);
+            assert!(db.verify(|_| {}).unwrap().is_sound(), "{place}");
+            db.close().unwrap();
+            drop(db);
+            for path in env.list_files() {
+                if name(&path).starts_with("MANIFEST") || name(&path) == "CURRENT" {
+                    env.remove_file(&path);
+                }
+            }
+            let report = options().env(as_env(&env)).repair(home).unwrap();
+            assert_eq!(report.entries_lost, 0, "{place}: {report:?}");
+        }
+    }
 }
 
 /// Writers, compactions, drops and loads at the same time: each load is whole in each snapshot, and

@@ -77,6 +77,11 @@ impl World {
 
     fn write(&mut self) {
         let mut batch = WriteBatch::new();
+        self.fill(&mut batch);
+        self.db.write(batch).unwrap();
+    }
+
+    fn fill(&mut self, batch: &mut WriteBatch) {
         let favorite = self.there();
         for _ in 0..1 + self.rng.below(6) {
             let name = if self.rng.chance(70) { favorite.clone() } else { self.there() };
@@ -102,7 +107,6 @@ impl World {
                 }
             }
         }
-        self.db.write(batch).unwrap();
     }
 
     fn create_or_drop(&mut self) {
@@ -110,7 +114,10 @@ impl World {
         if name == "default" {
             assert!(self.db.drop_keyspace(&name).is_err());
         } else if let Some((keyspace, _)) = self.now.remove(&name) {
-            self.db.drop_keyspace(&name).unwrap();
+            match self.rng.chance(50) {
+                true => self.db.drop_keyspace(&name).unwrap(),
+                false => self.write_and(|batch| _ = batch.drop_keyspace(&name)),
+            }
             self.gone.push(keyspace);
         } else {
             let filters = [Filter::none(), Filter::bloom(10.0), Filter::ribbon(8.0)];
@@ -121,9 +128,30 @@ impl World {
             if name == EXPIRING {
                 settings = settings.expire_after(Duration::from_secs(LIFE));
             }
+            let mut map = Map::new();
+            if self.rng.chance(50) {
+                let count = self.rng.below(5);
+                let entry = |_| (self.key(), bytes(self.rng.next(), 30));
+                let entries: Vec<_> = (0..count).map(entry).collect();
+                map.extend(entries.clone());
+                self.write_and(|batch| {
+                    let mut batch = batch.create_keyspace(&name, &settings);
+                    entries.iter().for_each(|(key, value)| _ = batch.put(key, value));
+                });
+            }
             let keyspace = self.db.keyspace_with(&name, &settings).unwrap();
-            self.now.insert(name, (keyspace, Map::new()));
+            self.now.insert(name, (keyspace, map));
         }
+    }
+
+    /// Writes a batch with what `change` adds; some have writes to keyspaces that stay.
+    fn write_and(&mut self, change: impl FnOnce(&mut WriteBatch)) {
+        let mut batch = WriteBatch::new();
+        if self.rng.chance(60) {
+            self.fill(&mut batch);
+        }
+        change(&mut batch);
+        self.db.write(batch).unwrap();
     }
 
     /// Lets everything expire that is there.

@@ -47,6 +47,12 @@ fn fill(keyspace: &Keyspace, name: &str, bytes: usize) {
 }
 
 #[test]
+fn refused_settings_say_that_a_keyspace_has_none() {
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    assert_eq!(named(&db), "no named settings");
+}
+
+#[test]
 fn a_rare_writer_keeps_four_buffers_of_logs() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();

@@ -3,8 +3,8 @@
 
 use crate::support::data::{bytes, key};
 use crate::support::gate::{Gate, GateEnv, Stops};
-use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options};
-use siftdb::env::testing::FaultEnv;
+use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options, until};
+use siftdb::env::testing::{Calls, FaultEnv};
 use siftdb::env::{DiskEnv, Env, MemEnv};
 use siftdb::{Db, Error, FilterRebuild, LockHolder, Options, ReadOptions, WriteOptions};
 use std::path::Path;
@@ -145,11 +145,14 @@ fn remove_lock(env: &MemEnv) {
     env.remove(&Path::new(HOME).join("LOCK")).unwrap();
 }
 
-/// The next log, the next change of the manifest, and closing each find that `LOCK` is gone.
+/// The next log, the next change of the manifest, each sync and closing find that `LOCK` is gone.
 #[test]
 fn a_removed_lock_stops_its_writer() {
     type Step = fn(&Db) -> siftdb::Result<()>;
-    let steps: [(&str, Step); 4] = [
+    let steps: [(&str, Step); 7] = [
+        ("synced put", |db| db.put_with("more", "m", &WriteOptions::new().sync(true))),
+        ("sync", |db| db.put("more", "m").and_then(|()| db.sync())),
+        ("ticket", |db| db.put("more", "m").and_then(|()| db.sync_ticket().wait())),
         ("switch", |db| (0..).try_for_each(|n| db.put(key(n % 100), bytes(9, 300)))),
         ("flush", |db| db.put("more", "m").and_then(|()| db.flush())),
         ("compaction", |db| db.rebuild_filters(FilterRebuild::All).map(drop)),
@@ -188,6 +191,52 @@ fn a_removed_lock_stops_its_writer() {
     }
 }
 
+/// Without a sync, a new log or a change of the manifest.
+#[test]
+fn unsynced_writes_alone_notice_a_removed_lock() {
+    let env = MemEnv::new();
+    let counted = FaultEnv::new(as_env(&env));
+    let db = Options::new().env(Arc::new(counted.clone())).open(HOME).unwrap();
+    let compared = || counted.calls_of(Calls::Named("metadata"));
+    db.put("first", "1").unwrap();
+    let before = compared();
+    until("compared twice", || {
+        db.put("k", "v").unwrap();
+        compared() >= before + 2
+    });
+    remove_lock(&env);
+    let two = open(&env, &Options::new()).expect("nothing locks it out");
+    two.put("two", "2").unwrap();
+    until("noticed", || db.put("k", "v").is_err());
+    let Err(Error::ReadOnly { cause }) = db.put("k", "v") else { panic!("it takes writes") };
+    assert!(matches!(*cause, Error::LockLost { .. }), "{cause}");
+    assert!(db.stats().wal_bytes < 32 << 20, "no log was switched");
+    assert!(matches!(db.close(), Err(Error::ReadOnly { .. })));
+    two.close().unwrap();
+}
+
+/// On a disk: of the first opener, nothing is acknowledged as durable once another one could open.
+#[test]
+fn openers_never_both_acknowledge_synced_writes() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("db");
+    let synced = WriteOptions::new().sync(true);
+    let one = Db::open(&path).unwrap();
+    one.put_with("one", "1", &synced).unwrap();
+    std::fs::remove_file(path.join("LOCK")).unwrap();
+    let two = Db::open(&path).unwrap();
+    for n in 0..100 {
+        two.put_with(format!("two {n}"), "2", &synced).unwrap();
+        assert!(one.put_with(format!("one {n}"), "1", &synced).is_err(), "{n}");
+    }
+    assert!(matches!(one.put("k", "v"), Err(Error::ReadOnly { .. })));
+    drop(one);
+    two.close().unwrap();
+    drop(two);
+    let db = Db::open(&path).unwrap();
+    assert_eq!(db.iter().count(), 101);
+}
+
 /// A session that has not written yet does not begin to write under a foreign lock.
 #[test]
 fn a_replaced_lock_stops_the_first_write() {
@@ -203,7 +252,7 @@ fn a_replaced_lock_stops_the_first_write() {
 /// If `LOCK` cannot be read, nothing is written.
 #[test]
 fn an_unreadable_lock_is_not_trusted() {
-    use siftdb::env::testing::{Calls, EIO, Fault, FaultKind};
+    use siftdb::env::testing::{EIO, Fault, FaultKind};
     let env = MemEnv::new();
     drop(filled(&env, &small_options()));
     let faulty = FaultEnv::new(as_env(&env));

@@ -1,13 +1,17 @@
-//! Whatever a call accepts is written and read again: keys, bounds and names at their limits, in
-//! the log, in tables, after a compaction, in a checkpoint, by a follower, repaired and exported.
+//! Whatever a call accepts is written and read again: keys, bounds, names, settings and counts at
+//! their limits, in the log, in tables, after a compaction, in a checkpoint, by a follower,
+//! repaired, exported and imported.
 
+#[cfg(feature = "cli")]
+use crate::cli::{Place, json, ok, write};
 use crate::support::by_document::read_database;
 use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{HOME, as_env, files, name, open, scan, scan_back, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Keyspace, Options, TableInfo};
+use siftdb::{Db, Filter, Keyspace, KeyspaceOptions, Options, TableInfo, WriteBatch};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
+use std::time::Duration;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -38,15 +42,33 @@ fn contents(db: &Db) -> BTreeMap<String, Map> {
     db.keyspaces().into_iter().map(of).collect()
 }
 
+/// The saved settings of all keyspaces but `default`, which has those of the options.
+fn settings(db: &Db) -> BTreeMap<String, String> {
+    let named = db.keyspaces().into_iter().filter(|name| name != "default");
+    let of = |name: String| {
+        let settings = db.keyspace(&name).unwrap().settings().to_string();
+        (name, settings)
+    };
+    named.map(of).collect()
+}
+
+#[cfg(feature = "cli")]
+#[expect(clippy::disallowed_methods, reason = "the test's own files")]
+fn create_dir(path: &str) {
+    std::fs::create_dir(path).unwrap();
+}
+
 /// What must be found in every form of the database.
 struct Expected<'a> {
     env: &'a MemEnv,
     contents: BTreeMap<String, Map>,
+    settings: BTreeMap<String, String>,
 }
 
 impl Expected<'_> {
     fn check(&self, db: &Db, what: &str) {
         assert!(contents(db) == self.contents, "{what}");
+        assert_eq!(settings(db), self.settings, "{what}");
         let report = db.verify(|_| {}).unwrap();
         assert!(report.is_sound(), "{what}: {report}");
     }
@@ -64,6 +86,24 @@ impl Expected<'_> {
         let of_home = files(self.env).into_iter().filter(|(path, _)| path.starts_with(HOME));
         let files = of_home.map(|(path, bytes)| (name(&path).to_string(), bytes)).collect();
         assert!(read_database(&files, 0) == self.contents, "{what}: by the document");
+    }
+
+    /// Exports the database, imports that, and reads the copy.
+    #[cfg(feature = "cli")]
+    fn check_exchanged(&self, what: &str) {
+        let place = Place::new();
+        let path = |file: &str| place.path(file);
+        create_dir(&path("home"));
+        for (from, bytes) in files(self.env) {
+            if from.starts_with(HOME) {
+                write(&path(&format!("home/{}", name(&from))), &bytes);
+            }
+        }
+        ok(&["export", &path("home"), "-o", &path("entries")]);
+        json(&["import", "jsonl", &path("entries"), &path("copy"), "--json"]);
+        let db = options().open(path("copy")).unwrap();
+        self.check(&db, &format!("{what}, imported"));
+        db.close().unwrap();
     }
 }
 
@@ -88,7 +128,8 @@ fn starts_after_the_longest_key_are_read() {
         drop(snapshot);
         db.close().unwrap();
         let contents = BTreeMap::from([("default".to_string(), left)]);
-        Expected { env: &env, contents }.check_all("/checkpoint", "flushed");
+        Expected { env: &env, contents, settings: BTreeMap::new() }
+            .check_all("/checkpoint", "flushed");
     }
 }
 
@@ -100,6 +141,30 @@ fn keys() -> Vec<Vec<u8>> {
     keys.extend([long(0, 0), [&long(b'L', 1)[..], &[0]].concat()]);
     keys.sort();
     keys
+}
+
+/// Settings at and next to their limits.
+fn settings_at_limits() -> Vec<KeyspaceOptions> {
+    let none = KeyspaceOptions::new;
+    let filter = |filter: Filter| none().filter(filter);
+    let all_levels = |settings: KeyspaceOptions, level| {
+        settings.filter_at_level(level, Filter::ribbon(1.0 + level as f64))
+    };
+    vec![
+        none(),
+        none().block_bytes(64),
+        none().block_bytes(4 << 20).block_hash_index(true),
+        none().snappy(false).filter_last_level(false),
+        filter(Filter::none()),
+        filter(Filter::bloom(1.0)),
+        filter(Filter::bloom(30.0)),
+        filter(Filter::monkey(1)),
+        filter(Filter::monkey(u64::MAX)),
+        (0..7).fold(none(), all_levels),
+        none().expire_after(Duration::MAX),
+        none().expire_after(Duration::from_millis(u64::MAX - 1)),
+        none().expire_after(Duration::from_secs(1 << 33)),
+    ]
 }
 
 fn bound(rng: &mut Rng, keys: &[Vec<u8>]) -> Bound<Vec<u8>> {
@@ -139,21 +204,41 @@ fn fill(keyspace: &Keyspace, rng: &mut Rng) -> Map {
     expected
 }
 
+/// Thousands of entries over all keyspaces in one batch, more than a block or a table takes.
+fn fill_in_one_batch(db: &Db, contents: &mut BTreeMap<String, Map>) {
+    let mut batch = WriteBatch::new();
+    for (name, map) in contents {
+        let keyspace = db.keyspace(name).unwrap();
+        for number in 0..300u32 {
+            let key = format!("n{number}").into_bytes();
+            batch.in_keyspace(&keyspace).put(&key, []);
+            map.insert(key, Vec::new());
+        }
+    }
+    db.write(batch).unwrap();
+}
+
 #[test]
 fn whatever_is_accepted_is_read_again() {
     for seed in seeds(1) {
         let (env, mut rng) = (MemEnv::new(), Rng::new(seed));
         let db = open(&env, &options()).unwrap();
-        let names = ["default".to_string(), "n".into(), "n".repeat(255), "\u{20ac}".repeat(85)];
-        let mut filled = BTreeMap::new();
-        for name in names.into_iter().chain((0..4).map(|n| n.to_string())) {
-            let expected = fill(&db.keyspace(&name).unwrap(), &mut rng);
-            filled.insert(name, expected);
+        let long_names = ["n".to_string(), "n".repeat(255), "\u{20ac}".repeat(85)];
+        let mut names = long_names.into_iter().chain((0..).map(|number| number.to_string()));
+        let mut filled = BTreeMap::from([("default".to_string(), fill(&db, &mut rng))]);
+        let mut settings = BTreeMap::new();
+        for (of_it, name) in settings_at_limits().into_iter().zip(&mut names) {
+            let keyspace = db.keyspace_with(&name, &of_it).unwrap();
+            filled.insert(name.clone(), fill(&keyspace, &mut rng));
+            settings.insert(name, of_it.to_string());
         }
-        let expected = Expected { env: &env, contents: filled };
+        fill_in_one_batch(&db, &mut filled);
+        let expected = Expected { env: &env, contents: filled, settings };
         expected.check(&db, "written");
         db.close().unwrap();
         expected.check_all("/checkpoint", &format!("seed {seed}"));
+        #[cfg(feature = "cli")]
+        expected.check_exchanged(&format!("seed {seed}"));
         let db = open(&env, &options()).unwrap();
         for name in expected.contents.keys() {
             db.keyspace(name).unwrap().compact_range(..).unwrap();

@@ -63,7 +63,7 @@
 //! | `bench` | the benchmark finds known delays, counts and stalls |
 //! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli` | the command |
 //! | `entry_cli` | commands on entries: several keys, files, ranges, counts |
-//! | `examples_cli` | commands of README and help work, bad directories are refused |
+//! | `examples_cli` | commands of documents and help work, bad directories are refused |
 //! | `help_cli` | help, topics, completions, manual pages, colors, widths |
 //! | `foreign_tables_cli` | single tables of LevelDB and RocksDB: layout, entries, damage, filters |
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
@@ -92,6 +92,7 @@ mod checkpoint_bars;
 mod checkpoints;
 #[cfg(feature = "cli")]
 mod cli;
+mod close_now;
 mod cold_reads;
 mod compactions;
 mod compatibility;
@@ -140,6 +141,7 @@ mod ingest_threads;
 mod ingested;
 mod interface;
 mod kept_logs;
+mod keyspace_batches;
 #[cfg(feature = "cli")]
 mod keyspace_cli;
 mod keyspace_model;

@@ -426,13 +426,12 @@ fn load_ends_with_a_flush() {
 fn compact_merges_tables_of_a_range() {
     let place = Place::new();
     let db = place.path("db");
-    for round in 0..3 {
-        for half in ["a", "m"] {
-            let lines = place.path("lines");
-            let text: String = (0..50).map(|i| format!("{half}{i:02}\tvalue {round}\n")).collect();
-            write(&lines, text.as_bytes());
-            ok(&["load", "--create", &db, &lines]);
-        }
+    // Too few for the compaction that a full level 0 begins by itself.
+    for (round, half) in ["a", "m", "a"].into_iter().enumerate() {
+        let lines = place.path("lines");
+        let text: String = (0..50).map(|i| format!("{half}{i:02}\tvalue {round}\n")).collect();
+        write(&lines, text.as_bytes());
+        ok(&["load", "--create", &db, &lines]);
     }
     let held = ok(&["scan", &db]);
     let part = json(&["compact", &db, "--from", "a", "--to", "b", "--json"]);

@@ -5,13 +5,16 @@
 //! effect.
 
 use crate::support::data::{absent_key, key};
+use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
+use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{HOME, as_env, copy_of, files, open, scan, scan_back, small_options};
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, LockMode, MemEnv};
-use siftdb::{Db, Error, FilterRebuild, Options, Recovery};
+use siftdb::{Db, Error, Event, EventListener, FilterRebuild, Options, Recovery, WriteBatch};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Several levels, a log, tombstones; as a clean close leaves it, or as a kill does.
 fn store(closed: bool) -> MemEnv {
@@ -210,4 +213,102 @@ fn read_only_refuses_oversized_logs() {
     let db = open(bytes).unwrap();
     assert_eq!(db.get("only in the log").unwrap().as_deref(), Some(&b"1"[..]));
     assert!(files(&env) == before);
+}
+
+#[test]
+fn one_value_larger_than_the_write_buffers_is_read() {
+    let (env, options) = (MemEnv::new(), small_options());
+    let large = vec![7; 10 * (64 << 10)];
+    let db = open(&env, &options).unwrap();
+    db.put("large", &large).unwrap();
+    db.put("small", "1").unwrap();
+    db.close().unwrap();
+    let options = || options.clone().env(as_env(&env));
+    assert_eq!(options().open_read_only(HOME).unwrap().get("large").unwrap().unwrap(), large);
+    assert_eq!(options().open_follower(HOME).unwrap().get("large").unwrap().unwrap(), large);
+    // A limit that is named is exact, and the error says which one suffices.
+    let limited = |bytes: u64| options().read_only_log_bytes_max(bytes);
+    let refused = limited(large.len() as u64).open_read_only(HOME);
+    let Err(Error::LogsTooLarge { bytes, .. }) = refused else { panic!("{refused:?}") };
+    assert!(limited(bytes - 1).open_read_only(HOME).is_err());
+    assert!(limited(bytes - 1).open_follower(HOME).is_err());
+    assert_eq!(limited(bytes).open_read_only(HOME).unwrap().iter().count(), 2);
+    assert_eq!(limited(bytes).open_follower(HOME).unwrap().iter().count(), 2);
+}
+
+/// Counts the stalls for want of a flush that have begun.
+#[derive(Default)]
+struct Stalls(AtomicU64);
+
+impl EventListener for Stalls {
+    fn on_event(&self, event: &Event) {
+        if matches!(event, Event::StallBegun { cause: "memtable", .. }) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A writer fills its write buffers with records of every size until it must wait for flushes,
+/// which are held up. Nothing more than that can be in its logs.
+#[test]
+fn logs_of_a_writer_with_the_same_options_are_never_too_large() {
+    const BUFFER: usize = 64 << 10;
+    for seed in seeds(12) {
+        let mut rng = Rng::new(seed);
+        let (disk, gate) = (MemEnv::new(), Gate::default());
+        let options = small_options().immutable_memtables_max(1 + rng.below(4));
+        let gated = GateEnv::new(as_env(&disk), &gate);
+        let stalls = Arc::new(Stalls::default());
+        let listened =
+            options.clone().event_listener(Arc::clone(&stalls) as Arc<dyn EventListener>);
+        let db = listened.env(Arc::new(gated)).open(HOME).unwrap();
+        let keyspaces = ["default", "b", "c"].map(|name| db.keyspace(name).unwrap());
+        let used = 1 + rng.below(3);
+        let (small, large) = (rng.below(100), rng.below(30));
+        let options = || options.clone().env(as_env(&disk));
+        let follower = options().open_follower(HOME).unwrap();
+        let mut refreshes = 0;
+        for _ in 0..3 {
+            gate.shut(Stops::SyncsOf(".sst"));
+            let before = stalls.0.load(Ordering::SeqCst);
+            let is_stalled = || stalls.0.load(Ordering::SeqCst) > before;
+            std::thread::scope(|scope| {
+                let _opens = OpensOnDrop([&gate]);
+                let (db, keyspaces, is_stalled) = (&db, &keyspaces, &is_stalled);
+                let mut rng = Rng::new(rng.next());
+                let writer = scope.spawn(move || {
+                    for _ in 0..10_000 {
+                        if is_stalled() {
+                            break;
+                        }
+                        let bytes = match rng.below(100) {
+                            _ if rng.chance(small) => rng.below(200),
+                            chance if chance < large => BUFFER * (1 + rng.below(8)),
+                            _ => rng.below(BUFFER),
+                        };
+                        let mut batch = WriteBatch::new();
+                        for _ in 0..1 + rng.below(3) {
+                            let key = format!("{:08x}", rng.next() as u32);
+                            let keyspace = &keyspaces[rng.below(used)];
+                            batch.in_keyspace(keyspace).put(key, vec![7; bytes]);
+                        }
+                        db.write(batch).unwrap();
+                    }
+                });
+                while !is_stalled() {
+                    follower.refresh().unwrap();
+                    refreshes += 1;
+                }
+                follower.refresh().unwrap();
+                let fresh = options().open_follower(HOME).unwrap();
+                assert_eq!(fresh.iter().count(), follower.iter().count());
+                let killed = copy_of(&files(&disk));
+                let read = options().env(as_env(&killed)).open_read_only(HOME).unwrap();
+                assert_eq!(read.iter().count(), follower.iter().count(), "seed {seed}");
+                gate.open();
+                writer.join().unwrap();
+            });
+        }
+        assert!(refreshes > 0);
+    }
 }

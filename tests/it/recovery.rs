@@ -446,6 +446,33 @@ fn large_recovered_memtables_are_flushed() {
     assert_eq!(env.log_len(), before, "the next opening writes nothing");
 }
 
+/// Programs that only read, and close before the worker can flush: one of them replays the logs.
+#[test]
+fn early_closes_replay_large_logs_once() {
+    let env = MemEnv::new();
+    let buffer = small_buffer();
+    let db = open(&env, &buffer).unwrap();
+    for number in 0..50u64 {
+        db.put(format!("key{number:02}"), bytes(number, 1000)).unwrap();
+    }
+    db.close().unwrap();
+    drop(db);
+    let opening_reads = || {
+        let counting = CountingEnv::new(as_env(&env));
+        let db = buffer.clone().env(Arc::new(counting.clone())).open(HOME).unwrap();
+        let read_bytes = counting.counts().read_bytes;
+        db.close().unwrap();
+        read_bytes
+    };
+    let first = opening_reads();
+    assert!(first > 50_000, "{first} bytes: the logs are not replayed");
+    for opening in 1..10 {
+        let read_bytes = opening_reads();
+        assert!(read_bytes < 16 << 10, "opening {opening} read {read_bytes} bytes");
+    }
+    assert_eq!(scan(&open(&env, &buffer).unwrap()).unwrap().len(), 50);
+}
+
 #[test]
 fn salvage_equals_the_default_without_damage() {
     let (env, log, ends) = killed();

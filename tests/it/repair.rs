@@ -13,6 +13,7 @@ use crate::support::stores::{
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
+use siftdb::inspect::{self, DumpOptions};
 use siftdb::{Db, Error, Options, Recovery, RepairReport, WriteOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -256,6 +257,37 @@ fn repair_reports_exactly_what_damage_cost() {
     assert!(with_loss > 40 && whole > 3, "{with_loss}, {whole}");
 }
 
+/// Who reads it has just repaired the database.
+#[test]
+fn reports_of_repairs_advise_no_repair() {
+    let Store { env, .. } = store(true);
+    let image = files(&env);
+    let tables = files_ending(&env, ".sst");
+    let mut said = 0;
+    for (n, table) in tables.iter().enumerate() {
+        for damage in [&[0x5a_u8; 40][..], &[]] {
+            let env = copy_of(&image);
+            let mut bad = image[table].clone();
+            // The first block, or all blocks and the footer.
+            match damage {
+                [] => bad.truncate(100),
+                damage => bad[40..80].copy_from_slice(damage),
+            }
+            env.write_file(table, &bad);
+            if n == 0 {
+                env.remove_file(&Path::new(HOME).join("CURRENT"));
+                env.write_file(&files_ending(&env, ".wal")[0], b"siftdbWL no log");
+            }
+            let report = repair(&env).unwrap();
+            said += report.lost.len() + report.set_aside.len() + report.dropped.len();
+            for advice in ["siftdb repair", "repair the database", "from a copy"] {
+                assert!(!report.to_string().contains(advice), "{report}");
+            }
+        }
+    }
+    assert!(said > 2 * tables.len(), "{said}");
+}
+
 /// A format version counts if the footer's checksum is correct. Then a newer siftdb wrote the table
 /// and has to repair it. Otherwise the footer is damaged, and no block needs it.
 #[test]
@@ -318,7 +350,7 @@ fn a_flipped_version_costs_its_file_only() {
             assert_eq!(all(&env, "repaired"), now);
         }
         let mut newer = image[path].clone();
-        newer[8] = 2;
+        newer[8] = 3;
         let sum = masked(&[&newer[..16]]);
         newer[16..20].copy_from_slice(&sum.to_le_bytes());
         // Everything else is in order, or other tables would have to be rescued first.
@@ -791,6 +823,150 @@ fn with_a_replaced_table() -> MemEnv {
         env.write_file(path, bytes);
     }
     copy_of(&files(&env))
+}
+
+/// Files of a database of its own with 10 keys, `value` in all of them.
+fn ten_keys(value: &str) -> MemEnv {
+    let env = MemEnv::with_log();
+    let db = open(&env, &options()).unwrap();
+    (0..10).for_each(|number| db.put(key(number), value).unwrap());
+    db.flush().unwrap();
+    db.close().unwrap();
+    drop(db);
+    copy_of(&files(&env))
+}
+
+fn table_with_text(report: &RepairReport, why: &str) -> bool {
+    report.set_aside.iter().any(|file| name(&file.path).ends_with(".sst") && file.why == why)
+}
+
+#[test]
+fn tables_of_other_databases_are_set_aside() {
+    let foreign = ten_keys("foreign");
+    let foreign = foreign.read_file(&files_ending(&foreign, ".sst")[0]).unwrap();
+    for has_manifest in [true, false] {
+        for replaces in [true, false] {
+            let env = ten_keys("own");
+            // A second table, which says without a manifest which database this is.
+            let db = open(&env, &options()).unwrap();
+            db.put("second", "own").unwrap();
+            db.flush().unwrap();
+            db.close().unwrap();
+            drop(db);
+            let env = copy_of(&files(&env));
+            let own = files_ending(&env, ".sst").remove(0);
+            let to = if replaces { own } else { home("000900.sst") };
+            env.write_file(&to, &foreign);
+            if !has_manifest {
+                env.remove_file(&manifest(&env));
+            }
+            let what = format!("manifest {has_manifest}, replaces {replaces}");
+            let report = repair(&env).unwrap();
+            // Nothing is damaged if the manifest does not name the number.
+            let changed = replaces || !has_manifest;
+            assert_eq!(report.changed, changed, "{what}: {report}");
+            let is_aside = table_with_text(&report, "another database wrote this table");
+            assert_eq!(is_aside, changed, "{what}: {report}");
+            assert_eq!(report.saved_everything(), !changed, "{what}: {report}");
+            let shown = all(&env, &what);
+            assert!(shown.values().all(|value| value == b"own"), "{what}");
+            assert_eq!(shown.len(), if replaces { 1 } else { 11 }, "{what}");
+        }
+    }
+}
+
+/// A checkpoint of the database of `env`, as a database of its own, with a table more.
+fn next_generation(env: &MemEnv, generation: usize) -> MemEnv {
+    let db = open(env, &options()).unwrap();
+    db.checkpoint("/copy").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let of_copy = files(env).into_iter().filter(|(path, _)| path.starts_with("/copy"));
+    let env = copy_of(&of_copy.map(|(path, bytes)| (home(name(&path)), bytes)).collect());
+    let db = open(&env, &options()).unwrap();
+    db.put(format!("generation {generation}"), "own").unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    env
+}
+
+/// A table names the 15 nearest ancestors. Tables of those name farther ones.
+#[test]
+fn repair_keeps_tables_of_a_long_chain_of_checkpoints() {
+    let mut env = ten_keys("own");
+    for generation in 0..20 {
+        env = next_generation(&env, generation);
+    }
+    let before = all(&env, "before");
+    assert_eq!(before.len(), 30);
+    for round in 0..2 {
+        env.remove_file(&manifest(&env));
+        let report = repair(&env).unwrap();
+        let what = format!("round {round}: {report}");
+        assert!(!table_with_text(&report, "another database wrote this table"), "{what}");
+        assert_eq!(all(&env, &what), before, "{what}");
+    }
+    // Beyond the bound without the tables between: the oldest table could be of any database. It
+    // stays where a manifest names it, and is set aside and reported otherwise.
+    let mut env = ten_keys("own");
+    for generation in 0..20 {
+        env = next_generation(&env, generation);
+    }
+    let tables = files_ending(&env, ".sst");
+    let newest = inspect::table_facts(&as_env(&env), tables.last().unwrap()).unwrap();
+    assert_eq!(newest.databases.len(), 1 + 15, "{newest:?}");
+    let mut manifest_text = Vec::new();
+    let with = DumpOptions::default();
+    inspect::dump(&as_env(&env), &manifest(&env), &with, &mut manifest_text).unwrap();
+    let named = String::from_utf8(manifest_text).unwrap().matches("ancestor ").count();
+    assert_eq!(named, 15);
+    let between = &tables[1..tables.len() - 1];
+    between.iter().for_each(|path| env.remove_file(path));
+    let cut = copy_of(&files(&env));
+    let report = repair(&env).unwrap();
+    assert!(!table_with_text(&report, "another database wrote this table"), "{report}");
+    assert!(all(&env, "with a manifest").contains_key(&key(9)));
+    cut.remove_file(&manifest(&cut));
+    let report = repair(&cut).unwrap();
+    assert!(table_with_text(&report, "another database wrote this table"), "{report}");
+    assert!(!report.saved_everything());
+}
+
+/// A checkpoint, and what is written to it, without its manifest.
+#[test]
+fn repair_of_checkpoints_keeps_tables_of_their_source() {
+    for writes in [false, true] {
+        let env = ten_keys("own");
+        let db = open(&env, &options()).unwrap();
+        db.checkpoint("/copy").unwrap();
+        db.close().unwrap();
+        drop(db);
+        let of_copy = files(&env).into_iter().filter(|(path, _)| path.starts_with("/copy"));
+        let moved = of_copy.map(|(path, bytes)| (home(name(&path)), bytes));
+        let env = copy_of(&moved.collect());
+        if writes {
+            let db = open(&env, &options()).unwrap();
+            db.put("second", "own").unwrap();
+            db.flush().unwrap();
+            db.close().unwrap();
+        }
+        // The second repair knows only what the first one wrote.
+        for round in 0..2 {
+            let what = format!("writes {writes}, round {round}");
+            env.remove_file(&manifest(&env));
+            let report = repair(&env).unwrap();
+            assert!(report.changed && !report.saved_everything(), "{what}: {report}");
+            assert_eq!(all(&env, &what).len(), 10 + usize::from(writes), "{what}: {report}");
+            let db = open(&env, &options()).unwrap();
+            db.put("second", "own").unwrap();
+            db.delete("second").unwrap();
+            if writes {
+                db.put("second", "own").unwrap();
+            }
+            db.flush().unwrap();
+            db.close().unwrap();
+        }
+    }
 }
 
 /// Each of these invalidated the manifest, and the replaced table resurrected its deleted key.

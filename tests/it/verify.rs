@@ -5,7 +5,7 @@ use crate::support::filters::{all_filters, layouts};
 use crate::support::seal::{Named, Role, Table, role_of};
 use crate::support::stores::{HOME, as_env, files_ending, name, open, small_options};
 use siftdb::env::MemEnv;
-use siftdb::inspect::verify_table;
+use siftdb::inspect::{unchecked_logs, verify_table};
 use siftdb::{Db, Error, Filter};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,11 +46,43 @@ fn verify_reads_a_whole_sound_database() {
         let asked = stats.filter_bytes > 0;
         assert_eq!(report.filter_probes, if asked { stats.entries } else { 0 }, "{}", filter.name);
         assert!(report.logs > 0 && report.log_records > 0);
+        assert_eq!(report.log_entries, 50);
         db.close().unwrap();
         assert!(matches!(db.verify(|_| {}), Err(Error::Closed)));
         let reader = options.env(as_env(&env)).open_read_only(HOME).unwrap();
-        assert_eq!(sound(&reader, &filter.name).entries, report.entries);
+        let read = sound(&reader, &filter.name);
+        assert_eq!((read.entries, read.log_entries), (report.entries, report.log_entries));
     }
+}
+
+#[test]
+fn entries_that_are_only_in_logs_are_counted() {
+    let env = MemEnv::new();
+    let options = small_options().auto_compaction(false);
+    let db = open(&env, &options).unwrap();
+    let other = db.keyspace("other").unwrap();
+    let counted = |reader: &Db| {
+        let all = reader.verify(|_| {}).unwrap().log_entries;
+        let found = unchecked_logs(&as_env(&env), Path::new(HOME)).unwrap();
+        assert_eq!(found.entries, all);
+        let other = reader.keyspace("other").unwrap().verify(|_| {}).unwrap().log_entries;
+        (all, other)
+    };
+    assert_eq!(counted(&db), (0, 0));
+    db.put("a", "1").unwrap();
+    db.put("a", "2").unwrap();
+    other.delete("b").unwrap();
+    db.delete_range("c".."d").unwrap();
+    assert_eq!(counted(&db), (4, 1));
+    let follower = options.clone().env(as_env(&env)).open_follower(HOME).unwrap();
+    assert_eq!(counted(&follower.moment()), (4, 1));
+    db.close().unwrap();
+    let reader = options.env(as_env(&env)).open_read_only(HOME).unwrap();
+    assert_eq!(counted(&reader), (4, 1));
+    drop(reader);
+    let db = open(&env, &small_options()).unwrap();
+    db.flush().unwrap();
+    assert_eq!(counted(&db), (0, 0));
 }
 
 #[test]

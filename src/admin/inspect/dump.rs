@@ -17,7 +17,7 @@ use crate::env::foreign::foreign_or;
 use crate::log::record::format::RecordFile;
 use crate::state::stats_file;
 use crate::table::format::TABLE_MAGIC;
-use crate::tree::current::decode_current;
+use crate::tree::current::{Current, decode_current};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -94,9 +94,16 @@ enum Kind {
 
 fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Result<()> {
     let bytes = read_file(&**env, path, CURRENT_BYTES_MAX)?;
-    let number = decode_current(&bytes).map_err(|bad| bad.into_error(path, 0))?;
-    let line = format_args!("{} is in force, checksum ok", FileName::Manifest(number));
-    printer.record("current", &[("manifest", number.into())], line)
+    match decode_current(&bytes).map_err(|bad| bad.into_error(path, 0))? {
+        Current::Manifest(number) => {
+            let line = format_args!("{} is in force, checksum ok", FileName::Manifest(number));
+            printer.record("current", &[("manifest", number.into())], line)
+        }
+        Current::Unfinished => {
+            let line = format_args!("the copy here is unfinished, checksum ok");
+            printer.record("current", &[("unfinished", 1_u64.into())], line)
+        }
+    }
 }
 
 /// Prints STATS: the counters of the database and of each keyspace, by their position in the file.
@@ -184,6 +191,7 @@ mod tests {
         let path = Path::new("/000007.sst");
         let options = TableOptions {
             keyspace: KeyspaceLabel::default(),
+            databases: Vec::new(),
             block_bytes: 256,
             restart_interval: 16,
             hash_index: false,
@@ -235,7 +243,7 @@ mod tests {
         ManifestWriter::create(env, root, 4, &snapshot).unwrap().append(&closed).unwrap();
         set_current(env, root, 4, 5).unwrap();
         let start = WalStart { first_sequence: 1, manifest_number: 4, ..WalStart::default() };
-        let mut wal = WalWriter::create(env, root, 3, &start, 1 << 20).unwrap();
+        let mut wal = WalWriter::create(env, root, 3, &start, &[], 1 << 20).unwrap();
         let mut batch = crate::base::write_batch::WriteBatch::new();
         batch.put("a\n", "1").delete("b");
         wal.append(0, 1, 2, &[batch.entries()]).unwrap();

@@ -138,6 +138,7 @@ fn blocks() -> Structures {
 fn every_property() -> Properties {
     Properties {
         keyspace: KeyspaceLabel { id: 70_000, name: "users".into() },
+        databases: vec![DATABASE.id, 0xfeed],
         entries: 300,
         tombstones: 3,
         expiring: 5,
@@ -173,6 +174,7 @@ fn table(filter: Option<TableFilter>, compression: Compression) -> Vec<u8> {
     let path = FileName::Table(13).path(Path::new(DIRECTORY));
     let options = TableOptions {
         keyspace: KeyspaceLabel { id: 1, name: "users".into() },
+        databases: Vec::new(),
         block_bytes: 4096,
         restart_interval: 16,
         hash_index: true,
@@ -221,6 +223,14 @@ fn tables() -> Structures {
     tables
 }
 
+/// A log that begins with `start` after bulk loads.
+fn log_of_loads(start: &WalStart) -> Vec<u8> {
+    let (env, directory) = (MemEnv::new(), Path::new(DIRECTORY));
+    let loads = [(0x0102_0304_0506_0708, 300), (u64::MAX, 302)];
+    WalWriter::create(&env, directory, 12, start, &loads, 0).unwrap().sync().unwrap();
+    env.read_file(&FileName::Wal(12).path(directory)).unwrap()
+}
+
 fn logs() -> Structures {
     let start = WalStart {
         synced_through: 300,
@@ -233,7 +243,7 @@ fn logs() -> Structures {
     };
     let log = |write: &dyn Fn(&mut WalWriter)| {
         let (env, directory) = (MemEnv::new(), Path::new(DIRECTORY));
-        let mut wal = WalWriter::create(&env, directory, 0x1_0000_000c, &start, 0).unwrap();
+        let mut wal = WalWriter::create(&env, directory, 0x1_0000_000c, &start, &[], 0).unwrap();
         write(&mut wal);
         env.read_file(&FileName::Wal(0x1_0000_000c).path(directory)).unwrap()
     };
@@ -260,6 +270,7 @@ fn logs() -> Structures {
     let crossing = [around(32 << 10), around(64 << 10), &pages[pages.len() - 16..]].concat();
     vec![
         named("log with a start record", log(&|_| {})),
+        named("log that names bulk loads", log_of_loads(&start)),
         named("log with a batch of every kind", log(&batch)),
         named("log over three pages, around their borders", crossing),
     ]
@@ -315,6 +326,7 @@ fn edits() -> Structures {
         clean_close: Some(CleanClose { log: 12, log_bytes: 90, last_sequence: 303 }),
         database: Some(DATABASE),
         checkpoint_of: Some(DatabaseIdentity { id: 0xfeed, epoch: 3 }),
+        ancestors: vec![0xfeed],
         next_keyspace: Some(70_001),
         created: vec![keyspace(0, "default", b""), keyspace(70_000, "users", &[4, 1, 9])],
         dropped: vec![5],

@@ -27,7 +27,7 @@ use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES,
 };
-use crate::tree::current::set_current;
+use crate::tree::current::{mark_unfinished, set_current};
 use crate::tree::edit::{FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use std::ops::Bound;
@@ -74,11 +74,16 @@ fn examples() -> Vec<(&'static str, Example)> {
     };
     save(&stats, Path::new(DIRECTORY), 9, &saved);
     let line = String::from_utf8(contents(&current, FileName::Current)).unwrap();
+    let unfinished = MemEnv::new();
+    mark_unfinished(&unfinished, Path::new(DIRECTORY), 7).unwrap();
+    let mark = String::from_utf8(contents(&unfinished, FileName::Current)).unwrap();
     examples.extend([
         ("edit", Example::Bytes(edit())),
         ("creation of a keyspace", Example::Bytes(creation())),
+        ("a batch that moves a keyspace", Example::Bytes(moving_batch())),
         ("mark of a clean close", Example::Bytes(clean_close())),
         ("CURRENT", Example::Text(line)),
+        ("CURRENT of an unfinished copy", Example::Text(mark)),
         ("STATS", Example::Bytes(contents(&stats, FileName::Stats))),
         ("STATS as printed", printed(&stats, FileName::Stats)),
     ]);
@@ -107,6 +112,7 @@ fn table(layout: FilterLayout, encoding: Encoding) -> MemEnv {
     let path = TABLE.path(Path::new(DIRECTORY));
     let options = TableOptions {
         keyspace: KeyspaceLabel::default(),
+        databases: Vec::new(),
         block_bytes: 4096,
         restart_interval: 16,
         hash_index: true,
@@ -184,7 +190,7 @@ fn log_examples() -> [(&'static str, Example); 3] {
     let mut batch = WriteBatch::new();
     batch.put("ada", "1815").delete("adam");
     batch.push_in((0, 1), WriteKind::Put, b"bob", b"1912");
-    let mut wal = WalWriter::create(&env, Path::new(DIRECTORY), 12, &start, 1 << 20).unwrap();
+    let mut wal = WalWriter::create(&env, Path::new(DIRECTORY), 12, &start, &[], 1 << 20).unwrap();
     wal.append(0, 1, batch.len() as u32, &[batch.entries()]).unwrap();
     let log = contents(&env, LOG);
     let (front, rest) = log.split_at(FILE_HEADER_BYTES + FRAGMENT_HEADER_BYTES);
@@ -196,8 +202,8 @@ fn log_examples() -> [(&'static str, Example); 3] {
     ]
 }
 
-fn edit() -> Vec<u8> {
-    let file = FileMeta {
+fn file() -> FileMeta {
+    FileMeta {
         keyspace: 1,
         number: 13,
         table_id: TABLE_ID,
@@ -212,14 +218,17 @@ fn edit() -> Vec<u8> {
         smallest_sequence: 1,
         largest_sequence: 3,
         global_sequence: None,
-    };
+    }
+}
+
+fn edit() -> Vec<u8> {
     let edit = VersionEdit {
         first_log: Some(FirstLog { number: 14, flushed_through: 3 }),
         next_file_number: Some(15),
         last_sequence: Some(3),
         synced_through: Some(3),
         flushed_through: vec![(1, 3)],
-        added: vec![(0, file)],
+        added: vec![(0, file())],
         ..VersionEdit::default()
     };
     let mut bytes = Vec::new();
@@ -241,6 +250,34 @@ fn creation() -> Vec<u8> {
     };
     let mut bytes = Vec::new();
     edit.encode(3, &mut bytes);
+    bytes
+}
+
+/// Creates a keyspace with two entries, and drops the one that they were in.
+fn moving_batch() -> Vec<u8> {
+    let (entries, garbage, smallest_sequence, largest_sequence) = (2, 0, 4, 5);
+    let file = FileMeta {
+        keyspace: 2,
+        number: 16,
+        entries,
+        garbage,
+        smallest_sequence,
+        largest_sequence,
+        ..file()
+    };
+    let settings = Vec::new();
+    let edit = VersionEdit {
+        next_file_number: Some(17),
+        last_sequence: Some(5),
+        synced_through: Some(5),
+        next_keyspace: Some(3),
+        created: vec![KeyspaceMeta { id: 2, name: "v2".into(), flushed_through: 5, settings }],
+        dropped: vec![1],
+        added: vec![(0, file)],
+        ..VersionEdit::default()
+    };
+    let mut bytes = Vec::new();
+    edit.encode(4, &mut bytes);
     bytes
 }
 

@@ -19,7 +19,7 @@ use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::RecordReader;
 use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::{self, DatabaseIdentity, WalBody, WalItem, WalStart};
+use crate::log::wal::format::{self, DatabaseIdentity, DecodedLoads, WalBody, WalItem, WalStart};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::tree::edit::{DeletedFile, SessionBegin, VersionEdit};
 use crate::tree::manifest::{self, KeyspaceTables, ManifestState};
@@ -135,6 +135,7 @@ fn print_item(
             let synced = record.synced_through;
             match record.body {
                 WalBody::Start(first) => print_start(start, end, &first, printer),
+                WalBody::Loads(loads) => print_loads(start, end, &loads, printer),
                 WalBody::Batch(batch) => {
                     let fields = [
                         ("offset", start.into()),
@@ -153,6 +154,24 @@ fn print_item(
             }
         }
     }
+}
+
+fn print_loads(
+    offset: u64,
+    end: u64,
+    loads: &DecodedLoads<'_>,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let tables = loads.tables().count() as u64;
+    let fields = [("offset", offset.into()), ("tables", tables.into())];
+    let line = format_args!("{offset:>10}..{end}  bulk loads: {}", counted(tables, "table"));
+    printer.record("loads", &fields, line)?;
+    for (table_id, sequence) in loads.tables() {
+        let fields = [("table_id", table_id.into()), ("sequence", sequence.into())];
+        let line = format_args!("  table {table_id} has sequence {sequence}");
+        printer.record("loaded_table", &fields, line)?;
+    }
+    Ok(())
 }
 
 fn print_start(offset: u64, end: u64, first: &WalStart, printer: &mut Printer<'_>) -> Result<()> {
@@ -334,6 +353,8 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
     if let Some((of, origin)) = edit.checkpoint_of.zip(origin.as_ref()) {
         parts.push(format!("checkpoint of {origin}, epoch {}", of.epoch));
     }
+    let ancestors = edit.ancestors.iter();
+    parts.extend(ancestors.map(|id| format!("ancestor {id:032x}")));
     if let Some(log) = edit.first_log {
         parts.push(format!("logs from {}, flushed through {}", log.number, log.flushed_through));
     }
@@ -357,6 +378,8 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         let CleanClose { log, log_bytes, last_sequence } = close;
         parts.push(format!("closed at sequence {last_sequence}, log {log} at byte {log_bytes}"));
     }
+    let ancestors: Vec<String> = edit.ancestors.iter().map(|id| format!("{id:032x}")).collect();
+    let ancestors = Some(ancestors.join(" ")).filter(|ids| !ids.is_empty());
     let fields = [
         ("offset", offset.into()),
         ("ordinal", edit.ordinal.into()),
@@ -371,6 +394,7 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         ("database_id", id.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
         ("epoch", DumpValue::Number(edit.database.map(|database| database.epoch))),
         ("checkpoint_of", origin.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
+        ("ancestors", ancestors.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
         ("closed_at_sequence", DumpValue::Number(close.map(|close| close.last_sequence))),
         ("closed_log", DumpValue::Number(close.map(|close| close.log))),
         ("closed_log_bytes", DumpValue::Number(close.map(|close| close.log_bytes))),

@@ -110,6 +110,7 @@ fn facts_of(table: &Table) -> TableFacts {
         filter_policy: properties.filter_policy.clone(),
         filter_encoding: properties.filter_encoding.clone(),
         filter_layout: properties.filter_layout.clone(),
+        databases: properties.databases.iter().map(|id| format!("{id:032x}")).collect(),
         smallest_sequence: properties.smallest_sequence,
         largest_sequence: properties.largest_sequence,
     }
@@ -192,6 +193,11 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
         properties.largest_sequence,
         if properties.ingested { ": ingested, the manifest has the sequence" } else { "" }
     ))?;
+    if let Some((database, ancestors)) = properties.databases.split_first() {
+        let ancestors: String =
+            ancestors.iter().map(|id| format!(", ancestor {id:032x}")).collect();
+        printer.line(format_args!("  written by database {database:032x}{ancestors}"))?;
+    }
     if properties.entries > 0 {
         printer.line(format_args!(
             "  keys        {} ..= {}",

@@ -64,6 +64,9 @@ pub struct TableFacts {
     pub filter_encoding: String,
     /// The layout of the filter; empty without a filter.
     pub filter_layout: String,
+    /// The id of the database that wrote the table and those of its ancestors, in hexadecimal;
+    /// empty in a table of version 0.1.0.
+    pub databases: Vec<String>,
     /// Smallest sequence number.
     pub smallest_sequence: u64,
     /// Largest sequence number.

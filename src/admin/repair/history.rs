@@ -14,6 +14,7 @@
 //! too ([`History::newer`]). If nothing is missing, an interrupted job left such tables.
 
 use crate::admin::repair::inventory::{Inventory, TableFound, TableState, part_of};
+use crate::admin::repair::lineage::log_identities;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::DEFAULT_KEYSPACE;
@@ -21,11 +22,9 @@ use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::env::directory::TRUSTED_NUMBER_MAX;
 use crate::log::record::format::Undecodable;
-use crate::log::record::reader::Step;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::consistency::ManifestFacts;
-use crate::log::wal::file::LogFile;
-use crate::log::wal::format::{DatabaseIdentity, WalBody, WalRecord, decode};
+use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::recover::recover;
 use crate::log::wal::salvage::salvage;
 use crate::options::database::Options;
@@ -36,9 +35,6 @@ use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{KeyspaceTables, ManifestRemains, ManifestState, replay_file};
 use std::collections::HashSet;
 use std::path::Path;
-
-/// Bytes of a log that hold its first record, the start.
-const FIRST_RECORD_BYTES: u64 = 4 << 10;
 
 /// The manifest and the logs that the repair uses.
 #[derive(Debug, Default)]
@@ -153,7 +149,9 @@ impl History {
         let mut logs = found.all_logs();
         logs.retain(|log| *log >= facts.log_number);
         let (mut highest_keyspace, mut lacks_entries) = (0, false);
+        let mut used_through = facts.last_sequence;
         let mut note = |_, batch: &DecodedBatch<'_>| {
+            used_through = used_through.max(batch.sequence);
             let named = batch.runs().map(|(keyspace, ..)| u64::from(keyspace)).max();
             highest_keyspace = named.unwrap_or(0).max(highest_keyspace);
             Ok(())
@@ -179,8 +177,13 @@ impl History {
             // obsolete before this manifest are in other tables.
             let flushed_through = state.facts.flushed_through;
             let is_newer = |table: &TableFound| {
-                table.number > state.facts.number
-                    || table.meta().is_some_and(|meta| meta.largest_sequence > flushed_through)
+                // A table of version 0.1 may be of another database: its sequences must be in use.
+                let may_be_ours = |meta: &FileMeta| {
+                    !table.databases.is_empty() || meta.smallest_sequence <= used_through
+                };
+                let is_later = |meta: &FileMeta| meta.largest_sequence > flushed_through;
+                table.meta().is_none_or(may_be_ours)
+                    && (table.number > state.facts.number || table.meta().is_some_and(is_later))
             };
             let unknown = found.tables.iter().filter(|table| {
                 table.table_id.is_some_and(|id| !remains.mentioned.contains_key(&id))
@@ -248,15 +251,7 @@ fn identity(
     manifests.sort_by_key(|manifest| std::cmp::Reverse(manifest.number));
     let manifests = manifests.into_iter().map(|manifest| manifest.database);
     let mut seen: Vec<DatabaseIdentity> = trusted.chain(manifests).collect();
-    for &number in found.all_logs().iter().rev() {
-        let log = LogFile::new(directory, number);
-        let Some(mut reader) = log.open(env, FIRST_RECORD_BYTES)? else { continue };
-        if let Step::Record(record) = reader.step()?
-            && let Ok(WalRecord { body: WalBody::Start(start), .. }) = decode(record.payload)
-        {
-            seen.push(start.database);
-        }
-    }
+    seen.extend(log_identities(env, directory, found)?);
     let none = DatabaseIdentity::default();
     let id = seen.iter().find(|database| **database != none).map_or(0, |database| database.id);
     let epochs = seen.iter().filter(|database| database.id == id).map(|database| database.epoch);

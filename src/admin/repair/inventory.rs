@@ -11,13 +11,17 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::env::api::{Env, FileKind};
 use crate::env::directory::TRUSTED_NUMBER_MAX;
 use crate::env::foreign::is_foreign_table;
+use crate::log::record::reader::Step;
 use crate::log::recovery::DroppedPart;
+use crate::log::wal::file::LogFile;
+use crate::log::wal::format::{WalBody, decode};
 use crate::options::database::Options;
 use crate::table::reader::{Expect, Table};
 use crate::table::salvage::remains_of;
 use crate::table::verify::TableCheck;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{ManifestRemains, remains};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The state of a table file.
@@ -42,9 +46,11 @@ pub(crate) struct TableFound {
     pub keyspace: Option<KeyspaceId>,
     /// The name of that keyspace, by its properties.
     pub keyspace_name: Option<String>,
-    /// The sequence of all its entries, by any manifest, if it was ingested.
+    /// The id of the database that wrote it, then those of its ancestors; empty if nothing says it.
+    pub databases: Vec<u128>,
+    /// The sequence of all its entries, by any manifest or log, if it was ingested.
     pub global_sequence: Option<SequenceNumber>,
-    /// It was ingested, and no manifest says with which sequence.
+    /// It was ingested, and no manifest or log says with which sequence.
     pub lacks_sequence: bool,
     /// Its state.
     pub state: TableState,
@@ -60,7 +66,7 @@ impl TableFound {
         }
     }
 
-    /// The table with the sequence that a manifest gives it, if it was ingested.
+    /// The table with the sequence that a manifest or log gives it, if it was ingested.
     fn with_sequence(mut self, given: Option<SequenceNumber>) -> Self {
         self.global_sequence = given;
         self.lacks_sequence &= given.is_none();
@@ -83,6 +89,8 @@ pub(crate) struct Inventory {
     pub not_files: Vec<FileName>,
     /// All table files, by number.
     pub tables: Vec<TableFound>,
+    /// The numbers of tables of other databases, which are not in `tables`.
+    pub foreign: Vec<u64>,
     /// The readable part of each manifest, with the name of its file.
     pub manifests: Vec<(FileName, ManifestRemains)>,
     /// Above every file number that a manifest knows.
@@ -111,23 +119,30 @@ impl Inventory {
                 Err(error) => found.dropped.push(part_of(error)?),
             }
         }
-        // After the manifests, which say the sequences of ingested tables.
+        // After the manifests and logs, which say the sequences of ingested tables.
+        let loads = loads_of(&**env, directory, &found.all_logs())?;
         for name in &files {
             let FileName::Table(number) = *name else { continue };
             let table = check_table(options, directory, number)?;
             let mut given = found.manifests.iter().filter_map(|(_, manifest)| {
                 manifest.global_sequences.get(&table.table_id?).copied()
             });
-            let given = given.next_back();
+            let by_log = || loads.get(&table.table_id?).copied();
+            let given = given.next_back().or_else(by_log);
             found.tables.push(table.with_sequence(given));
         }
         for (_, manifest) in &found.manifests {
             let file = Some(manifest.next_file_number).filter(|file| *file < TRUSTED_NUMBER_MAX);
             found.next_file_number = found.next_file_number.max(file.unwrap_or(0));
-            found.last_sequence = found.last_sequence.max(manifest.last_sequence);
         }
-        found.last_sequence = found.last_sequence.max(found.last_in_tables());
+        found.sum_up();
         Ok(found)
+    }
+
+    /// Finds the last sequence.
+    pub(crate) fn sum_up(&mut self) {
+        let in_manifests = self.manifests.iter().map(|(_, manifest)| manifest.last_sequence).max();
+        self.last_sequence = in_manifests.unwrap_or(0).max(self.last_in_tables());
     }
 
     /// The largest sequence in the tables.
@@ -192,6 +207,34 @@ impl Inventory {
     }
 }
 
+/// The sequences of bulk loads that the logs name, by the id of the table. What cannot be read is
+/// left out here; the logs that a repair reads report it.
+fn loads_of(
+    env: &dyn Env,
+    directory: &Path,
+    logs: &[u64],
+) -> Result<BTreeMap<u64, SequenceNumber>> {
+    let mut loads = BTreeMap::new();
+    for &number in logs {
+        let Some(mut reader) = LogFile::new(directory, number).open(env, u64::MAX)? else {
+            continue;
+        };
+        // They come before the first batch.
+        loop {
+            match reader.step()? {
+                Step::Record(record) => match decode(record.payload).map(|record| record.body) {
+                    Ok(WalBody::Loads(found)) => loads.extend(found.tables()),
+                    Ok(WalBody::Batch(_)) => break,
+                    Ok(WalBody::Start(_)) | Err(_) => {}
+                },
+                Step::Bad(_) => {}
+                Step::End => break,
+            }
+        }
+    }
+    Ok(loads)
+}
+
 fn check_table(options: &Options, directory: &Path, number: u64) -> Result<TableFound> {
     let path = FileName::Table(number).path(directory);
     let check = TableCheck {
@@ -206,6 +249,7 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
             table_id: Some(table.table_id()),
             keyspace: Some(label.id),
             keyspace_name: Some(label.name),
+            databases: table.properties().databases.clone(),
             global_sequence: None,
             lacks_sequence: table.properties().ingested,
             state,
@@ -230,6 +274,7 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
                 table_id: left.as_ref().map(|left| left.table_id),
                 keyspace: left.as_ref().and_then(|left| left.keyspace),
                 keyspace_name: left.and_then(|left| left.keyspace_name),
+                databases: Vec::new(),
                 global_sequence: None,
                 lacks_sequence: false,
                 state,

@@ -7,6 +7,7 @@
 //! | `rebuild` | writes sound tables from damaged ones, from logs and from overlapping tables |
 //! | `history` | chooses the manifest and the logs to use, and finds what is missing |
 //! | `keyspaces` | finds the keyspaces, and which one each table and log entry is of |
+//! | `lineage` | finds the tables of other databases |
 //! | `inventory` | finds manifests, tables and logs, and checks each of them |
 //! | `report` | says what was kept, set aside and lost |
 //!
@@ -38,6 +39,7 @@ pub(crate) mod trees;
 pub(crate) mod rebuild;
 pub(crate) mod keyspaces;
 pub(crate) mod history;
+pub(crate) mod lineage;
 pub(crate) mod inventory;
 pub(crate) mod report;
 

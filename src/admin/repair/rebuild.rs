@@ -17,7 +17,7 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
 use crate::jobs::compact::entry_rules::EntryRules;
-use crate::jobs::compact::output::{INDEX_BYTES_MAX, JobContext, OutputTables, Rewrite};
+use crate::jobs::compact::output::{JobContext, OutputTables, Rewrite};
 use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::log::wal::replay::Apply;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
@@ -42,6 +42,10 @@ pub(crate) struct Rebuild<'a> {
     directory: &'a Path,
     /// The counter of file numbers.
     pub next_file_number: AtomicU64,
+    /// The id of the repaired database, then those of its ancestors.
+    pub databases: Vec<u128>,
+    /// Size of a table's data index at which another table is started.
+    index_bytes_max: u64,
     tables: TableContext,
     never: AtomicBool,
 }
@@ -100,11 +104,19 @@ pub(crate) struct Merged {
 impl<'a> Rebuild<'a> {
     /// `next_file_number` is the first number for new tables.
     #[must_use]
-    pub(crate) fn new(options: &'a Options, directory: &'a Path, next_file_number: u64) -> Self {
+    pub(crate) fn new(
+        options: &'a Options,
+        directory: &'a Path,
+        next_file_number: u64,
+        databases: Vec<u128>,
+        index_bytes_max: u64,
+    ) -> Self {
         Rebuild {
             options,
             directory,
             next_file_number: AtomicU64::new(next_file_number),
+            databases,
+            index_bytes_max,
             tables: TableContext {
                 files: FilePool::new(Arc::clone(&options.env), options.max_open_files),
                 cache: Cache::new(options.block_cache_bytes, 1.0),
@@ -119,12 +131,15 @@ impl<'a> Rebuild<'a> {
 
     fn context(&self, target: &Target, level: usize) -> JobContext<'_> {
         let filter = target.options.table_filter(level, &target.runs);
+        let label = target.keyspace.clone();
+        let databases = self.databases.clone();
+        let table_options = target.options.table_options(label, databases, level, filter);
         JobContext {
             env: &self.options.env,
             directory: self.directory,
             next_file_number: &self.next_file_number,
-            table_options: target.options.table_options(target.keyspace.clone(), level, filter),
-            index_bytes_max: INDEX_BYTES_MAX,
+            table_options,
+            index_bytes_max: self.index_bytes_max,
             // A repair keeps entries as they are.
             rules: EntryRules::default(),
             syncs_names: true,
@@ -197,16 +212,11 @@ impl<'a> Rebuild<'a> {
         let env = &*self.options.env;
         let apply: Apply<'_> = &mut |_, batch| {
             found.first_sequence.get_or_insert(batch.sequence);
-            for (id, first, run) in batch.runs() {
-                let Some(flushed_through) = keyspaces.flushed_through(id) else { continue };
-                let in_tables = (flushed_through + 1).saturating_sub(first);
-                let mut run = run.skip(in_tables as usize).peekable();
-                if run.peek().is_some() {
-                    let new = || Arc::new(Memtable::new(buffer_bytes, false));
-                    memtables.entry(id).or_insert_with(new).insert(first + in_tables, run);
-                }
+            for (id, first, run) in batch.runs_after(|id| keyspaces.flushed_through(id)) {
+                bytes += Memtable::bytes_of(run.clone());
+                let new = || Arc::new(Memtable::new(buffer_bytes, false));
+                memtables.entry(id).or_insert_with(new).insert(first, run);
             }
-            bytes += Memtable::bytes_of(batch);
             if bytes >= buffer_bytes as u64 {
                 bytes = 0;
                 write(&mut memtables)?;

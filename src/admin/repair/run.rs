@@ -17,6 +17,7 @@ use crate::admin::at_rest::DatabaseAtRest;
 use crate::admin::repair::history::History;
 use crate::admin::repair::inventory::Inventory;
 use crate::admin::repair::keyspaces::Keyspaces;
+use crate::admin::repair::lineage::{databases_of, leave_out_foreign};
 use crate::admin::repair::rebuild::Rebuild;
 use crate::admin::repair::report::{RepairReport, SetAside};
 use crate::admin::repair::trees::{Sources, Trees};
@@ -28,35 +29,53 @@ use crate::base::trace::{Span, span};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{keep_in_lost, lock_to_write, number_after, our_files};
 use crate::env::foreign::refuse_foreign;
+use crate::jobs::compact::output::INDEX_BYTES_MAX;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::salvage::salvage;
 use crate::options::database::Options;
+use crate::tree::current::read_current;
 use crate::tree::manifest::KeyspaceTables;
 use std::collections::BTreeSet;
 use std::io::{Error as IoError, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
 
+/// Why a table is set aside that may be sound.
+const FOREIGN: &str = "another database wrote this table";
+
 /// Repairs the database in `directory`; see `Options::repair`.
 ///
 /// # Errors
 /// As `Options::repair` says.
 pub(crate) fn repair(options: Options, directory: &Path) -> Result<RepairReport> {
+    repair_with(options, directory, INDEX_BYTES_MAX)
+}
+
+/// The same, with tables that end where their index has this many bytes.
+pub(crate) fn repair_with(
+    options: Options,
+    directory: &Path,
+    index_bytes_max: u64,
+) -> Result<RepairReport> {
     let _span = span!("repair", directory);
     let env = DescriptorRetryEnv::over(&options.env);
     let options = &options.env(env);
     options.validate()?;
     let env = &*options.env;
     refuse_foreign(env, directory)?;
-    if our_files(env, directory)?
-        .iter()
-        .all(|name| matches!(name, FileName::Lock | FileName::Stats))
-    {
+    // Half a copy would become a sound database without the rest.
+    if let Err(error @ Error::Unfinished { .. }) = read_current(env, directory) {
+        return Err(error);
+    }
+    let holds_nothing =
+        |name: &FileName| matches!(name, FileName::Lock | FileName::Stats | FileName::Temporary(_));
+    if our_files(env, directory)?.iter().all(holds_nothing) {
         let what = "no file of a siftdb database is here";
         return Err(Error::io("repair", directory, IoError::new(ErrorKind::NotFound, what)));
     }
     let _lock = lock_to_write(env, directory)?;
-    let found = Inventory::take(options, directory)?;
+    let mut found = Inventory::take(options, directory)?;
+    leave_out_foreign(env, directory, &mut found)?;
     let history = History::find(env, directory, &found)?;
     if history.is_sound(&found, options) {
         let tables = history.manifest.iter().flat_map(|state| state.tables().map(|(_, meta)| meta));
@@ -71,7 +90,9 @@ pub(crate) fn repair(options: Options, directory: &Path) -> Result<RepairReport>
     let logged = logged_keyspaces(options, directory, &history)?;
     let keyspaces = Keyspaces::find(&found, &history, &logged);
     let first = found.next_file_number.max(number_after(&found.files));
-    let rebuild = Rebuild::new(options, directory, first);
+    let database = next_identity(history.database);
+    let databases = databases_of(&found, database);
+    let rebuild = Rebuild::new(options, directory, first, databases, index_bytes_max);
     let from = Sources {
         options,
         directory,
@@ -83,7 +104,7 @@ pub(crate) fn repair(options: Options, directory: &Path) -> Result<RepairReport>
     let mut trees = Trees::build(&from)?;
     let next = rebuild.next_file_number.load(Ordering::Relaxed);
     set_aside(&mut trees, &from)?;
-    put_in_force(&trees, &from, next)?;
+    put_in_force(&trees, &from, database, next)?;
     Ok(clear(trees, &from, first..next))
 }
 
@@ -115,6 +136,7 @@ fn set_aside(trees: &mut Trees, from: &Sources<'_>) -> Result<()> {
             {
                 "it was not in force, or could not be used"
             }
+            FileName::Table(number) if found.foreign.contains(number) => FOREIGN,
             FileName::Wal(number) if !history.logs.contains(number) => {
                 "its writes are in tables, as the manifest says"
             }
@@ -131,11 +153,17 @@ fn set_aside(trees: &mut Trees, from: &Sources<'_>) -> Result<()> {
     Ok(())
 }
 
-fn put_in_force(trees: &Trees, from: &Sources<'_>, next: u64) -> Result<()> {
+fn put_in_force(
+    trees: &Trees,
+    from: &Sources<'_>,
+    database: DatabaseIdentity,
+    next: u64,
+) -> Result<()> {
     let tables = trees.keyspaces.values().flat_map(KeyspaceTables::tables);
     let at_rest = DatabaseAtRest {
-        database: next_identity(from.history.database),
+        database,
         checkpoint_of: None,
+        ancestors: from.rebuild.databases[1..].to_vec(),
         last_sequence: trees.last_sequence,
         next_keyspace: from.keyspaces.next,
         expired_through: from.keyspaces.expired_through,

@@ -29,7 +29,8 @@ const UNREADABLE: &str = "nothing of the table can be read";
 const UNPLACED: &str = "nothing that can be read says which keyspace the table is of";
 
 /// Why an ingested table is lost.
-const UNNUMBERED: &str = "the table was ingested, and no manifest says the sequence of its entries";
+const UNNUMBERED: &str =
+    "the table was ingested, and no manifest or log says the sequence of its entries";
 
 /// The inputs of a repair.
 #[derive(Clone, Copy)]
@@ -301,7 +302,7 @@ impl Trees {
             }
             let why = match (&table.state, from.keyspaces.of_table(table)) {
                 (_, Err(NoKeyspace::Dropped)) => "its keyspace was dropped".into(),
-                (TableState::Unusable(error), _) => error.to_string(),
+                (TableState::Unusable(error), _) => error.without_advice(),
                 (_, Err(NoKeyspace::Unknown)) => UNPLACED.into(),
                 _ => {
                     "the manifest does not name this table, or a copy of the table is in use".into()
@@ -352,7 +353,7 @@ impl Trees {
             Err(error @ Error::Corruption { .. }) => {
                 // The file has another table, or does not say which.
                 self.lose_table(from, Some(id), file.number, meta, UNREADABLE);
-                self.aside.push((name, error.to_string()));
+                self.aside.push((name, error.without_advice()));
                 return Ok(Vec::new());
             }
             rescued => rescued?,
@@ -366,9 +367,10 @@ impl Trees {
             path: name.path(from.directory),
             from: block.from.or(meta.map(|meta| meta.start.clone())),
             to: block.to.or(meta.and_then(end_of)),
-            what: block.error.to_string(),
+            what: block.error.without_advice(),
         }));
-        self.aside.push((name, format!("{} saved: {error}", counted(saved, "entry"))));
+        let why = error.without_advice();
+        self.aside.push((name, format!("{} saved: {why}", counted(saved, "entry"))));
         Ok(tables)
     }
 
@@ -377,6 +379,7 @@ impl Trees {
         let name = FileName::Table(meta.number);
         let what = match from.found.files.contains(&name) {
             _ if from.found.not_files.contains(&name) => "not an ordinary file",
+            _ if from.found.foreign.contains(&meta.number) => "another table is in its place",
             true => UNREADABLE,
             false => "the table is missing, but a manifest names it",
         };

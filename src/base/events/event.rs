@@ -249,6 +249,14 @@ pub enum Event {
         /// What is wrong, with its place.
         error: Error,
     },
+    /// Saved settings ask for [`FilterPinning::All`](crate::FilterPinning::All), and this opening
+    /// may pin no memory: `filter_pinned_share` or `block_cache_bytes` is 0. Filters are read
+    /// through the cache. Reported once for each opening.
+    #[non_exhaustive]
+    FiltersUnpinned {
+        /// Keyspaces with such settings.
+        keyspaces: u64,
+    },
     /// Events that were dropped here, because the listener was too slow.
     #[non_exhaustive]
     Missed {

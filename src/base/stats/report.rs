@@ -108,6 +108,8 @@ report! {
         EntriesExpired: entries_expired,
         /// Entries that compaction filters removed or replaced.
         EntriesFiltered: entries_filtered,
+        /// Compactions whose tables would break the order of a level, so that they were discarded.
+        CompactionsRefused: compactions_refused,
         /// Tables moved down without rewriting.
         TrivialMoves: trivial_moves,
         /// Writes delayed because level 0 grows.

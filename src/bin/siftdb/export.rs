@@ -11,7 +11,9 @@ use crate::exchange::mdb::MdbWriter;
 use crate::exchange::record::{Entry, KeyspaceBegin, Writer};
 use crate::exchange::tsv::Tsv;
 use crate::failure::{Failure, Outcome};
+use crate::filter_args::is_of_program;
 use crate::output::{Output, Shown};
+use crate::settings::pairs;
 use crate::text::counted_entries;
 use crate::whole_file::{check_file, replace_with};
 use clap::{Args, ValueEnum};
@@ -35,7 +37,7 @@ The last line, and what -o prints:
   entries         how many entries there are";
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = format!("{AFTER}{JSON}"))]
 pub struct Export {
     #[command(flatten)]
     place: InKeyspace,
@@ -51,13 +53,19 @@ pub struct Export {
 enum Format {
     /// JSON, one object a line: keyspaces, settings, entries, expiry
     Jsonl,
-    /// Lines of KEY TAB VALUE, as `scan` prints them: one keyspace, no expiry
+    /// Lines of KEY TAB VALUE, as `scan` prints them: one keyspace, no expiry or settings
     Tsv,
-    /// The text of `mdb_dump`, for LMDB's `mdb_load`: keyspaces, no expiry
+    /// The text of `mdb_dump`, for LMDB's `mdb_load`: keyspaces, no expiry or settings
     Mdb,
-    /// The text of `db_dump`, for Berkeley DB's `db_load`: keyspaces, no expiry
+    /// The text of `db_dump`, for Berkeley DB's `db_load`: keyspaces, no expiry or settings
     Bdb,
 }
+
+const AFTER: &str = "\
+A note names the saved settings that a format leaves out, and those that import cannot name again:
+filter policies and prefixes of a program's own.
+
+";
 
 /// Entries between two updates of the progress bar.
 const STEP: u64 = 1 << 14;
@@ -68,19 +76,43 @@ impl Export {
             return Err(Failure::usage("--json is --format jsonl; leave out one of the two"));
         }
         self.output.as_deref().map_or(Ok(()), check_file)?;
-        self.place.read_all(options(), &unnamed(), |_, keyspaces| match &self.output {
-            None => {
-                let mut rows = output.rows();
-                self.write(keyspaces, rows.text())?;
-                rows.end()
-            }
-            Some(file) => {
-                let entries = replace_with(file, |out| self.write(keyspaces, out))?;
-                output.show(json!({ "entries": entries }), |out| {
-                    writeln!(out, "{}: {}", counted_entries(entries), file.display())
-                })
-            }
+        self.place.read_all(options(), &unnamed(), |_, keyspaces| {
+            let shown = match &self.output {
+                None => {
+                    let mut rows = output.rows();
+                    self.write(keyspaces, rows.text())?;
+                    rows.end()
+                }
+                Some(file) => {
+                    let entries = replace_with(file, |out| self.write(keyspaces, out))?;
+                    output.show(json!({ "entries": entries }), |out| {
+                        writeln!(out, "{}: {}", counted_entries(entries), file.display())
+                    })
+                }
+            }?;
+            self.note_left_out(keyspaces, output);
+            Ok(shown)
         })
+    }
+
+    /// Notes the settings that the file does not carry, or that import does not read back.
+    fn note_left_out(&self, keyspaces: &[Keyspace], output: Output) {
+        let carries = matches!(self.format, Format::Jsonl);
+        let why = match carries {
+            true => "import leaves out, as only a program can name it",
+            false => "not exported, as only jsonl has settings",
+        };
+        for keyspace in keyspaces {
+            let mut left_out = keyspace.settings().settings();
+            left_out.retain(|(_, value)| !carries || is_of_program(value));
+            if !left_out.is_empty() {
+                output.note(&format!(
+                    "keyspace {:?}: {why}: {}",
+                    keyspace.name(),
+                    pairs(&left_out)
+                ));
+            }
+        }
     }
 
     /// Writes all entries of `keyspaces`, and returns how many there are.

@@ -93,6 +93,13 @@ impl Failure {
         failure.told(sentence, Some(directory), json!({ "advice": advice }))
     }
 
+    /// A directory without a database of LevelDB.
+    pub fn no_leveldb(directory: &Path) -> Self {
+        let what = "no LevelDB database in this directory";
+        let sentence = format!("no LevelDB database in {}", directory.display());
+        Failure::new(4, "no_database", what).told(sentence, Some(directory), Value::Null)
+    }
+
     /// A database without this keyspace, and advice.
     pub fn no_keyspace(directory: &Path, name: &str, advice: &str) -> Self {
         let what = format!("no keyspace {name:?}");

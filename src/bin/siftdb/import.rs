@@ -22,11 +22,11 @@ use crate::json::{dropped_json, list};
 use crate::leveldb::OldDatabase;
 use crate::new_database::NewDatabase;
 use crate::output::{Output, Shown};
-use crate::settings::pairs_json;
+use crate::settings::{pairs, pairs_json};
 use crate::sink::Sink;
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
-use serde_json::json;
+use serde_json::{Value, json};
 use siftdb::{Db, DroppedPart, Keyspace, KeyspaceOptions};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -44,7 +44,8 @@ From other stores:
 
 A keyspace that is there keeps its settings (`default` only if it has entries); a note names those
 of the file that were ignored.
-An import that is killed (kill -9) leaves a directory .siftdb-import-... next to TO: remove it.
+An import that is killed (kill -9) leaves a directory .siftdb-import-... next to TO or in it; the
+next import there removes it.
 
 ";
 
@@ -55,6 +56,7 @@ JSON fields:
   seconds         how long it took, flush and close included
   settings_kept   keyspaces that kept other settings than the file has: each has
     keyspace, ignored   its name, and the settings of the file that were ignored: name and value
+  settings_left_out   settings that only a program can name, in the same form
   dropped         parts of a LevelDB database that were not read: each has
     path, offset, what   the file, where in it, and why";
 
@@ -102,18 +104,21 @@ impl Import {
         }
         let started = Instant::now();
         // Before anything is created: the source may be unusable.
-        let source = self.open_source()?;
+        let mut source = self.open_source()?;
         let new = NewDatabase::at(&self.target)?;
         let directory = new.as_ref().map_or(&self.target, |new| &new.directory);
         let database = Database { directory: directory.clone() };
-        let opened = options().create_if_missing(true).open(directory);
+        let settings = self.settings_of_default(&mut source, &database)?;
+        let options = options().create_if_missing(true).default_keyspace(&settings);
+        let opened = options.open(directory);
         let copied = database.with(opened, None, |db| {
             let mut target = Target::new(db, self.keyspace.as_deref())?;
             let copied = source.copy(&mut target);
             let written = if new.is_some() { 0 } else { target.sink.written() };
             let dropped = copied.map_err(|failure| incomplete(failure, &self.target, written))?;
             db.flush()?;
-            Ok(Copied { entries: target.sink.taken(), kept: target.kept, dropped })
+            let Target { sink, kept, left_out, .. } = target;
+            Ok(Copied { entries: sink.taken(), kept, left_out, dropped })
         });
         let copied = copied.map_err(|failure| match &new {
             Some(new) => failure.with_place(&new.directory, &self.target),
@@ -124,6 +129,33 @@ impl Import {
         match self.salvage && !copied.dropped.is_empty() {
             false => Ok(shown),
             true => Err(Failure::losses("imported, but entries are lost", "the report says where")),
+        }
+    }
+
+    /// The settings of `default` that the source begins with, unless `default` has entries. An open
+    /// keyspace does not change its settings, so the database is opened with them.
+    fn settings_of_default(
+        &self,
+        source: &mut Source,
+        database: &Database,
+    ) -> Outcome<KeyspaceOptions> {
+        // The only format with settings.
+        if self.format != Format::Jsonl || self.keyspace.is_some() {
+            return Ok(unnamed());
+        }
+        let begin = source.begin().map_err(|failure| incomplete(failure, &self.target, 0))?;
+        let settings = match begin {
+            Some(Record::Keyspace { name, settings, .. }) if name == "default" => &**settings,
+            _ => return Ok(unnamed()),
+        };
+        // Every database has this file.
+        let is_there = database.directory.join("CURRENT").exists();
+        let is_empty = |db: &Db| Ok(db.first()?.is_none());
+        match settings.settings().is_empty()
+            || is_there && !database.read_alone(options(), is_empty)?
+        {
+            true => Ok(unnamed()),
+            false => Ok(settings.clone()),
         }
     }
 
@@ -138,32 +170,52 @@ impl Import {
             }
         };
         let (input, length) = Input::open(&self.source)?;
-        Ok(Source::Lines { reader, input, length })
+        Ok(Source::Lines { reader, input, length, begin: None })
     }
 }
 
 /// A finished import.
 struct Copied {
     entries: u64,
-    kept: Vec<KeptSettings>,
+    kept: Vec<IgnoredSettings>,
+    left_out: Vec<IgnoredSettings>,
     dropped: Vec<DroppedPart>,
 }
 
-/// A keyspace that was there, and the settings of the file that it does not have.
-struct KeptSettings {
+/// A keyspace, and the settings of the file that it does not have.
+struct IgnoredSettings {
     keyspace: String,
     ignored: Vec<(String, String)>,
 }
 
+impl IgnoredSettings {
+    /// Those of `settings` that `keyspace` does not have, if any.
+    fn of(keyspace: &Keyspace, mut settings: Vec<(String, String)>) -> Option<Self> {
+        let has = keyspace.settings().settings();
+        settings.retain(|setting| !has.contains(setting));
+        let keyspace = keyspace.name().into();
+        (!settings.is_empty()).then_some(IgnoredSettings { keyspace, ignored: settings })
+    }
+
+    fn json(&self) -> Value {
+        json!({ "keyspace": self.keyspace, "ignored": pairs_json(&self.ignored) })
+    }
+}
+
 impl Copied {
     fn report(&self, seconds: f64, output: Output) -> Outcome<Shown> {
-        let Copied { entries, kept, dropped } = self;
+        let Copied { entries, kept, left_out, dropped } = self;
         output.note(&format!("{} imported in {seconds:.1} s", counted_entries(*entries)));
-        for KeptSettings { keyspace, ignored } in kept {
-            let ignored = ignored.iter().map(|(name, value)| format!("{name}={value}"));
-            let ignored = ignored.collect::<Vec<_>>().join(", ");
+        for IgnoredSettings { keyspace, ignored } in kept {
+            let ignored = pairs(ignored);
             output.note(&format!(
                 "keyspace {keyspace:?} was there and keeps its settings; ignored: {ignored}"
+            ));
+        }
+        for IgnoredSettings { keyspace, ignored } in left_out {
+            let ignored = pairs(ignored);
+            output.note(&format!(
+                "keyspace {keyspace:?}: left out, as only a program can name it: {ignored}"
             ));
         }
         for DroppedPart { path, offset, what, .. } in dropped {
@@ -172,9 +224,8 @@ impl Copied {
         output.show_json(json!({
             "entries": entries,
             "seconds": seconds,
-            "settings_kept": list(kept, |KeptSettings { keyspace, ignored }| {
-                json!({ "keyspace": keyspace, "ignored": pairs_json(ignored) })
-            }),
+            "settings_kept": list(kept, IgnoredSettings::json),
+            "settings_left_out": list(left_out, IgnoredSettings::json),
             "dropped": list(dropped, dropped_json),
         }))
     }
@@ -182,19 +233,37 @@ impl Copied {
 
 /// Where entries come from.
 enum Source {
-    Lines { reader: Box<dyn Reader>, input: Input, length: Option<u64> },
+    Lines {
+        reader: Box<dyn Reader>,
+        input: Input,
+        length: Option<u64>,
+        /// A record that was read, and is still to be written.
+        begin: Option<Box<Record>>,
+    },
     LevelDb(OldDatabase),
 }
 
 impl Source {
+    /// The first record, which stays to be copied.
+    fn begin(&mut self) -> Outcome<Option<&Record>> {
+        let Source::Lines { reader, input, begin, .. } = self else { return Ok(None) };
+        let first = reader.next(input).map_err(|failure| input.at_line(failure, None))?;
+        *begin = first.map(Box::new);
+        Ok(begin.as_deref())
+    }
+
     /// Gives all entries to `target`. Returns what could not be read.
     fn copy(self, target: &mut Target<'_>) -> Outcome<Vec<DroppedPart>> {
         let dropped = match self {
-            Source::Lines { mut reader, mut input, length } => {
+            Source::Lines { mut reader, mut input, length, mut begin } => {
                 let bar = Bar::bytes("import", length);
                 let mut shown = 0;
                 let mut next = || -> Outcome<bool> {
-                    let Some(record) = reader.next(&mut input)? else { return Ok(false) };
+                    let record = match begin.take() {
+                        None => reader.next(&mut input)?,
+                        Some(begin) => Some(*begin),
+                    };
+                    let Some(record) = record else { return Ok(false) };
                     target.take(record)?;
                     bar.add(input.taken() - shown);
                     shown = input.taken();
@@ -229,13 +298,17 @@ struct Target<'a> {
     sink: Sink<'a>,
     /// The keyspace was named by an argument.
     by_argument: bool,
-    kept: Vec<KeptSettings>,
+    /// The keyspaces that were there.
+    kept: Vec<IgnoredSettings>,
+    /// Settings that only a program can name.
+    left_out: Vec<IgnoredSettings>,
 }
 
 impl<'a> Target<'a> {
     fn new(db: &'a Db, name: Option<&str>) -> Outcome<Self> {
         let sink = Sink::new(db, db.keyspace(name.unwrap_or("default"))?);
-        Ok(Target { db, sink, by_argument: name.is_some(), kept: Vec::new() })
+        let (kept, left_out) = (Vec::new(), Vec::new());
+        Ok(Target { db, sink, by_argument: name.is_some(), kept, left_out })
     }
 
     fn take(&mut self, record: Record) -> Outcome {
@@ -243,29 +316,21 @@ impl<'a> Target<'a> {
             Record::Keyspace { .. } if self.by_argument => {
                 Err(Failure::usage("the file names keyspaces; leave out --keyspace"))
             }
-            Record::Keyspace { name, settings } => {
+            Record::Keyspace { name, settings, left_out } => {
                 // Before it is asked whether the keyspace is empty.
                 self.sink.finish()?;
                 // What is there keeps its settings.
                 let is_new =
                     !self.db.keyspaces().contains(&name) || self.is_empty_default(&name)?;
-                let named = if is_new { &settings } else { &unnamed() };
+                let named = if is_new { &*settings } else { &unnamed() };
                 let keyspace = self.db.keyspace_with(&name, named)?;
-                self.note_ignored(&keyspace, &settings);
+                let lacking = |settings| IgnoredSettings::of(&keyspace, settings);
+                self.kept.extend(lacking(settings.settings()));
+                self.left_out.extend(lacking(left_out));
                 self.sink.turn_to(keyspace)?;
                 Ok(self.db.save_settings()?)
             }
             Record::Entry { key, value, expiry } => self.sink.put(&key, &value, expiry),
-        }
-    }
-
-    /// Notes the settings of the file that `keyspace` does not have.
-    fn note_ignored(&mut self, keyspace: &Keyspace, settings: &KeyspaceOptions) {
-        let has = keyspace.settings().settings();
-        let mut ignored = settings.settings();
-        ignored.retain(|setting| !has.contains(setting));
-        if !ignored.is_empty() {
-            self.kept.push(KeptSettings { keyspace: keyspace.name().into(), ignored });
         }
     }
 

@@ -123,9 +123,9 @@ pub fn error_json(error: &Error) -> Value {
         Error::Missing { path, what } | Error::UnsupportedFormat { path, what } => {
             (Some(path), None, None, what.clone())
         }
-        Error::Locked { path, .. } | Error::LockLost { path } => {
-            (Some(path), None, None, reason(error))
-        }
+        Error::Locked { path, .. }
+        | Error::LockLost { path }
+        | Error::Unfinished { directory: path } => (Some(path), None, None, reason(error)),
         // The kind says that the database is read-only; the other fields describe the cause.
         Error::ReadOnly { cause } => {
             return joined([error_json(cause), json!({ "kind": error.kind() })]);

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use rustix::fs::{FlockOperation, fcntl_lock};
-use siftdb::env::DiskEnv;
+use siftdb::env::{DiskEnv, Env};
 use siftdb::foreign::LevelDb;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -18,10 +18,34 @@ pub struct OldDatabase {
 impl OldDatabase {
     /// Opens the database in `directory`, after taking its lock. Changes no byte.
     pub fn open(directory: &Path, salvage: bool) -> Outcome<Self> {
+        if !may_be_leveldb(directory) {
+            return Err(Failure::no_leveldb(directory));
+        }
         let _lock = lock(directory)?;
         let database = LevelDb::open(Arc::new(DiskEnv::new()), directory, salvage)?;
         Ok(OldDatabase { database, _lock })
     }
+}
+
+/// Whether `directory` has a file with a name that LevelDB writes, and is no database of siftdb.
+fn may_be_leveldb(directory: &Path) -> bool {
+    let env = DiskEnv::new();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_its = |name: &str| match name.rsplit_once(['-', '.']) {
+        Some(("MANIFEST", number)) => is_number(number),
+        Some((number, "ldb" | "sst" | "log")) => is_number(number),
+        _ => name == "CURRENT",
+    };
+    let may_be = match env.list(directory) {
+        Ok(files) => files.iter().any(|file| is_its(&file.name)),
+        Err(error) => error.kind() != ErrorKind::NotADirectory,
+    };
+    // That of siftdb names a version.
+    let begins = env.open_random(&directory.join("CURRENT")).and_then(|file| {
+        let mut begins = [0; 7];
+        file.read_exact_at(0, &mut begins).map(|()| begins)
+    });
+    may_be && !begins.is_ok_and(|begins| begins == *b"siftdb ")
 }
 
 /// Takes the lock as a reader: LevelDB's own is exclusive. A database that was copied may have no

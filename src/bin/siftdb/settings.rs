@@ -97,6 +97,12 @@ pub fn pairs_json(settings: &[(String, String)]) -> Value {
     list(settings, |(name, value)| json!({ "name": name, "value": value }))
 }
 
+/// Settings in one line, for a note.
+pub fn pairs(settings: &[(String, String)]) -> String {
+    let pair = |(name, value): &(String, String)| format!("{name}={value}");
+    settings.iter().map(pair).collect::<Vec<_>>().join(", ")
+}
+
 /// Prints settings, one a line, as `--set` reads them.
 pub fn write_settings(settings: &KeyspaceOptions, out: &mut dyn Write) -> io::Result<()> {
     let settings = settings.settings();

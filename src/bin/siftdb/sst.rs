@@ -37,6 +37,8 @@ macro_rules! facts_help {
   filter_bytes      bytes of the filter
   filter_partitions partitions of the filter; 0 in the other layouts
   filter_policy, filter_encoding, filter_layout   empty without a filter
+  databases         ids of the database that wrote it and of its ancestors, in hexadecimal; empty in
+                    a table of 0.1.0
   smallest_sequence, largest_sequence   the sequence numbers of entries and range deletes"
     };
 }
@@ -95,7 +97,8 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
   batch             offset, entries, sequence of the first, synced_through
   edit              of a manifest: offset, ordinal, and first_log, flushed_through, next_file,
                     last_sequence, synced_through, session_log, next_keyspace, database_id,
-                    epoch, checkpoint_of, expired_through, each null where it is not changed;
+                    epoch, checkpoint_of, ancestors (ids with a space between),
+                    expired_through, each null where it is not changed;
                     after a clean close closed_at_sequence, closed_log, closed_log_bytes, else null
   created, settings, flushed, dropped   keyspaces of the edit: keyspace, name, flushed_through,
                     settings in words; each where it changes
@@ -108,7 +111,7 @@ JSON, one object a line: format, 1, and record, what the rest is about. A keyspa
                     first_log, next_file, last_sequence, flushed_through, synced_through,
                     database_id, epoch, expired_through
   keyspace          after the state: keyspace, name, tables, flushed_through, settings
-  current           manifest: the number of the one in force
+  current           manifest: the number of the one in force; or unfinished: 1
   statistics        of STATS: since_unix_seconds, counters and keyspaces: how many
   counter           keyspace, null for the database; number of the counter, total
   damage            what; offset and state, torn or damaged, or the key
@@ -308,6 +311,6 @@ fn facts_json(facts: &TableFacts) -> Value {
         fields!(facts;
             bytes, keyspace, keyspace_name, entries, tombstones, range_deletes, data_blocks,
             data_bytes, index_bytes, filter_bytes, filter_partitions, filter_policy,
-            filter_encoding, filter_layout, smallest_sequence, largest_sequence),
+            filter_encoding, filter_layout, databases, smallest_sequence, largest_sequence),
     ])
 }

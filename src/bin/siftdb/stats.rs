@@ -44,6 +44,7 @@ counted once for a database, such as batches and its log, is 0 then.
   compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped
   entries_expired         expired entries that jobs made tombstones of, or dropped
   entries_filtered        entries that compaction filters removed or replaced
+  compactions_refused     compactions whose tables would break the order of a level
   trivial_moves           tables moved down without being rewritten
   level0_slowdowns, level0_slowdown_nanos   writes slowed down since level 0 grows
   level0_stalls, level0_stall_nanos         writes stopped since level 0 is full
@@ -218,7 +219,7 @@ fn stats_json(stats: &Figures) -> Value {
         scans, batches, entries, entry_bytes, write_groups, wal_bytes, wal_syncs, flushes,
         flush_bytes, ingests, entries_ingested, ingest_bytes, compactions, compaction_bytes_read,
         compaction_bytes_written, compaction_entries_dropped, entries_expired, entries_filtered,
-        trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
+        compactions_refused, trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
         level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
         log_switch_nanos, filter_errors,
         cache_capacity_bytes, cache_bytes, cache_uncached, cache_rejected,

@@ -90,7 +90,9 @@ What survives:
   a command was killed     of load, all batches up to some line; of put and
                            delete all or nothing; the database is sound; of
                            import into a new one nothing but a directory
-                           .siftdb-import-... next to it, to be removed
+                           .siftdb-import-..., which the next import there
+                           removes; of checkpoint and restore a directory that
+                           says so: run the command again, or remove it
   a program dies           every write that it acknowledged is there
   power is lost            every write up to the last sync is there; of later
                            ones a prefix, and of a batch all or nothing
@@ -159,8 +161,9 @@ An error is an object on standard error, one a line: format, and error with
               losses, or of the database: io, corruption, missing_file,
               memory_corruption, invalid_options, invalid_argument, key_order,
               locked, lock_lost, read_only, opened_read_only, closed,
-              keyspace_dropped, history_changed, follower_overtaken,
-              too_few_descriptors, logs_too_large, unsupported_format
+              keyspace_dropped, defect, history_changed, follower_overtaken,
+              too_few_descriptors, logs_too_large, unsupported_format,
+              unfinished
   exit_code   see `siftdb help exit-codes`
   path        the file, or null
   offset      where in it, in bytes, or null
@@ -178,8 +181,8 @@ Exit codes:
   1  `get`: a key is not there
   2  usage: a wrong argument, or an unusable line of input
   3  damaged files, or files of an unknown format
-  4  anything else: I/O, no such database or keyspace, a locked one, counts
-     that disagree
+  4  anything else: I/O, no such database or keyspace, a locked one, half of a
+     checkpoint or import that was interrupted, counts that disagree
   5  `repair`, `import --salvage`, `load` with bad lines: done, but entries are
      lost or left out; `repair` also if they may be
 A shell shows a command that a signal ended as 128 and its number:

@@ -32,6 +32,7 @@ JSON fields:
   filter_probes   keys that passed their filter
   keyspaces       by keyspace: keyspace, its name, tables, entries, damaged (tables)
   logs            logs that were checked
+  log_entries     entries and range deletes that are only in logs
   unclean_end     null after a clean close; else what opening dropped:
     dropped       parts of logs: path, offset, what
     missing_sequences   missing writes: pairs of first and last sequence number
@@ -77,6 +78,8 @@ fn verify_tables(directory: &Path, refused: Error) -> VerifyReport {
     let mut report = VerifyReport::default();
     // Without a manifest the set of tables is unknown.
     let tables = inspect::live_tables(&env, directory).ok().flatten().unwrap_or_default();
+    let unchecked = inspect::unchecked_logs(&env, directory).unwrap_or_default();
+    report.log_entries = unchecked.entries;
     report.tables = tables.len() as u64;
     report.table_bytes = tables.iter().map(|table| table.bytes).sum();
     for checked in check_tables(&env, tables) {
@@ -132,19 +135,28 @@ fn print(
             };
             writeln!(out, "keyspace {:?}: {tables}{damaged}, {entries}", keyspace.name)?;
         }
+        if report.log_entries > 0 {
+            let entries = counted_entries(report.log_entries);
+            writeln!(out, "{entries} only in logs, not in tables yet")?;
+        }
         if let Some(recovery) = unclean_end {
             writeln!(out, "the database was not closed cleanly; {recovery}")?;
         }
         let of_filter = |error: &Error| {
             matches!(error, Error::Corruption { remedy: Remedy::RebuildFilters, .. })
         };
-        let way = match report.damage.iter().all(of_filter) {
-            true => "`siftdb filter rebuild DIR` repairs filters",
-            false => "`siftdb repair DIR` saves the readable part",
+        // A repair refuses files of a newer siftdb, and the database of another store.
+        let is_refused = |error: &Error| matches!(error, Error::UnsupportedFormat { .. });
+        let way = match &report.damage[..] {
+            damage if damage.iter().all(of_filter) => {
+                "; `siftdb filter rebuild DIR` repairs filters"
+            }
+            damage if damage.iter().any(is_refused) => "",
+            _ => "; `siftdb repair DIR` saves the readable part",
         };
         match report.damage.len() {
             0 => writeln!(out, "all in order"),
-            bad => writeln!(out, "{bad} not in order; {way}"),
+            bad => writeln!(out, "{bad} not in order{way}"),
         }
     })?;
     if report.is_sound() { Ok(shown) } else { Err(Failure::damage(&report.damage)) }
@@ -158,7 +170,8 @@ fn report_json(report: &VerifyReport, unclean_end: Option<&RecoveryReport>) -> V
         })
     });
     joined([
-        fields!(report; tables, table_bytes, entries, data_blocks, filter_probes, logs),
+        fields!(report;
+            tables, table_bytes, entries, data_blocks, filter_probes, logs, log_entries),
         json!({
             "sound": report.is_sound(),
             "tables_damaged": tables_damaged(report),

@@ -299,6 +299,18 @@ fn contradictions_between_blocks_are_found() {
     assert!(wrong.contains("keys out of order"), "{wrong}");
 }
 
+/// RocksDB 7.8 wrote 0 for every format version.
+#[test]
+fn a_format_version_of_0_in_the_properties_says_nothing() {
+    let name = "v2_crc32c";
+    // The name shares its first bytes with the one before it; the value follows it.
+    let at = position(name, b"ormat.version") + b"ormat.version".len();
+    assert_eq!(golden_bytes(name)[at], 2);
+    forged(name, at, 0).open().unwrap().verify().unwrap();
+    let wrong = wrong(&forged(name, at, 3));
+    assert!(wrong.contains("the property rocksdb.format.version is 3, counted are 2"), "{wrong}");
+}
+
 fn wrong(changed: &Changed) -> String {
     changed.open().and_then(|table| table.verify()).unwrap_err().to_string()
 }

@@ -151,9 +151,14 @@ impl<'v> Division<'v> {
         self.bytes(more, handle.meta.entries as f64)
     }
 
-    /// The deeper table that [`next_rewrite`] is to write: level 0 is soon compacted anyway.
-    fn furthest_off(&self, is_idle: bool) -> Option<(usize, &'v Arc<TableHandle>)> {
-        let tables = || self.tables().filter(|(level, _)| *level > 0);
+    /// The deeper table that [`next_rewrite`] is to write, of those that `may_write` takes: level 0
+    /// is soon compacted anyway.
+    fn furthest_off(
+        &self,
+        is_idle: bool,
+        may_write: impl Fn(&TableHandle) -> bool,
+    ) -> Option<(usize, &'v Arc<TableHandle>)> {
+        let tables = || self.tables().filter(|(level, handle)| *level > 0 && may_write(handle));
         let excess = |(level, handle): &(usize, &Arc<TableHandle>)| self.excess(*level, handle);
         let lowest = tables().min_by(|one, other| excess(one).total_cmp(&excess(other)))?;
         let highest = tables().max_by(|one, other| excess(one).total_cmp(&excess(other)))?;
@@ -338,7 +343,8 @@ pub(crate) fn rewrites_move(
 
 /// The table to write again for its filter, and that filter. While compactions are due, this is
 /// the table furthest above its allotment, if the budget is used up. Where none is due, it is the
-/// one furthest below, or, where there is no room for it, the one furthest above.
+/// one furthest below, or, where there is no room for it, the one furthest above. A table whose
+/// rewrite was refused is left out.
 pub(crate) fn next_rewrite(
     keyspace: &KeyspaceState,
     version: &Version,
@@ -353,7 +359,8 @@ pub(crate) fn next_rewrite(
         false => with_usual_level0(options, &workload, &runs),
     };
     let division = Division::of(options, version, &runs, &planned)?;
-    let (level, handle) = division.furthest_off(is_idle)?;
+    let may_write = |handle: &TableHandle| !keyspace.is_refused(&[handle.meta.number]);
+    let (level, handle) = division.furthest_off(is_idle, may_write)?;
     // A changed option must not have the whole tree written again.
     let affordable = REWRITTEN_SHARE * workload.written_bytes as f64;
     if (workload.rewritten_bytes + handle.meta.bytes) as f64 > affordable {

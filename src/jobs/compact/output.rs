@@ -103,7 +103,8 @@ impl<'a> JobContext<'a> {
         filter: Option<TableFilter>,
     ) -> Self {
         let label = KeyspaceLabel { id: keyspace.id, name: keyspace.name.clone() };
-        let mut table_options = keyspace.options.load().table_options(label, level, filter);
+        let options = keyspace.options.load();
+        let mut table_options = options.table_options(label, shared.databases(), level, filter);
         table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
         table_options.events = shared.events.clone();
         JobContext {
@@ -321,7 +322,7 @@ impl<'a> OutputTables<'a> {
     /// its index is full or if `cut` says so, and where it has all the range deletes that it may.
     ///
     /// # Errors
-    /// A file cannot be created, written or synced, or the keys do not ascend.
+    /// A file cannot be created, written or synced; `Defect` if the keys do not ascend.
     pub(crate) fn begin_key(&mut self, user_key: &[u8], cut: bool) -> Result<()> {
         let mut cut = cut || self.index_is_full();
         while let Some(part) = self.next_part(Some(user_key), cut)? {
@@ -334,17 +335,25 @@ impl<'a> OutputTables<'a> {
 
     fn next_part(&mut self, key: Option<&[u8]>, cut: bool) -> Result<Option<RangeDeletes>> {
         let part = self.deletes.next_part(key, cut);
-        part.map_err(|what| Error::corruption(self.context.directory, 0, what))
+        part.map_err(|what| self.defect(&what))
+    }
+
+    /// What only wrong code does: the job ends before an edit names its tables.
+    fn defect(&self, what: &str) -> Error {
+        Error::Defect { what: format!("{}: {what}", self.context.directory.display()) }
     }
 
     /// Adds an entry to the open table; `garbage` as [`FileMeta::garbage`] counts it.
     ///
     /// # Errors
-    /// The file cannot be created or written, or the keys do not ascend.
+    /// The file cannot be created or written; `Defect` if the keys do not ascend.
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8], garbage: bool) -> Result<()> {
         let open = self.open_table()?;
         open.garbage += u64::from(garbage);
-        open.builder.add(internal_key, value)
+        match open.builder.add(internal_key, value) {
+            Err(Error::InvalidArgument { what }) => Err(self.defect(&what)),
+            added => added,
+        }
     }
 
     fn open_table(&mut self) -> Result<&mut OpenTable> {

@@ -56,7 +56,8 @@ impl CompactionCursors {
 }
 
 /// The most urgent compaction, if any. `oldest_sequence_needed` is the oldest live snapshot, or
-/// the published sequence without one; `now` is the time by which entries expire.
+/// the published sequence without one; `now` is the time by which entries expire. A task that
+/// `is_refused` leaves its turn to the next one of its level, then to other levels and garbage.
 #[must_use]
 pub(crate) fn pick(
     levels: &LevelFiles,
@@ -64,31 +65,53 @@ pub(crate) fn pick(
     cursors: &CompactionCursors,
     oldest_sequence_needed: SequenceNumber,
     now: u64,
+    is_refused: &dyn Fn(&CompactionTask) -> bool,
 ) -> Option<CompactionTask> {
-    let mut due = None;
-    let mut highest = 1.0;
-    for level in 0..LEVELS - 1 {
-        let score = score(levels, level, options);
-        if score > highest || (score >= 1.0 && due.is_none()) {
-            highest = score;
-            due = Some(level);
-        }
-    }
-    let Some(level) = due else {
-        return pick_garbage(levels, options, oldest_sequence_needed, now);
-    };
+    let scores = (0..LEVELS - 1).map(|level| (level, score(levels, level, options)));
+    let mut due: Vec<_> = scores.filter(|(_, score)| *score >= 1.0).collect();
+    // Stable: the upper level wins a tie.
+    due.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    let tasks = due.into_iter().flat_map(|(level, _)| {
+        let tables = next_tables(levels, level, cursors);
+        tables.map(move |table| down(levels, level, table, options))
+    });
+    let garbage = garbage_tasks(levels, options, oldest_sequence_needed, now);
+    tasks.chain(garbage).find(|task| !is_refused(task))
+}
+
+/// The tables that may begin the next compaction of a level, the first one first: only the oldest
+/// table at level 0, and at others all from the cursor on and round to it.
+fn next_tables<'t>(
+    levels: &'t LevelFiles,
+    level: usize,
+    cursors: &CompactionCursors,
+) -> impl Iterator<Item = &'t Arc<FileMeta>> {
     let tables = &levels[level];
-    let chosen = match level {
-        0 => tables.last(),
-        _ => next_after(tables, cursors.ends[level].as_ref()),
+    let (first, count) = match (level, &cursors.ends[level]) {
+        (0, _) => (tables.len().saturating_sub(1), 1),
+        (_, Some(end)) => {
+            let passed = |meta: &Arc<FileMeta>| !ends_before(borrowed(end), &meta.start);
+            (tables.partition_point(passed), tables.len())
+        }
+        (_, None) => (0, tables.len()),
     };
-    let inputs = overlap_closure(tables, vec![Arc::clone(chosen?)]);
+    tables.iter().cycle().skip(first).take(count)
+}
+
+/// The compaction of a level that is due, with `table` as its first input.
+fn down(
+    levels: &LevelFiles,
+    level: usize,
+    table: &Arc<FileMeta>,
+    options: &CompactionOptions,
+) -> CompactionTask {
+    let inputs = overlap_closure(&levels[level], vec![Arc::clone(table)]);
     let down = CompactionTask::down(levels, level, inputs, options);
     let down = with_next_tables(levels, down, options);
-    Some(match level {
+    match level {
         0 => merge_within_level0(levels, &down, options).unwrap_or(down),
         _ => down,
-    })
+    }
 }
 
 /// `task` with the tables that follow its inputs at their level, by age at level 0 and by key at
@@ -173,50 +196,44 @@ pub(crate) fn score(levels: &LevelFiles, level: usize, options: &CompactionOptio
     bytes as f64 / options.target_bytes(level).max(1) as f64
 }
 
-/// The first table that begins after the cursor, or the first of all.
-fn next_after<'t>(
-    tables: &'t [Arc<FileMeta>],
-    cursor: Option<&Bound<Vec<u8>>>,
-) -> Option<&'t Arc<FileMeta>> {
-    let index = match cursor {
-        Some(end) => tables.partition_point(|meta| !ends_before(borrowed(end), &meta.start)),
-        None => 0,
-    };
-    tables.get(index).or_else(|| tables.first())
-}
-
-fn pick_garbage(
-    levels: &LevelFiles,
-    options: &CompactionOptions,
+/// The compactions that free garbage, upper levels first.
+fn garbage_tasks<'t>(
+    levels: &'t LevelFiles,
+    options: &'t CompactionOptions,
     oldest_sequence_needed: SequenceNumber,
     now: u64,
+) -> impl Iterator<Item = CompactionTask> + 't {
+    let tables = (0..LEVELS).flat_map(|level| levels[level].iter().map(move |meta| (level, meta)));
+    let garbage = tables.filter(move |(level, meta)| {
+        meta.largest_sequence <= oldest_sequence_needed
+            && (meta.is_mostly_garbage(now)
+                || (meta.range_deletes > 0 && is_last(levels, *level, meta)))
+    });
+    garbage.filter_map(move |(level, meta)| garbage_task(levels, level, meta, options, now))
+}
+
+/// The compaction that frees the garbage of `meta`; `None` if it would rewrite too much for that.
+fn garbage_task(
+    levels: &LevelFiles,
+    level: usize,
+    meta: &Arc<FileMeta>,
+    options: &CompactionOptions,
+    now: u64,
 ) -> Option<CompactionTask> {
-    for level in 0..LEVELS {
-        let unneeded = |meta: &&Arc<FileMeta>| meta.largest_sequence <= oldest_sequence_needed;
-        let mut tables = levels[level].iter().filter(unneeded);
-        let Some(meta) = tables.find(|meta| {
-            meta.is_mostly_garbage(now) || (meta.range_deletes > 0 && is_last(levels, level, meta))
-        }) else {
-            continue;
-        };
-        let inputs = overlap_closure(&levels[level], vec![Arc::clone(meta)]);
-        if level == 0 {
-            let down = CompactionTask::down(levels, level, inputs, options);
-            let garbage: u64 = down.inputs.iter().map(|meta| meta.droppable(now)).sum();
-            let rewritten: u64 = down.overlapping.iter().map(|meta| meta.entries).sum();
-            match rewritten <= GARBAGE_WORTH.saturating_mul(garbage) {
-                // A trivial move would keep the garbage, and the next level would pick it again.
-                true => return Some(CompactionTask { trivial_move: false, ..down }),
-                false => continue,
-            }
-        }
-        let in_place = CompactionTask::rewrite(levels, level, inputs);
-        return Some(match in_place.below.iter().all(Vec::is_empty) {
-            true => in_place,
-            false => CompactionTask::down(levels, level, in_place.inputs, options),
-        });
+    let inputs = overlap_closure(&levels[level], vec![Arc::clone(meta)]);
+    if level == 0 {
+        let down = CompactionTask::down(levels, level, inputs, options);
+        let garbage: u64 = down.inputs.iter().map(|meta| meta.droppable(now)).sum();
+        let rewritten: u64 = down.overlapping.iter().map(|meta| meta.entries).sum();
+        // A trivial move would keep the garbage, and the next level would pick it again.
+        return (rewritten <= GARBAGE_WORTH.saturating_mul(garbage))
+            .then_some(CompactionTask { trivial_move: false, ..down });
     }
-    None
+    let in_place = CompactionTask::rewrite(levels, level, inputs);
+    Some(match in_place.below.iter().all(Vec::is_empty) {
+        true => in_place,
+        false => CompactionTask::down(levels, level, in_place.inputs, options),
+    })
 }
 
 /// True if no deeper table overlaps the table `meta` of a sorted level.
@@ -234,7 +251,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn picked(drawing: &str, cursors: &CompactionCursors) -> String {
-        described(pick(&drawn_levels(drawing), &OPTIONS, cursors, 10, 1_000).as_ref())
+        described(pick(&drawn_levels(drawing), &OPTIONS, cursors, 10, 1_000, &|_| false).as_ref())
     }
 
     #[test]
@@ -271,6 +288,37 @@ mod tests {
         }
     }
 
+    /// The tasks that are picked one after the other, if each one is refused.
+    fn refused_tasks(drawing: &str) -> Vec<String> {
+        let (levels, cursors) = (drawn_levels(drawing), CompactionCursors::default());
+        let mut refused: Vec<String> = Vec::new();
+        loop {
+            let is_refused = |task: &CompactionTask| refused.contains(&described(Some(task)));
+            let picked = pick(&levels, &OPTIONS, &cursors, 10, 0, &is_refused);
+            let Some(task) = picked else { return refused };
+            let task = described(Some(&task));
+            assert!(!refused.contains(&task), "{task}, again");
+            refused.push(task);
+        }
+    }
+
+    #[test]
+    fn refused_tasks_leave_their_turn_to_others() {
+        assert_eq!(
+            refused_tasks("L0: 4[a..z] 3[a..z] 2[a..z] 1[a..z]\nL1: 9[a..c]:301\nL6: 7[d..f]r1"),
+            ["L1 9 -> L2, a move", "L0 4 3 2 1 + L1 9 -> L1", "L6 7 -> L6"]
+        );
+        // Of the same level, too: the next tables of a level that is due, and other garbage.
+        assert_eq!(
+            refused_tasks("L1: 1[a..c] 2[d..f] 3[g..i]"),
+            ["L1 1 -> L2, a move", "L1 2 -> L2, a move", "L1 3 -> L2, a move"]
+        );
+        assert_eq!(
+            refused_tasks("L0: 4[u..v]g90 3[x..z]g90\nL5: 7[a..c]g90\nL6: 8[d..f]r1 9[g..h]g90"),
+            ["L0 4 -> L1", "L0 3 -> L1", "L5 7 -> L5", "L6 8 -> L6", "L6 9 -> L6"]
+        );
+    }
+
     #[test]
     fn rounds_continue_after_the_last_table() {
         let drawing = "L1: 1[a..c] 2[d..f] 3[g..i]";
@@ -278,7 +326,7 @@ mod tests {
         let mut cursors = CompactionCursors::default();
         let mut inputs = Vec::new();
         for _ in 0..4 {
-            let task = pick(&levels, &OPTIONS, &cursors, 10, 0).unwrap();
+            let task = pick(&levels, &OPTIONS, &cursors, 10, 0, &|_| false).unwrap();
             inputs.push(task.inputs[0].number);
             cursors.advance(&task);
         }
@@ -428,7 +476,7 @@ mod tests {
             prop_assert!((0..LEVELS).all(|l| order_conflicts(l, levels[l].iter().map(|m| &**m)).is_empty()));
             let mut cursors = CompactionCursors::default();
             let mut steps = 0;
-            while let Some(task) = pick(&levels, &OPTIONS, &cursors, 1000, 0) {
+            while let Some(task) = pick(&levels, &OPTIONS, &cursors, 1000, 0, &|_| false) {
                 let text = described(Some(&task));
                 steps += 1;
                 prop_assert!(steps < 200, "{}", text);
@@ -463,7 +511,7 @@ mod tests {
             let table =
                 format!("L0: {}[{flush:05}..{flush:05}]^{flush}@{flush}:1000", 2 * flush + 1);
             levels[0].insert(0, Arc::clone(&drawn_levels(&table)[0][0]));
-            while let Some(task) = pick(&levels, &options, &cursors, u64::MAX, 0) {
+            while let Some(task) = pick(&levels, &options, &cursors, u64::MAX, 0, &|_| false) {
                 cursors.advance(&task);
                 if !task.trivial_move {
                     written += task.replaced().map(|(_, meta)| meta.bytes).sum::<u64>();
@@ -487,7 +535,7 @@ mod tests {
         );
         let mut cursors = CompactionCursors::default();
         let mut steps = 0;
-        while let Some(task) = pick(&levels, &OPTIONS, &cursors, 10, 0) {
+        while let Some(task) = pick(&levels, &OPTIONS, &cursors, 10, 0, &|_| false) {
             cursors.advance(&task);
             steps += 1;
             assert!(steps < 100, "{}", described(Some(&task)));

@@ -43,8 +43,8 @@ impl OutputDeletes {
     /// end.
     ///
     /// # Errors
-    /// `key` lies before the open table: the keys do not ascend. Two tables would share keys, so
-    /// the job must fail.
+    /// The keys or the borders of tables do not ascend. Two tables would share keys, so the job
+    /// must fail.
     pub(crate) fn next_part(
         &mut self,
         key: Option<&[u8]>,
@@ -63,7 +63,9 @@ impl OutputDeletes {
             }
             (None, None) => None,
         };
-        assert!(end.as_ref().is_none_or(|end| begin < *end), "I4: a border never goes back");
+        if end.as_ref().is_some_and(|end| *end <= begin) {
+            return Err("the borders of a job's tables do not ascend".into());
+        }
         let part = self.deletes.clipped(&begin, end.as_deref());
         let begun = self.next.checked_sub(1).and_then(|last| self.deletes.fragments().get(last));
         // The last fragment may continue in the next table.
@@ -148,5 +150,17 @@ mod tests {
                 prop_assert_eq!(found, if expected > 0 { vec![expected] } else { vec![] });
             }
         }
+    }
+
+    #[test]
+    fn borders_that_go_back_are_errors() {
+        let delete = |start, sequence| RangeDelete { start: key(start), end: None, sequence };
+        let all = RangeDeletes::fragmented(&[delete(10, 1), delete(20, 2)], &[]);
+        let mut outputs = OutputDeletes::new(all, 0);
+        assert!(outputs.next_part(Some(&key(30)), true).unwrap().is_some());
+        assert!(outputs.next_part(Some(&key(15)), false).is_err(), "a key before the open table");
+        // A fragment that an earlier table should have begun, as a defect could leave one.
+        (outputs.border, outputs.next, outputs.bytes) = (Some(key(40)), 1, 1);
+        assert!(outputs.next_part(Some(&key(50)), false).is_err());
     }
 }

@@ -55,15 +55,51 @@ pub(crate) fn compact_once(
     let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
     let options = keyspace.options.load().compaction_options();
     let now = job_time(shared);
-    let pick = |shape: &LevelFiles| pick(shape, &options, cursors, oldest, now);
-    let Some(task) = run_compaction(shared, keyspace, pick)? else {
-        return rewrite_filter(shared, keyspace, true);
+    let pick = |shape: &LevelFiles| {
+        forget_changed(keyspace, shape);
+        let is_refused = |task: &CompactionTask| keyspace.is_refused(&replaced_tables(task));
+        pick(shape, &options, cursors, oldest, now, &is_refused)
     };
-    cursors.advance(&task);
-    if !task.trivial_move {
-        rewrite_filter(shared, keyspace, false)?;
+    let changed = match run_compaction(shared, keyspace, pick) {
+        Ok(None) => rewrite_filter(shared, keyspace, true),
+        Ok(Some(task)) => {
+            cursors.advance(&task);
+            let rewritten = match task.trivial_move {
+                true => Ok(false),
+                false => rewrite_filter(shared, keyspace, false),
+            };
+            rewritten.map(|_| true)
+        }
+        Err(error) => Err(error),
+    };
+    match changed {
+        // Nothing was lost, and the next look leaves this task out.
+        Err(Error::Defect { .. }) => Ok(true),
+        changed => changed,
     }
-    Ok(true)
+}
+
+/// The tables that `task` replaces, by number.
+fn replaced_tables(task: &CompactionTask) -> Vec<u64> {
+    let mut tables: Vec<u64> = task.replaced().map(|(_, meta)| meta.number).collect();
+    tables.sort_unstable();
+    tables
+}
+
+fn remember_refused(keyspace: &KeyspaceState, task: &CompactionTask) {
+    let (tables, mut refused) = (replaced_tables(task), keyspace.refused.lock());
+    if !refused.contains(&tables) {
+        refused.push(tables);
+    }
+}
+
+/// Forgets refused tasks that cannot come again: some of their tables are gone.
+fn forget_changed(keyspace: &KeyspaceState, shape: &LevelFiles) {
+    let mut refused = keyspace.refused.lock();
+    if !refused.is_empty() {
+        let there = |number: &u64| shape.iter().flatten().any(|meta| meta.number == *number);
+        refused.retain(|tables| tables.iter().all(there));
+    }
 }
 
 /// How urgent a compaction of `keyspace` is: the highest score of its levels.
@@ -177,7 +213,14 @@ fn run_with_filter(
     let levels = (task.input_level, task.output_level);
     let replaced = task.replaced().map(|(_, meta)| &**meta);
     let events = CompactionEvents::begin(shared, keyspace, levels, replaced);
-    run_claimed(claim, version, filter, &events).inspect_err(|error| events.failed(error))
+    run_claimed(claim, version, filter, &events).inspect_err(|error| {
+        if matches!(error, Error::Defect { .. }) {
+            shared.counters.stripe().add(Counter::CompactionsRefused, 1);
+            remember_refused(keyspace, task);
+            keyspace.filter_workload.lock().compaction_ended();
+        }
+        events.failed(error);
+    })
 }
 
 fn run_claimed(
@@ -229,7 +272,7 @@ fn run_claimed(
                 events.done(sums, dropped);
             }
             Err(error) => {
-                if matches!(error, Error::KeyspaceDropped { .. }) {
+                if matches!(error, Error::KeyspaceDropped { .. } | Error::Defect { .. }) {
                     // No manifest ever named them.
                     shared.obsolete.add(numbers);
                 }
@@ -429,7 +472,9 @@ mod tests {
 
     fn settle(tree: &mut Tree, cursors: &mut CompactionCursors, options: &CompactionOptions) {
         let oldest = |tree: &Tree| tree.needed()[0];
-        while let Some(task) = pick(&tree.version.files(), options, cursors, oldest(tree), 0) {
+        while let Some(task) =
+            pick(&tree.version.files(), options, cursors, oldest(tree), 0, &|_| false)
+        {
             cursors.advance(&task);
             apply(tree, &task, options);
         }
@@ -620,7 +665,9 @@ mod tests {
             tree.flush();
         }
         let shape = tree.version.files();
-        let task = pick(&shape, options, &CompactionCursors::default(), tree.sequence, 0).unwrap();
+        let task =
+            pick(&shape, options, &CompactionCursors::default(), tree.sequence, 0, &|_| false)
+                .unwrap();
         assert_eq!((task.inputs.len(), task.output_level), (3, 0));
         let ages = sequence_span(&shape[0]).unwrap();
         apply(&mut tree, &task, options);

@@ -6,7 +6,7 @@
 //! 4. Take one sequence, above every write. No log has it.
 //! 5. Choose the level: no table there or above has keys of the load.
 //! 6. Log and sync the edit that names the tables with that sequence.
-//! 7. Begin a log that skips the sequence, and sync its start.
+//! 7. Begin a log that skips the sequence and names the tables, and sync its start.
 //! 8. Store the view, then publish the sequence (I3).
 //!
 //! A lookup ends at the first version that it finds, so no older version may be where it looks
@@ -133,21 +133,27 @@ fn try_install(
     load.keep();
     log.next_sequence = sequence + 1;
     // The error is set while no other edit can come.
-    session::skip_sequence(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
+    let loaded: Vec<_> = load.finished().iter().map(|meta| (meta.table_id, sequence)).collect();
+    session::skip_sequences(shared, &mut log, &loaded)
+        .map_err(|error| shared.set_background_error(error))?;
     log.last_sequence = sequence;
     log.synced_through = sequence;
     shared.show(changed);
     drop(versions);
     shared.published.publish(sequence);
     drop(log);
-    let stripe = shared.counters.stripe();
-    stripe.add(Counter::Ingests, 1);
-    stripe.add(Counter::EntriesIngested, load.entries());
-    stripe.add(Counter::IngestBytes, load.bytes());
+    count(shared, load);
     // Older logs may not be needed any more.
     shared.want_flush();
     shared.want_compactions([keyspace.id]);
     Ok(Ok(Installed { sequence, level }))
+}
+
+fn count(shared: &Shared, load: &LoadTables) {
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::Ingests, 1);
+    stripe.add(Counter::EntriesIngested, load.entries());
+    stripe.add(Counter::IngestBytes, load.bytes());
 }
 
 /// Waits while level 0 is full, if the load goes there: as writers do.
@@ -157,8 +163,10 @@ fn wait_for_level0(shared: &Shared, keyspace: &KeyspaceState, load: &LoadTables)
     let stop = shared.options.level0_stop();
     let is_full = || {
         let view = keyspace.view.load_full();
+        // A refused compaction makes no room, however long a load waits.
         !view.dropped
             && view.version.level(0).len() >= stop
+            && !keyspace.keeps_level0()
             && deepest_level(&view.version.files(), &spans, load.bytes(), &options, None) == 0
     };
     if !is_full() {

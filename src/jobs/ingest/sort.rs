@@ -159,6 +159,7 @@ impl LoadSorter {
         let file = file.map_err(|error| Error::io("create_new", &path, error))?;
         let options = TableOptions {
             keyspace: KeyspaceLabel::default(),
+            databases: Vec::new(),
             block_bytes: BLOCK_BYTES,
             restart_interval: RESTART_INTERVAL,
             hash_index: false,

@@ -268,7 +268,8 @@ impl LoadTables {
         let before = IngestedFilters { entries: self.entries, bytes: self.filter_bytes };
         let filter = ingest_filter(&self.keyspace, &version, level, &before, expected);
         let label = KeyspaceLabel { id: self.keyspace.id, name: self.keyspace.name.clone() };
-        let mut table_options = options.table_options(label, level, filter);
+        let databases = self.shared.databases();
+        let mut table_options = options.table_options(label, databases, level, filter);
         table_options.construction.budget = Some(Arc::clone(&self.shared.cache) as _);
         table_options.events = self.shared.events.clone();
         let number = self.shared.numbers.take_file_number();

@@ -20,8 +20,11 @@ pub(crate) const FRAGMENT_HEADER_BYTES: usize = 11;
 /// Bytes before the first fragment of a file.
 pub(crate) const FILE_HEADER_BYTES: usize = 20;
 
-/// The format version this siftdb writes and reads.
+/// The format version of manifests, and of logs without the record of version 2.
 pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// The format version of logs that name bulk loads, which 0.1 does not know.
+pub(crate) const LOADS_VERSION: u32 = 2;
 
 /// A whole record.
 pub(crate) const TYPE_FULL: u8 = 1;
@@ -51,22 +54,37 @@ impl RecordFile {
         }
     }
 
-    /// The header of file `number`.
+    /// The newest format version that this siftdb knows of such a file; it knows all before.
+    fn newest_version(self) -> u32 {
+        match self {
+            RecordFile::Wal => LOADS_VERSION,
+            RecordFile::Manifest => FORMAT_VERSION,
+        }
+    }
+
+    /// The header of file `number`, which has the format `version`.
     #[must_use]
-    pub(crate) fn header(self, number: u64) -> Vec<u8> {
-        header_of_version(self, number, FORMAT_VERSION)
+    pub(crate) fn header(self, number: u64, version: u32) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(FILE_HEADER_BYTES);
+        bytes.extend_from_slice(&self.magic());
+        put_u32(&mut bytes, version);
+        put_u32(&mut bytes, low_half(number));
+        let sum = masked(&bytes);
+        put_u32(&mut bytes, sum);
+        bytes
     }
 
     /// Compares the first bytes of a file with the header that file `number` must have.
     #[must_use]
     pub(crate) fn check_header(self, number: u64, bytes: &[u8]) -> HeaderState {
-        let expected = self.header(number);
         let found = bytes.get(..FILE_HEADER_BYTES).unwrap_or(bytes);
-        if found == expected {
+        let mut known = (FORMAT_VERSION..=self.newest_version()).map(|v| self.header(number, v));
+        let expected = known.find(|expected| expected.starts_with(found));
+        if expected.as_deref() == Some(found) {
             return HeaderState::Good;
         }
         let first_sector = bytes.get(..SECTOR_BYTES).unwrap_or(bytes);
-        let cut = found.len() < FILE_HEADER_BYTES && expected.starts_with(found);
+        let cut = expected.is_some();
         if cut || first_sector.iter().all(|&byte| byte == 0) {
             return HeaderState::Torn;
         }
@@ -82,24 +100,15 @@ impl RecordFile {
         };
         HeaderState::Bad(if sum != get_u32(found, FILE_HEADER_BYTES - 4) {
             Undecodable::Damaged("the file header fails its checksum".into())
-        } else if version != FORMAT_VERSION {
+        } else if !(FORMAT_VERSION..=self.newest_version()).contains(&version) {
+            let newest = self.newest_version();
             Undecodable::Unknown(format!(
-                "format version {version}; this siftdb knows version {FORMAT_VERSION}"
+                "format version {version}; this siftdb knows versions up to {newest}"
             ))
         } else {
             Undecodable::Damaged(format!("the header is that of file number {low}"))
         })
     }
-}
-
-fn header_of_version(file: RecordFile, number: u64, version: u32) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(FILE_HEADER_BYTES);
-    bytes.extend_from_slice(&file.magic());
-    put_u32(&mut bytes, version);
-    put_u32(&mut bytes, low_half(number));
-    let sum = masked(&bytes);
-    put_u32(&mut bytes, sum);
-    bytes
 }
 
 /// The part of a file number that every fragment contains.
@@ -141,10 +150,9 @@ impl Undecodable {
     pub(crate) fn into_error(self, path: &Path, offset: u64) -> Error {
         match self {
             Undecodable::Damaged(what) => Error::corruption(path, offset, what),
-            Undecodable::Unknown(what) => Error::UnsupportedFormat {
-                path: path.to_path_buf(),
-                what: format!("{what} (at byte {offset})"),
-            },
+            Undecodable::Unknown(what) => {
+                Error::of_newer_format(path, format_args!("{what} (at byte {offset})"))
+            }
         }
     }
 }
@@ -155,8 +163,9 @@ mod tests {
 
     #[test]
     fn cut_headers_are_torn_and_flipped_ones_bad() {
-        for file in [RecordFile::Wal, RecordFile::Manifest] {
-            let header = file.header(7);
+        let (wal, manifest) = (RecordFile::Wal, RecordFile::Manifest);
+        for (file, version) in [(wal, 1), (wal, 2), (manifest, 1)] {
+            let header = file.header(7, version);
             assert_eq!(header.len(), FILE_HEADER_BYTES);
             assert_eq!(file.check_header(7, &header), HeaderState::Good);
             for cut in 0..header.len() {
@@ -177,11 +186,16 @@ mod tests {
     fn headers_distinguish_number_version_and_kind() {
         let wal = RecordFile::Wal;
         let damaged = |state| matches!(state, HeaderState::Bad(Undecodable::Damaged(_)));
-        assert!(damaged(wal.check_header(7, &wal.header(8))));
-        assert!(damaged(wal.check_header(7, &RecordFile::Manifest.header(7))));
-        let newer = header_of_version(wal, 7, 2);
-        let state = wal.check_header(7, &newer);
-        assert!(matches!(state, HeaderState::Bad(Undecodable::Unknown(_))), "{state:?}");
+        assert!(damaged(wal.check_header(7, &wal.header(8, 1))));
+        assert!(damaged(wal.check_header(7, &RecordFile::Manifest.header(7, 1))));
+        let newer = wal.header(7, 3);
+        for state in [
+            wal.check_header(7, &newer),
+            wal.check_header(7, &wal.header(7, 0)),
+            RecordFile::Manifest.check_header(7, &RecordFile::Manifest.header(7, 2)),
+        ] {
+            assert!(matches!(state, HeaderState::Bad(Undecodable::Unknown(_))), "{state:?}");
+        }
         assert_eq!(claimed_number(&newer), 7);
     }
 

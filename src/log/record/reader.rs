@@ -485,7 +485,7 @@ mod tests {
     fn file_of(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
         let env = MemEnv::new();
         let path = Path::new("/file");
-        let mut writer = RecordWriter::create(&env, path, RecordFile::Wal, number).unwrap();
+        let mut writer = RecordWriter::create(&env, path, RecordFile::Wal, number, 1).unwrap();
         for payload in payloads {
             // In three pieces, to see that pieces do not matter.
             let (head, rest) = payload.split_at(payload.len() / 3);

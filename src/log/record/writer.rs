@@ -40,19 +40,20 @@ pub(crate) struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Creates file `number`; writes nothing yet.
+    /// Creates file `number` of the format `version`; writes nothing yet.
     pub(crate) fn create(
         env: &dyn Env,
         path: &Path,
         kind: RecordFile,
         number: u64,
+        version: u32,
     ) -> Result<Self> {
         let file = env.create_new(path).map_err(|e| Error::io("create_new", path, e))?;
         Ok(RecordWriter {
             file,
             number: low_half(number),
             end: 0,
-            buffer: kind.header(number),
+            buffer: kind.header(number, version),
             allocated: 0,
             allocation_step: 0,
             failure: Arc::new(FileFailure::of(path)),
@@ -185,7 +186,7 @@ mod tests {
     use std::iter;
 
     fn writer(env: &MemEnv) -> RecordWriter {
-        RecordWriter::create(env, Path::new("/file"), RecordFile::Wal, 0x0102_0304).unwrap()
+        RecordWriter::create(env, Path::new("/file"), RecordFile::Wal, 0x0102_0304, 1).unwrap()
     }
 
     #[test]

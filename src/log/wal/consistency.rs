@@ -120,6 +120,8 @@ pub(crate) enum CheckedRecord<'a> {
     StartOfNewerManifest,
     /// A batch, and the sequence of its last entry.
     Batch(DecodedBatch<'a>, SequenceNumber),
+    /// Bulk loads, which only a repair reads.
+    Loads,
     /// A record with a valid checksum that siftdb does not write.
     Damaged(String),
 }
@@ -183,6 +185,7 @@ impl<'a> ConsistencyCheck<'a> {
                 self.highest_sequence = self.highest_sequence.max(last);
                 CheckedRecord::Batch(batch, last)
             }
+            WalBody::Loads(_) => CheckedRecord::Loads,
         };
         // A record never calls itself durable, so this says nothing new about an unbroken history.
         self.durable.raise(decoded.synced_through, || {
@@ -191,15 +194,20 @@ impl<'a> ConsistencyCheck<'a> {
         Ok(checked)
     }
 
-    /// Refuses a log of a newer manifest that has records after its start, which `reader` has read.
+    /// Refuses a log of a newer manifest that has writes after its start, which `reader` has read.
     /// An opening that did not finish leaves such a log, but writes nothing to it.
     ///
     /// # Errors
-    /// `Io`; `Corruption` if there is another record.
+    /// `Io`; `Corruption` if there is another record than one of bulk loads.
     pub(crate) fn expect_no_writes(&self, log: &LogFile, reader: &mut RecordReader) -> Result<()> {
-        match reader.step()? {
-            Step::Record(record) => Err(log.of_newer_manifest(record.start)),
-            Step::Bad(_) | Step::End => Ok(()),
+        loop {
+            match reader.step()? {
+                Step::Record(record) => match decode(record.payload).map(|record| record.body) {
+                    Ok(WalBody::Loads(_)) => {}
+                    _ => return Err(log.of_newer_manifest(record.start)),
+                },
+                Step::Bad(_) | Step::End => return Ok(()),
+            }
         }
     }
 }

@@ -16,6 +16,12 @@ pub(crate) const KIND_START: u8 = 1;
 /// The kind of a write batch.
 pub(crate) const KIND_BATCH: u8 = 2;
 
+/// The kind of the record that names the tables of bulk loads.
+pub(crate) const KIND_LOADS: u8 = 3;
+
+/// The id of a table of a bulk load, and the sequence of all its entries.
+pub(crate) type LoadedTable = (u64, SequenceNumber);
+
 /// The identity of a database, which distinguishes it from others and from its copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DatabaseIdentity {
@@ -78,6 +84,34 @@ pub(crate) enum WalBody<'a> {
     Start(WalStart),
     /// Writes.
     Batch(DecodedBatch<'a>),
+    /// The tables of bulk loads that were live when the log was created.
+    Loads(DecodedLoads<'a>),
+}
+
+/// The tables that a record names; all of it decodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecodedLoads<'a>(&'a [u8]);
+
+impl<'a> DecodedLoads<'a> {
+    /// `None` if `bytes` are malformed.
+    fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let mut decoder = Decoder::new(bytes);
+        while !decoder.is_empty() {
+            let (_, sequence) = loaded_table(&mut decoder)?;
+            (1..=SEQUENCE_MAX).contains(&sequence).then_some(())?;
+        }
+        (!bytes.is_empty()).then_some(DecodedLoads(bytes))
+    }
+
+    /// The tables, in the order of the record.
+    pub(crate) fn tables(self) -> impl Iterator<Item = LoadedTable> + use<'a> {
+        let mut decoder = Decoder::new(self.0);
+        std::iter::from_fn(move || loaded_table(&mut decoder))
+    }
+}
+
+fn loaded_table(decoder: &mut Decoder<'_>) -> Option<LoadedTable> {
+    Some((decoder.u64()?, decoder.varint()?))
 }
 
 /// An item that [`visit`] finds in a log.
@@ -107,6 +141,17 @@ pub(crate) fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
     }
     dst.extend_from_slice(&start.database.id.to_le_bytes());
     dst.push(KIND_START);
+}
+
+/// Appends the payload of a record that names `tables`, of which there is one at least.
+pub(crate) fn put_loads(dst: &mut Vec<u8>, synced_through: SequenceNumber, tables: &[LoadedTable]) {
+    debug_assert!(!tables.is_empty());
+    put_varint(dst, synced_through);
+    for (table_id, sequence) in tables {
+        dst.extend_from_slice(&table_id.to_le_bytes());
+        put_varint(dst, *sequence);
+    }
+    dst.push(KIND_LOADS);
 }
 
 /// Decodes the payload of a record and checks all of it.
@@ -148,6 +193,10 @@ pub(crate) fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
                 return Err(damaged("a write batch with impossible sequences"));
             }
             WalBody::Batch(batch)
+        }
+        KIND_LOADS => {
+            let loads = DecodedLoads::decode(decoder.rest());
+            WalBody::Loads(loads.ok_or_else(|| damaged("a malformed record of bulk loads"))?)
         }
         other => return Err(Undecodable::Unknown(format!("a record of unknown kind {other}"))),
     };
@@ -242,6 +291,14 @@ mod tests {
         let record = decode(&payload).unwrap();
         let WalBody::Batch(back) = record.body else { panic!("{record:?}") };
         assert_eq!((back.sequence, last_sequence(&back)), (303, Some(304)));
+
+        let tables = [(0x0102, 300), (u64::MAX, 1)];
+        let mut loads = Vec::new();
+        put_loads(&mut loads, 300, &tables);
+        assert_eq!(hex(&loads), "ac020201000000000000ac02ffffffffffffffff0103");
+        let record = decode(&loads).unwrap();
+        let WalBody::Loads(back) = record.body else { panic!("{record:?}") };
+        assert_eq!(back.tables().collect::<Vec<_>>(), tables);
     }
 
     #[test]
@@ -264,14 +321,19 @@ mod tests {
         put_start(&mut longer, &START);
         longer.insert(0, 1);
         assert!(damaged(&longer));
-        for kind in [0, 3, 255] {
+        for loads in
+            [&[0][..], &[0, 1], &[0, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 0]]
+        {
+            assert!(damaged(&[loads, &[KIND_LOADS]].concat()), "{loads:?}");
+        }
+        for kind in [0, 4, 255] {
             assert!(matches!(decode(&[1, 1, kind]), Err(Undecodable::Unknown(_))));
         }
     }
 
     proptest! {
         #[test]
-        fn random_payloads_never_panic(mut bytes: Vec<u8>, kind in 0u8..5) {
+        fn random_payloads_never_panic(mut bytes: Vec<u8>, kind in 0u8..6) {
             bytes.push(kind);
             let _ = decode(&bytes);
         }

@@ -7,9 +7,12 @@
 //! start  (1) := previous log: varint  its last sequence: varint  first sequence: varint
 //!               manifest number: varint  its synced bytes: varint
 //! batch  (2) := a write batch, see `write_batch`
+//! loads  (3) := (table id: u64  sequence: varint)+
 //! ```
 //!
-//! The first record is a start. The manifest says where a log ended at a clean close
+//! The first record is a start. If tables of bulk loads are live then, a record of loads follows,
+//! and the log has version 2. Only a repair without a manifest needs it: no such table knows its
+//! sequence. The manifest says where a log ended at a clean close
 //! ([`consistency::CleanClose`]). `synced_through` is the last sequence known to be durable when
 //! the record was written: it tells the loss of unsynced writes from damage. The kind comes last,
 //! so that no record ends in a zero byte.

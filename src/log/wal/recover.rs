@@ -206,7 +206,7 @@ impl Survey<'_> {
                 return self.check.expect_no_writes(log, &mut reader);
             }
             CheckedRecord::Damaged(what) => return Err(log.corruption(begins, what)),
-            CheckedRecord::Batch(..) => {
+            CheckedRecord::Batch(..) | CheckedRecord::Loads => {
                 return Err(log.corruption(begins, "the first record is no start record"));
             }
         };
@@ -287,12 +287,12 @@ impl Survey<'_> {
                 }
                 Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
             };
-            self.end_of_record(log, end, Some(last));
+            self.end_of_record(log, end, last);
         }
     }
 
-    /// Checks that `record` is the next batch; returns its last sequence.
-    fn read_batch(&mut self, log: &LogFile, record: &Record<'_>) -> Result<SequenceNumber> {
+    /// Checks that `record` is the next batch; returns its last sequence. `None` for bulk loads.
+    fn read_batch(&mut self, log: &LogFile, record: &Record<'_>) -> Result<Option<SequenceNumber>> {
         let offset = record.start;
         if self.closed {
             return Err(
@@ -300,7 +300,8 @@ impl Survey<'_> {
             );
         }
         match self.check.read(log, record)? {
-            CheckedRecord::Batch(batch, last) if batch.sequence == self.next => Ok(last),
+            CheckedRecord::Batch(batch, last) if batch.sequence == self.next => Ok(Some(last)),
+            CheckedRecord::Loads => Ok(None),
             CheckedRecord::Batch(batch, _) => {
                 let (found, expected) = (batch.sequence, self.next);
                 let what = format!("the batch begins with sequence {found}, expected {expected}");
@@ -313,7 +314,8 @@ impl Survey<'_> {
         }
     }
 
-    /// Notes a record of the history: a start, or a batch with the last sequence `last`.
+    /// Notes a record of the history: a start, bulk loads, or a batch, whose last sequence is
+    /// `last`.
     fn end_of_record(&mut self, log: &LogFile, end: u64, last: Option<SequenceNumber>) {
         self.end = end;
         let closed = self.check.facts.clean_close;
@@ -462,7 +464,7 @@ mod tests {
     }
 
     fn create(env: &MemEnv, log: u64, start: &WalStart) -> WalWriter {
-        WalWriter::create(env, directory(), log, start, 1 << 16).unwrap()
+        WalWriter::create(env, directory(), log, start, &[], 1 << 16).unwrap()
     }
 
     /// Writes one batch of `count` entries; the value of each is as long as `bytes`.

@@ -118,6 +118,7 @@ impl Salvage<'_> {
             CheckedRecord::StartOfNewerManifest => return Ok(false),
             CheckedRecord::Damaged(what) => self.drop_part(&log.path, record.start, &what),
             CheckedRecord::Start(start) => self.settle(&start),
+            CheckedRecord::Loads => {}
             // These entries are in tables.
             CheckedRecord::Batch(_, last) if last <= self.check.facts.flushed_through => {}
             CheckedRecord::Batch(batch, _) if batch.sequence <= self.seen_through => {
@@ -215,7 +216,7 @@ mod tests {
             first_sequence: first,
             ..WalStart::default()
         };
-        WalWriter::create(env, home(), log, &start, 1 << 16).unwrap()
+        WalWriter::create(env, home(), log, &start, &[], 1 << 16).unwrap()
     }
 
     fn put(wal: &mut WalWriter, synced_through: u64, sequence: u64) {
@@ -336,7 +337,7 @@ mod tests {
     fn logs_of_another_manifest_are_refused() {
         let env = two_logs();
         let start = WalStart { manifest_number: 9, first_sequence: 8, ..WalStart::default() };
-        let mut log9 = WalWriter::create(&env, home(), 9, &start, 1 << 16).unwrap();
+        let mut log9 = WalWriter::create(&env, home(), 9, &start, &[], 1 << 16).unwrap();
         let facts = ManifestFacts { number: 2, ..ManifestFacts::default() };
         assert_eq!(run(&env, &[3, 4, 9], &facts).0.len(), 7);
         put(&mut log9, 7, 8);

@@ -455,6 +455,10 @@ impl LogTail {
             let (start, end) = (record.start, record.end);
             let (batch, last) = match check.read(&log.file, &record)? {
                 CheckedRecord::Batch(batch, last) => (batch, last),
+                CheckedRecord::Loads => {
+                    self.offset = end;
+                    continue;
+                }
                 CheckedRecord::Start(_) | CheckedRecord::StartOfNewerManifest => {
                     return Ok(no_batch(start, "a second start record", true));
                 }
@@ -570,7 +574,7 @@ fn read_start(
             Err(error) => Err(error),
         },
         CheckedRecord::Damaged(what) => Err(file.corruption(offset, what)),
-        CheckedRecord::Batch(..) => {
+        CheckedRecord::Batch(..) | CheckedRecord::Loads => {
             Err(file.corruption(offset, "the first record is no start record"))
         }
     }

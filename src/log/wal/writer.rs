@@ -16,10 +16,10 @@ use crate::base::key::SequenceNumber;
 use crate::base::sync::Arc;
 use crate::base::write_batch::put_batch_header;
 use crate::env::api::Env;
-use crate::log::record::format::RecordFile;
+use crate::log::record::format::{FORMAT_VERSION, LOADS_VERSION, RecordFile};
 use crate::log::record::syncer::RecordSyncer;
 use crate::log::record::writer::RecordWriter;
-use crate::log::wal::format::{KIND_BATCH, WalStart, put_start};
+use crate::log::wal::format::{KIND_BATCH, LoadedTable, WalStart, put_loads, put_start};
 use std::iter;
 use std::path::Path;
 
@@ -34,22 +34,29 @@ pub(crate) struct WalWriter {
 }
 
 impl WalWriter {
-    /// Creates log `number` with its start record and makes its name durable. The first sync makes
-    /// the start record durable. Preallocates `allocation_step_bytes` at a time after that. If this
-    /// fails, the log is removed.
+    /// Creates log `number` with its start record, and a record of `loads` if there are any, and
+    /// makes its name durable. The first sync makes these records durable. Preallocates
+    /// `allocation_step_bytes` at a time after that. If this fails, the log is removed.
     pub(crate) fn create(
         env: &dyn Env,
         directory: &Path,
         number: u64,
         start: &WalStart,
+        loads: &[LoadedTable],
         allocation_step_bytes: u64,
     ) -> Result<Self> {
         let path = FileName::Wal(number).path(directory);
-        let mut records = RecordWriter::create(env, &path, RecordFile::Wal, number)?;
+        let version = if loads.is_empty() { FORMAT_VERSION } else { LOADS_VERSION };
+        let mut records = RecordWriter::create(env, &path, RecordFile::Wal, number, version)?;
         let mut front = Vec::new();
         put_start(&mut front, start);
-        let begun = records
-            .append(iter::once(&front[..]))
+        let mut begun = records.append(iter::once(&front[..]));
+        if !loads.is_empty() {
+            front.clear();
+            put_loads(&mut front, start.synced_through, loads);
+            begun = begun.and_then(|_| records.append(iter::once(&front[..])));
+        }
+        let begun = begun
             .and_then(|_| env.sync_dir(directory).map_err(|e| Error::io("sync_dir", directory, e)));
         if let Err(error) = begun {
             let _ = env.remove(&path);
@@ -139,7 +146,7 @@ mod tests {
     #[test]
     fn only_syncs_enable_preallocation() {
         let env = MemEnv::new();
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
         for sequence in 1..50 {
             wal.append(0, sequence, 1, &[ENTRY]).unwrap();
         }
@@ -155,6 +162,7 @@ mod tests {
                 WalItem::Record(record) => match record.body {
                     WalBody::Start(_) => 's',
                     WalBody::Batch(_) => 'b',
+                    WalBody::Loads(_) => 'l',
                 },
                 WalItem::Undecodable(_) | WalItem::Bad(_) => '!',
             });
@@ -166,7 +174,7 @@ mod tests {
     #[test]
     fn a_log_name_is_durable_before_records() {
         let env = MemEnv::new();
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
         assert_eq!(env.power_cut().list_files().len(), 1);
         wal.append(0, 1, 1, &[ENTRY]).unwrap();
         wal.sync().unwrap();
@@ -178,7 +186,8 @@ mod tests {
         for calls in [Calls::Named("write_at"), Calls::Named("sync_data")] {
             let memory = MemEnv::new();
             let env = FaultEnv::new(Arc::new(memory.clone()));
-            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+            let mut wal =
+                WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
             env.fail_at(env.calls_of(calls), Fault::once(FaultKind::Error(EIO)).among(calls));
             let first = wal.append(0, 1, 1, &[ENTRY]).and_then(|_| wal.sync()).unwrap_err();
             env.heal();
@@ -193,7 +202,7 @@ mod tests {
     #[test]
     fn refused_preallocation_is_not_an_error() {
         let env = FaultEnv::new(Arc::new(MemEnv::new()));
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
         wal.sync().unwrap();
         let calls = Calls::Named("allocate_zeroed");
         env.fail_at(0, Fault::from_then_on(FaultKind::Error(ENOSPC)).among(calls));
@@ -208,7 +217,8 @@ mod tests {
         for synced in [false, true] {
             let memory = MemEnv::new();
             let env = FaultEnv::new(Arc::new(memory.clone()));
-            let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), STEP).unwrap();
+            let mut wal =
+                WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
             if synced {
                 wal.sync().unwrap();
                 wal.append(0, 1, 1, &[ENTRY]).unwrap();

@@ -316,7 +316,9 @@ fn read_range_deletes(block: &[u8], meta: &AddedFile, found: &mut Found) -> u64 
 fn records(file: &[u8], magic: &[u8; 8], number: u64) -> Vec<Vec<u8>> {
     const PAGE: usize = 32 << 10;
     let mut header = Fields(&file[..20]);
-    assert_eq!((header.take(8), header.number(4)), (&magic[..], 1));
+    assert_eq!(header.take(8), &magic[..]);
+    let version = header.number(4);
+    assert!(version == 1 || version == 2 && magic == b"siftdbWL", "version {version}");
     assert_eq!(header.number(4), number & 0xffff_ffff);
     assert_eq!(header.number(4), checksum(&[&file[..16]]));
     let (mut payloads, mut record, mut at) = (Vec::new(), Vec::new(), 20);
@@ -425,7 +427,17 @@ fn read_log(file: &[u8], number: u64, manifest: &mut Manifest) {
         let (kind, front) = payload.split_last().unwrap();
         let mut fields = Fields(front);
         let _synced_through = fields.varint();
-        assert_eq!(*kind, if at == 0 { 1 } else { 2 });
+        // Of the version that has loads, this record is always there.
+        assert_eq!(
+            *kind,
+            if at == 0 {
+                1
+            } else if at == 1 && file[8] == 2 {
+                3
+            } else {
+                2
+            }
+        );
         if at == 0 {
             let [_previous, _last, _first, of_manifest, _bytes, epoch] =
                 std::array::from_fn(|_| fields.varint());
@@ -437,6 +449,13 @@ fn read_log(file: &[u8], number: u64, manifest: &mut Manifest) {
             let mut database = Fields(&manifest.database);
             assert_eq!(fields.0, database.take(16));
             assert_eq!(epoch, database.varint());
+            continue;
+        }
+        if *kind == 3 {
+            while !fields.is_empty() {
+                let (_table_id, sequence) = (fields.number(8), fields.varint());
+                assert!(sequence > 0);
+            }
             continue;
         }
         let (sequence, count) = (fields.number(8), fields.number(4));

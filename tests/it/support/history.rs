@@ -183,11 +183,12 @@ impl History {
         self.barriers.push((begun, now));
     }
 
-    /// Notes that a keyspace is about to be created.
-    pub fn begin_creation(&mut self, name: &str, now: Moment) {
+    /// Notes that a keyspace is about to be created; returns its generation.
+    pub fn begin_creation(&mut self, name: &str, now: Moment) -> usize {
         let (name, begun) = (name.to_string(), now);
         let [created, drop_begun, dropped] = [NEVER; 3];
         self.generations.push(Generation { name, begun, created, drop_begun, dropped });
+        self.generations.len() - 1
     }
 
     /// Notes that the keyspace that was begun last was created.

@@ -275,7 +275,8 @@ impl Run {
         Ok(batch)
     }
 
-    /// Creates a keyspace, or drops the one of that name.
+    /// Creates a keyspace, or drops the one of that name: alone, or in a batch of the first writer,
+    /// who does nothing else now.
     fn alter(&self, db: &Db, name: &str, rng: &mut Rng) -> Result<()> {
         let there = self.history.lock().unwrap().keyspaces();
         let there = there.into_iter().find(|(other, _)| other == name);
@@ -290,17 +291,23 @@ impl Run {
         }
         let result = match &there {
             None => {
-                self.history.lock().unwrap().begin_creation(name, begun);
+                let generation = self.history.lock().unwrap().begin_creation(name, begun);
                 let filters = [Filter::none(), Filter::ribbon(8.0), Filter::bloom(10.0)];
                 let mut settings = KeyspaceOptions::new().filter(rng.pick(&filters).clone());
                 if let Some(life) = life_of(name) {
                     settings = settings.expire_after(Duration::from_secs(life));
                 }
-                db.keyspace_with(name, &settings).map(drop)
+                match rng.chance(50) {
+                    true => db.keyspace_with(name, &settings).map(drop),
+                    false => self.alter_with(db, Some((generation, name, &settings)), None, rng),
+                }
             }
             Some((_, generation)) => {
                 self.history.lock().unwrap().begin_drop(*generation, begun);
-                db.drop_keyspace(name)
+                match rng.chance(50) {
+                    true => db.drop_keyspace(name),
+                    false => self.alter_with(db, None, Some(name), rng),
+                }
             }
         };
         match result {
@@ -315,6 +322,53 @@ impl Run {
             Err(_) => self.failed.store(true, Ordering::SeqCst),
         }
         result
+    }
+
+    /// Creates or drops a keyspace in a batch of the first writer.
+    fn alter_with(
+        &self,
+        db: &Db,
+        created: Option<(usize, &str, &KeyspaceOptions)>,
+        dropped: Option<&str>,
+        rng: &mut Rng,
+    ) -> Result<()> {
+        let new = created.map(|(generation, ..)| generation);
+        let generations = [None, None, new];
+        let count = rng.below(4);
+        let changes = (0..count).map(|_| any_change(*rng.pick(&generations), &[20, 2000], rng));
+        let (changes, keys) = (changes.collect(), (0..KEYS).map(key).collect::<Vec<_>>());
+        let (number, changes) =
+            self.history.lock().unwrap().begin(0, changes, &keys, life_of, self.now());
+        let mut batch = WriteBatch::new();
+        for (key, change) in &changes {
+            let (generation, key) = split_key(key);
+            let mut part = match (generation, created) {
+                (Some(_), Some((_, name, settings))) => batch.create_keyspace(name, settings),
+                _ => batch.in_keyspace(db),
+            };
+            match change {
+                Change::Put(value) => part.put(key, value),
+                Change::Delete => part.delete(key),
+                Change::DeleteRange(range) => part.delete_range(range.clone()),
+            };
+        }
+        if let Some((_, name, settings)) = created {
+            batch.create_keyspace(name, settings);
+        }
+        dropped.map(|name| batch.drop_keyspace(name));
+        match db.write(batch) {
+            // A table could not be written, and nothing was changed.
+            Err(Error::Io { .. }) if self.takes_writes(db) => {
+                match (created, dropped) {
+                    (Some((_, name, settings)), _) => db.keyspace_with(name, settings).map(drop)?,
+                    (None, name) => name.map_or(Ok(()), |name| db.drop_keyspace(name))?,
+                }
+                db.write_with(self.batch_of(db, &changes)?, &WriteOptions::new().sync(true))?;
+            }
+            answer => answer?,
+        }
+        self.history.lock().unwrap().acknowledge(0, number, self.now(), true);
+        Ok(())
     }
 
     /// Creates or drops any keyspace.

@@ -8,7 +8,7 @@
 use crate::exchange::input::Input;
 use crate::exchange::record::{Entry, Expiry, KeyspaceBegin, Reader, Record, Writer};
 use crate::failure::{Failure, Outcome};
-use crate::filter_args::with_setting;
+use crate::filter_args::{is_of_program, with_setting};
 use crate::json::{FORMAT, bytes_field, from_base64, joined};
 use crate::output::with_format;
 use crate::settings::settings_json;
@@ -49,9 +49,10 @@ impl Reader for JsonlReader {
         }
         if let Some(name) = fields.get("keyspace") {
             let name = name.as_str().ok_or_else(|| Failure::usage("`keyspace` is no string"))?;
-            let settings = settings_of(&fields)?;
+            let (settings, left_out) = settings_of(&fields)?;
+            let settings = Box::new(settings);
             self.is_open = true;
-            return Ok(Some(Record::Keyspace { name: name.into(), settings }));
+            return Ok(Some(Record::Keyspace { name: name.into(), settings, left_out }));
         }
         if let Some(count) = fields.get("entries") {
             if *count != json!(self.entries) {
@@ -89,16 +90,20 @@ fn bytes_of(fields: &Map<String, Value>, name: &str) -> Outcome<Vec<u8>> {
     }
 }
 
-fn settings_of(fields: &Map<String, Value>) -> Outcome<KeyspaceOptions> {
-    let mut settings = KeyspaceOptions::new();
+/// The settings, and those that only a program can name.
+fn settings_of(fields: &Map<String, Value>) -> Outcome<(KeyspaceOptions, Vec<(String, String)>)> {
+    let (mut settings, mut left_out) = (KeyspaceOptions::new(), Vec::new());
     for setting in fields.get("settings").and_then(Value::as_array).into_iter().flatten() {
         let text = |name: &str| setting.get(name).and_then(Value::as_str);
         let (Some(name), Some(value)) = (text("name"), text("value")) else {
             return Err(Failure::usage("a setting has a `name` and a `value`"));
         };
-        settings = with_setting(settings, &format!("{name}={value}"))?;
+        match is_of_program(value) {
+            true => left_out.push((name.into(), value.into())),
+            false => settings = with_setting(settings, &format!("{name}={value}"))?,
+        }
     }
-    Ok(settings)
+    Ok((settings, left_out))
 }
 
 /// Writes a file.

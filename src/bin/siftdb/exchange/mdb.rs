@@ -18,7 +18,6 @@ use crate::exchange::record::{Entry, Expiry, KeyspaceBegin, Reader, Record, Writ
 use crate::exchange::tsv::refuse_expiry;
 use crate::failure::{Failure, Outcome};
 use crate::text::{escaped, hexed, unhexed};
-use siftdb::KeyspaceOptions;
 use std::io::Write;
 use std::ops::RangeInclusive;
 
@@ -39,7 +38,7 @@ pub struct MdbReader {
 impl Reader for MdbReader {
     fn next(&mut self, input: &mut Input) -> Outcome<Option<Record>> {
         if !self.in_data {
-            let settings = KeyspaceOptions::new();
+            let settings = Box::default();
             let name = match self.header(input)? {
                 Header::Keyspace(name) => name,
                 Header::Unnamed if self.was_named => "default".into(),
@@ -50,7 +49,7 @@ impl Reader for MdbReader {
                 }
             };
             self.was_named = true;
-            return Ok(Some(Record::Keyspace { name, settings }));
+            return Ok(Some(Record::Keyspace { name, settings, left_out: Vec::new() }));
         }
         let Some(key) = self.bytes(input)? else {
             self.in_data = false;

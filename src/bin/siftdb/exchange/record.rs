@@ -12,7 +12,12 @@ use std::time::SystemTime;
 #[derive(Debug)]
 pub enum Record {
     /// The entries that follow are of this keyspace.
-    Keyspace { name: String, settings: KeyspaceOptions },
+    Keyspace {
+        name: String,
+        settings: Box<KeyspaceOptions>,
+        /// Settings that only a program can name.
+        left_out: Vec<(String, String)>,
+    },
     /// An entry.
     Entry { key: Vec<u8>, value: Vec<u8>, expiry: Expiry },
 }

@@ -1,0 +1,229 @@
+//! Writes a batch that creates or drops keyspaces, by one edit of the manifest.
+//!
+//! No log record creates a keyspace, so the entries of such a batch are not logged. They become
+//! tables of level 0, and the edit that creates and drops the keyspaces names them.
+//!
+//! 1. Take the lead of the write queue, and flush the keyspaces that the batch writes to: a lookup
+//!    ends in a memtable if that has the key, so none may have an older version.
+//! 2. Sync the logs: a crash must not keep the batch and lose an older write (I13).
+//! 3. Number the entries, and write them to tables. They are durable before the edit (I5).
+//! 4. Begin a log that skips these numbers, and sync its start. So recovery misses no entry in the
+//!    logs, whether it finds the edit or not.
+//! 5. Log and sync the edit, begin another log, and show the change (`db/alter.rs`).
+//!
+//! A crash before the edit is durable leaves tables that nothing names, and after it everything is
+//! there. A transaction that read before the batch is checked again, in the tables: the batch is
+//! not among the recent writes, so these do not go back far enough.
+
+use crate::base::error::{Error, Result};
+use crate::base::expiry::{Expiry, clock_millis};
+use crate::base::filename::FileName;
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, OWN_SEQUENCE_FIRST, SequenceNumber};
+use crate::base::stats::counters::Counter;
+use crate::base::sync::Arc;
+use crate::base::write_batch::{CreatedKeyspace, KeyspaceChanges, WriteBatch};
+use crate::db::alter::{Alteration, install, lead, new_keyspace, to_drop};
+use crate::jobs::flush::{FlushInput, flush_keyspace, write_memtables};
+use crate::jobs::workers::run_job;
+use crate::memtable::memtable::Memtable;
+use crate::options::access::WriteOptions;
+use crate::options::keyspace::KeyspaceOptions;
+use crate::state::keyspace::{KeyspaceState, written};
+use crate::state::session;
+use crate::state::shared::Shared;
+use crate::tree::file_meta::FileMeta;
+use crate::write::commit::check_batch;
+use std::collections::BTreeMap;
+
+/// Writes `batch`, which makes `changes`.
+///
+/// # Errors
+/// As `Db::write`. What cannot be done is refused before anything is written.
+pub(super) fn write(
+    shared: &Shared,
+    batch: &WriteBatch,
+    changes: &KeyspaceChanges,
+    options: &WriteOptions,
+) -> Result<()> {
+    shared.process.check()?;
+    check_batch(shared, batch, options)?;
+    // Looked up again below, when nothing else is written.
+    Targets::find(shared, batch, changes)?;
+    // A session begins before its first flush.
+    session::activate(shared)?;
+    let mut answer = None;
+    run_job(shared, &mut || {
+        // Before the lock of flushes: a leader may wait for one.
+        let _leads = shared.queue.lead()?;
+        let _one_at_a_time = shared.flushes.lock();
+        let targets = Targets::find(shared, batch, changes);
+        for keyspace in targets.iter().flat_map(|targets| &targets.written) {
+            flush_keyspace(shared, keyspace)?;
+        }
+        answer = Some(targets.and_then(|_| write_leading(shared, batch, changes, options.expiry)));
+        Ok(false)
+    });
+    // A failure of the flush is the background error.
+    match answer {
+        Some(answer) => answer,
+        None => {
+            shared.check_writable()?;
+            Err(Error::Closed)
+        }
+    }
+}
+
+/// The keyspaces of a batch that are there.
+struct Targets {
+    written: Vec<Arc<KeyspaceState>>,
+    dropped: Vec<Arc<KeyspaceState>>,
+}
+
+impl Targets {
+    /// # Errors
+    /// `KeyspaceNotFound`; `KeyspaceDropped`; `InvalidArgument` for a keyspace that is there and
+    /// would be created, or that is written to and would be dropped.
+    fn find(shared: &Shared, batch: &WriteBatch, changes: &KeyspaceChanges) -> Result<Self> {
+        let refuse = |what: String| Err(Error::InvalidArgument { what });
+        let keyspaces = shared.keyspaces.lock();
+        if let Some(there) = changes.created.iter().find(|new| keyspaces.named(&new.name).is_some())
+        {
+            return refuse(format!("the keyspace {:?} is there already", there.name));
+        }
+        let dropped = changes.dropped.iter().map(|name| to_drop(&keyspaces, name));
+        let dropped = dropped.collect::<Result<Vec<_>>>()?;
+        if let Some(keyspace) = dropped.iter().find(|gone| batch.keyspaces().contains(&gone.id)) {
+            return refuse(format!(
+                "a batch that writes to the keyspace {:?} and drops it",
+                keyspace.name
+            ));
+        }
+        let is_default = |id: KeyspaceId| id == DEFAULT_KEYSPACE;
+        let default = batch.decoded(0).runs().any(|(id, ..)| is_default(id));
+        let ids = batch.keyspaces().iter().copied().chain(default.then_some(DEFAULT_KEYSPACE));
+        let written = ids.map(|id| written(&keyspaces, id).cloned()).collect::<Result<Vec<_>>>()?;
+        Ok(Targets { written, dropped })
+    }
+}
+
+/// Writes the batch while nothing else is written. The keyspaces that it writes to have no entry in
+/// a memtable.
+fn write_leading(
+    shared: &Shared,
+    batch: &WriteBatch,
+    changes: &KeyspaceChanges,
+    expiry: Option<Expiry>,
+) -> Result<()> {
+    let mut log = lead(shared)?;
+    // Again, under the lock that a creation and a drop take.
+    let Targets { written, dropped } = Targets::find(shared, batch, changes)?;
+    let create =
+        |new: &CreatedKeyspace| new_keyspace(shared, &new.name, &settings_of(shared, new)?);
+    let created = changes.created.iter().map(create).collect::<Result<Vec<_>>>()?;
+    let mut entries = Entries::new(shared, expiry, log.next_sequence);
+    entries.add(batch, &written)?;
+    for (new, keyspace) in changes.created.iter().zip(&created) {
+        entries.add(&new.batch, std::slice::from_ref(keyspace))?;
+    }
+    let (count, bytes) = (entries.next_sequence - log.next_sequence, entries.bytes);
+    let mut last_sequence = log.last_sequence;
+    let mut tables = Vec::new();
+    if count > 0 {
+        last_sequence = entries.next_sequence - 1;
+        tables = entries.write(last_sequence)?;
+        // Even after a failure: tables may have these numbers, or the log may skip them (I10).
+        log.next_sequence = last_sequence + 1;
+        session::sync_starts(shared, &mut log)
+            .and_then(|()| session::skip_sequences(shared, &mut log, &[]))
+            .map_err(|error| {
+                // A `resume` lets them go.
+                let files = tables.iter().map(|meta| FileName::Table(meta.number));
+                shared.obsolete.add(files);
+                shared.set_background_error(error)
+            })?;
+    }
+    let changed: Vec<_> = written.iter().chain(&created).cloned().collect();
+    install(shared, log, Alteration { created, dropped, tables, last_sequence })?;
+    let stripe = shared.counters.stripe();
+    stripe.add(Counter::Batches, 1);
+    stripe.add(Counter::Entries, count);
+    stripe.add(Counter::EntryBytes, bytes);
+    // Older logs may not be needed any more.
+    shared.want_flush();
+    changed.iter().for_each(|keyspace| shared.want_hidden_tables_removed(keyspace));
+    shared.want_compactions(changed.iter().map(|keyspace| keyspace.id));
+    Ok(())
+}
+
+/// The settings of a keyspace that a batch creates.
+///
+/// # Errors
+/// `InvalidOptions` for settings that cannot work, or a filter rule that is not registered.
+fn settings_of(shared: &Shared, new: &CreatedKeyspace) -> Result<KeyspaceOptions> {
+    let (policies, prefixes) = (shared.options.custom_policies(), shared.options.custom_prefixes());
+    let settings = KeyspaceOptions::decode(&new.settings, &policies, &prefixes)
+        .map_err(|bad| bad.into_error(&shared.directory, 0))?;
+    settings.check_registered()?;
+    shared.options.for_keyspace(&settings).validate()?;
+    Ok(settings)
+}
+
+/// The entries of a batch, in a memtable for each keyspace.
+struct Entries<'a> {
+    shared: &'a Shared,
+    expiry: Option<Expiry>,
+    /// Milliseconds since 1970.
+    now: u64,
+    next_sequence: SequenceNumber,
+    /// Bytes of keys and values.
+    bytes: u64,
+    memtables: BTreeMap<KeyspaceId, (Arc<KeyspaceState>, Arc<Memtable>)>,
+}
+
+impl<'a> Entries<'a> {
+    fn new(shared: &'a Shared, expiry: Option<Expiry>, next_sequence: SequenceNumber) -> Self {
+        let now = clock_millis(shared.env.now());
+        Entries { shared, expiry, now, next_sequence, bytes: 0, memtables: BTreeMap::new() }
+    }
+
+    /// Adds `batch`, whose entries are of keyspaces of `to`; all of them, if that is one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a batch that is too large with its times, and if no number is left.
+    fn add(&mut self, batch: &WriteBatch, to: &[Arc<KeyspaceState>]) -> Result<()> {
+        let of = |id: KeyspaceId| match to {
+            [one] => Some(one),
+            all => all.iter().find(|keyspace| keyspace.id == id),
+        };
+        let own = |id| self.expiry.or_else(|| of(id).and_then(|keyspace| keyspace.expiry()));
+        let batch = batch.with_expiry(self.now, own);
+        batch.check()?;
+        for (id, first, run) in batch.decoded(self.next_sequence).runs() {
+            let Some(keyspace) = of(id) else { continue };
+            let new = || (Arc::clone(keyspace), Shared::new_memtable(&self.shared.options));
+            self.memtables.entry(keyspace.id).or_insert_with(new).1.insert(first, run);
+        }
+        self.next_sequence += batch.len() as u64;
+        self.bytes += batch.payload_bytes() as u64;
+        if self.next_sequence > OWN_SEQUENCE_FIRST {
+            let what = "all sequence numbers are used up".into();
+            return Err(Error::InvalidArgument { what });
+        }
+        Ok(())
+    }
+
+    /// Writes tables up to `last_sequence`, and makes them and their names durable.
+    ///
+    /// # Errors
+    /// The failure of a table: none is left.
+    fn write(self, last_sequence: SequenceNumber) -> Result<Vec<FileMeta>> {
+        let input = |(keyspace, memtable): (Arc<KeyspaceState>, Arc<Memtable>)| {
+            let levels = keyspace.view.load().version.files();
+            FlushInput { keyspace, memtables: vec![memtable], levels }
+        };
+        let inputs = self.memtables.into_values().map(input).collect();
+        let mut snapshots = self.shared.snapshots.needed(&self.shared.published);
+        snapshots.push(last_sequence);
+        write_memtables(self.shared, inputs, Some(snapshots))
+    }
+}

@@ -1,0 +1,265 @@
+//! Compactions whose results are refused ([`Error::Defect`]): nothing is lost, so writes go on, and
+//! nobody waits for such a compaction. A manifest that cannot be written still ends all writes.
+
+use crate::base::error::{Error, Result};
+use crate::base::events::event::{Event, EventListener};
+use crate::base::sync::Mutex;
+use crate::db::database::Db;
+use crate::env::api::Env;
+use crate::env::mem::MemEnv;
+use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use crate::jobs::compact::filter_budget::next_rewrite;
+use crate::jobs::compact::manual::FilterRebuild;
+use crate::jobs::workers::CompactionToken;
+use crate::options::access::CompactRangeOptions;
+use crate::options::database::Options;
+use crate::options::filter::Filter;
+use crate::state::read_view::ReadView;
+use crate::tree::file_meta::FileMeta;
+use crate::tree::handle::TableHandle;
+use crate::tree::version::Version;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::{scope, yield_now};
+use std::time::{Duration, Instant};
+
+fn open(env: Arc<dyn Env>) -> Db {
+    Options::new().level0_compaction_trigger(1).env(env).open("/db").unwrap()
+}
+
+/// The tables in the directory.
+fn tables(env: &MemEnv) -> usize {
+    let names = env.list(Path::new("/db")).unwrap();
+    names.iter().filter(|entry| entry.name.ends_with(".sst")).count()
+}
+
+/// Waits until no compaction runs or is asked for.
+fn wait_until_compacted(db: &Db) {
+    let jobs = || db.shared().jobs.lock();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while { jobs() }.running > 0 || !{ jobs() }.compactions_wanted.is_empty() || jobs().compacting {
+        assert!(Instant::now() < deadline, "the same compaction is tried again and again");
+        yield_now();
+    }
+}
+
+#[test]
+fn a_refused_compaction_is_tried_once_and_leaves_the_database_writable() {
+    let env = MemEnv::new();
+    let db = open(Arc::new(env.clone()));
+    let tries = || db.shared().versions.lock().refused_edits.unwrap();
+    db.shared().versions.lock().refused_edits = Some(0);
+    let keys: Vec<_> = (0..40u8).map(|key| [key]).collect();
+    // More tables than level 0 may have: no writer waits for a compaction that is refused.
+    for round in 1..=12u8 {
+        keys.iter().for_each(|key| db.put(key, [round]).unwrap());
+        db.flush().unwrap();
+        wait_until_compacted(&db);
+        assert_eq!(tries(), u64::from(round));
+        db.shared().want_compactions([db.shared().default.id]);
+        wait_until_compacted(&db);
+        assert_eq!(tries(), u64::from(round), "tried again with the same tables");
+        assert!(keys.iter().all(|key| db.get(key).unwrap().as_deref() == Some(&[round][..])));
+        assert!(!db.shared().background_error.is_set());
+        assert_eq!(db.stats().compactions_refused, tries());
+    }
+    let refused = db.compact_range(..).unwrap_err();
+    assert!(matches!(refused, Error::Defect { .. }), "{refused}");
+    let level0 = || db.shared().default.view.load().version.level(0).len();
+    assert_eq!(level0(), 12);
+    // A worker may be removing the refused ones.
+    while tables(&env) > 12 {
+        yield_now();
+    }
+    assert_eq!(tables(&env), 12);
+    // Once the cause is gone, the next change of its tables is compacted.
+    db.shared().versions.lock().refused_edits = None;
+    db.put("new", "table").unwrap();
+    db.flush().unwrap();
+    wait_until_compacted(&db);
+    assert_eq!(level0(), 0);
+    assert!(db.shared().default.refused.lock().is_empty());
+    assert!(keys.iter().all(|key| db.get(key).unwrap().as_deref() == Some(&[12][..])));
+}
+
+/// The failures of compactions that a listener was told.
+#[derive(Default)]
+struct Failures(Mutex<Vec<Error>>);
+
+impl EventListener for Failures {
+    fn on_event(&self, event: &Event) {
+        if let Event::CompactionEnded { error: Some(error), .. } = event {
+            self.0.lock().push(error.clone());
+        }
+    }
+}
+
+/// A job whose own keys go back is refused before an edit is tried. In a release build it was only
+/// an error for the range deletes, which made the database read-only.
+#[test]
+fn a_compaction_whose_keys_go_back_is_refused() {
+    let (env, failures) = (MemEnv::new(), Arc::new(Failures::default()));
+    let options = Options::new().auto_compaction(false).env(Arc::new(env.clone()));
+    let listener: Arc<dyn EventListener> = failures.clone();
+    let db = options.event_listener(listener).open("/db").unwrap();
+    for key in ["a", "b"] {
+        db.put(key, key).unwrap();
+        db.flush().unwrap();
+    }
+    let keyspace = &db.shared().default;
+    let sound = Arc::clone(&keyspace.view.load().version);
+    // The tables in the wrong order: each claims the keys of the other one.
+    let [one, other] = sound.level(0) else { panic!() };
+    let claiming = |own: &TableHandle, keys: &FileMeta| {
+        let (start, end) = (keys.start.clone(), keys.end.clone());
+        let meta = Arc::new(FileMeta { start, end, ..(*own.meta).clone() });
+        TableHandle::new(meta, Arc::clone(&own.table), &Arc::default())
+    };
+    let mut levels = <[Vec<Arc<TableHandle>>; _]>::default();
+    levels[1] = vec![claiming(one, &other.meta), claiming(other, &one.meta)];
+    let wrong = Arc::new(Version::new(levels));
+    let show = |version: &Arc<Version>| {
+        keyspace.update_view(|view| ReadView { version: Arc::clone(version), ..view.clone() });
+    };
+    show(&wrong);
+    let refused = db.compact_range(..).unwrap_err();
+    assert!(matches!(&refused, Error::Defect { what } if what.contains("order")), "{refused}");
+    assert_eq!(tables(&env), 2, "the output is gone, the inputs stay");
+    assert_eq!(db.stats().compactions_refused, 1);
+    show(&sound);
+    assert!(!db.shared().background_error.is_set());
+    db.put("c", "c").unwrap();
+    db.compact_range(..).unwrap();
+    assert!(["a", "b", "c"].iter().all(|key| db.get(key).unwrap().unwrap() == *key));
+    db.close().unwrap();
+    let told = failures.0.lock();
+    assert!(matches!(&told[..], [Error::Defect { .. }]), "{told:?}");
+}
+
+#[test]
+fn a_refused_rebuild_of_filters_leaves_the_tables() {
+    let env = MemEnv::new();
+    let options = Options::new().auto_compaction(false).env(Arc::new(env.clone()));
+    let db = options.open("/db").unwrap();
+    for round in [1, 2] {
+        db.put("k", [round]).unwrap();
+        db.flush().unwrap();
+    }
+    db.shared().versions.lock().refused_edits = Some(0);
+    let refused = db.rebuild_filters(FilterRebuild::All).unwrap_err();
+    assert!(matches!(refused, Error::Defect { .. }), "{refused}");
+    assert_eq!(db.stats().compactions_refused, 1);
+    assert_eq!((tables(&env), db.shared().default.view.load().version.level(0).len()), (2, 2));
+    db.put("k", [3]).unwrap();
+    db.shared().versions.lock().refused_edits = None;
+    assert_eq!(db.rebuild_filters(FilterRebuild::All).unwrap(), 2);
+    assert_eq!(&db.get("k").unwrap().unwrap()[..], [3]);
+}
+
+/// Unlike an edit that is refused: the record may be on the disk or not.
+#[test]
+fn a_compaction_that_cannot_write_the_manifest_ends_all_writes() {
+    let mut failed = Vec::new();
+    for call in 0.. {
+        let env = FaultEnv::new(Arc::new(MemEnv::new()));
+        let options = Options::new().auto_compaction(false).env(Arc::new(env.clone()));
+        let db = options.open("/db").unwrap();
+        for value in ["1", "2"] {
+            db.put("k", value).unwrap();
+            db.flush().unwrap();
+        }
+        // A worker that still removes files would be counted, too.
+        wait_until_compacted(&db);
+        while !db.shared().obsolete.is_empty() {
+            yield_now();
+        }
+        let fault = Fault::once(FaultKind::Error(EIO)).among(Calls::Changes);
+        env.fail_at(env.calls_of(Calls::Changes) + call, fault);
+        let force = CompactRangeOptions::new().force(true);
+        let compacted = db.compact_range_with(.., &force);
+        if !env.has_fired() {
+            break;
+        }
+        let change = env.changes()[call as usize].clone();
+        if !change.path.to_string_lossy().contains("MANIFEST") {
+            continue;
+        }
+        failed.push(change.operation);
+        assert!(compacted.is_err());
+        assert!(matches!(db.put("k", "3"), Err(Error::ReadOnly { .. })), "{change:?}");
+        assert_eq!(db.stats().compactions_refused, 0);
+        assert_eq!(db.get("k").unwrap().unwrap(), "2");
+    }
+    assert!(failed.contains(&"write_at") && failed.contains(&"sync_data"), "{failed:?}");
+}
+
+/// Level 0 is full when `write` begins, and its compaction is refused while it waits.
+fn waits_for_a_refused_compaction(write: impl FnOnce(&Db) -> Result<()> + Send) {
+    let db = open(Arc::new(MemEnv::new()));
+    let shared = db.shared();
+    let token = CompactionToken::wait(shared).unwrap();
+    for n in 0..shared.options.level0_stop() {
+        db.put("k", [n as u8]).unwrap();
+        db.flush().unwrap();
+    }
+    let (ends, ended) = channel();
+    scope(|scope| {
+        let db = &db;
+        scope.spawn(move || ends.send(write(db)).unwrap());
+        let early = ended.recv_timeout(Duration::from_millis(200));
+        assert!(early.is_err(), "level 0 is full: {early:?}");
+        shared.versions.lock().refused_edits = Some(0);
+        drop(token);
+        let woken = ended.recv_timeout(Duration::from_secs(20));
+        // Otherwise a failed test would wait forever.
+        shared.jobs.lock().stopping |= woken.is_err();
+        shared.done.notify_all();
+        woken.expect("never woken").unwrap();
+    });
+    assert!(db.stats().compactions_refused > 0);
+    assert!(!shared.background_error.is_set());
+}
+
+#[test]
+fn a_refused_compaction_wakes_the_writers_that_wait_for_it() {
+    waits_for_a_refused_compaction(|db| {
+        db.put("k", "last")?;
+        db.flush()
+    });
+}
+
+#[test]
+fn a_refused_compaction_wakes_the_loads_that_wait_for_it() {
+    waits_for_a_refused_compaction(|db| db.ingest([("k", "loaded")]).map(|_| ()));
+}
+
+#[test]
+fn a_refused_rewrite_of_a_filter_leaves_its_turn_to_other_tables() {
+    let env = MemEnv::new();
+    let with_filter = |filter: Filter| {
+        let options = Options::new().auto_compaction(false).table_bytes(16 << 10).filter(filter);
+        options.env(Arc::new(env.clone())).open("/db").unwrap()
+    };
+    let db = with_filter(Filter::none());
+    (0..5000u32).for_each(|key| {
+        db.put(key.to_le_bytes(), [key.wrapping_mul(0x9E37_79B1).to_le_bytes(); 8].concat())
+            .unwrap()
+    });
+    db.compact_range(..).unwrap();
+    db.close().unwrap();
+    // Every table lacks the filter that the budget allots.
+    let db = with_filter(Filter::monkey(1 << 20));
+    let keyspace = &db.shared().default;
+    let version = Arc::clone(&keyspace.view.load().version);
+    keyspace.filter_workload.lock().written_bytes = 1 << 30;
+    let mut rewritten = Vec::new();
+    while let Some((task, _)) = next_rewrite(keyspace, &version, true) {
+        let number = task.inputs[0].number;
+        assert!(!rewritten.contains(&number), "refused before");
+        rewritten.push(number);
+        keyspace.refused.lock().push(vec![number]);
+    }
+    assert_eq!(rewritten.len(), version.level(1).len());
+    assert!(rewritten.len() > 2);
+}
