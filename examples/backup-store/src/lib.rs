@@ -18,7 +18,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What went wrong: in the store, in the local files, or with an argument.
@@ -194,8 +194,9 @@ impl Backups {
         Ok(found)
     }
 
-    /// Writes a generation, or the last one, into a new directory. It opens as a database once
-    /// everything is there; after a failure remove the directory. Answers the number.
+    /// Writes a generation, or the last one, into a new directory. The directory appears whole: the
+    /// files are written to `.NAME.unfinished` next to it, which is renamed in the end. One that
+    /// was left by a restore that did not end is removed first. Answers the number.
     ///
     /// # Errors
     /// There is no such generation; the directory is there; the failure of a file or of the store.
@@ -203,22 +204,39 @@ impl Backups {
         let mut all = self.list().await?;
         all.retain(|found| generation.is_none_or(|number| found.number == number));
         let chosen = all.pop().ok_or("there is no such generation")?;
-        fs::create_dir(directory).map_err(|error| in_file(directory, &error))?;
-        for file in &chosen.files {
+        if fs::symlink_metadata(directory).is_ok() {
+            return Err(format!("{} is there already", directory.display()).into());
+        }
+        let unfinished = unfinished(directory)?;
+        match fs::remove_dir_all(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(in_file(&unfinished, &error).into());
+            }
+            _ => {}
+        }
+        fs::create_dir(&unfinished).map_err(|error| in_file(&unfinished, &error))?;
+        if let Err(error) = self.fetch(&chosen, &unfinished).await {
+            // What cannot be removed is removed by the next restore.
+            let _ = fs::remove_dir_all(&unfinished);
+            return Err(error);
+        }
+        fs::rename(&unfinished, directory).map_err(|error| in_file(directory, &error))?;
+        File::open(parent(directory))?.sync_all()?;
+        Ok(chosen.number)
+    }
+
+    /// Writes the files of a generation durably.
+    async fn fetch(&self, generation: &Generation, directory: &Path) -> Result<()> {
+        for file in &generation.files {
             let contents = self.store.get(&self.path(&file.object)).await?.bytes().await?;
             if contents.len() as u64 != file.bytes {
                 let there = contents.len();
                 return Err(format!("{}: {there} bytes of {}", file.object, file.bytes).into());
             }
-            if file.name == "CURRENT" {
-                // All names before the one that makes it a database.
-                File::open(directory)?.sync_all()?;
-            }
             let mut to = File::create_new(directory.join(&file.name))?;
             to.write_all(&contents).and_then(|()| to.sync_all())?;
         }
-        File::open(directory)?.sync_all()?;
-        Ok(chosen.number)
+        Ok(File::open(directory)?.sync_all()?)
     }
 
     /// Removes all generations but the last `keep`, and what belongs to none. Answers how many
@@ -252,6 +270,17 @@ fn number_of(object: &str) -> Option<u64> {
     object.strip_prefix("generations/")?.split('/').next()?.parse().ok()
 }
 
+fn parent(directory: &Path) -> &Path {
+    directory.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Where `directory` is written before it is whole.
+fn unfinished(directory: &Path) -> Result<PathBuf> {
+    let name = directory.file_name().ok_or("the new directory needs a name")?;
+    let name = format!(".{}.unfinished", name.to_string_lossy());
+    Ok(parent(directory).join(name))
+}
+
 fn in_file(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -264,9 +293,12 @@ fn files_of(checkpoint: &Path) -> Result<Vec<String>> {
     // The first belongs to the process that has it open; the second is advisory.
     names.retain(|name| name != "LOCK" && name != "STATS");
     names.sort_by_key(|name| (name == "CURRENT", name.clone()));
-    match names.last() {
-        Some(last) if last == "CURRENT" => Ok(names),
-        _ => Err(format!("{} holds no checkpoint", checkpoint.display()).into()),
+    // The CURRENT of a checkpoint that was interrupted names none of them.
+    let current = fs::read_to_string(checkpoint.join("CURRENT")).unwrap_or_default();
+    let manifest = current.split(' ').nth(2).unwrap_or_default();
+    match names.iter().any(|name| name == manifest) {
+        true => Ok(names),
+        false => Err(format!("{} holds no checkpoint", checkpoint.display()).into()),
     }
 }
 

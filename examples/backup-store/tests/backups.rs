@@ -323,7 +323,7 @@ fn interrupted_prunes_leave_the_last_generation() {
 }
 
 #[test]
-fn interrupted_restores_do_not_open() {
+fn interrupted_restores_leave_no_directory() {
     let home = Home::new();
     let store = Counted::new();
     let backups = Backups::new(Arc::new(store.clone()), ObjectPath::default());
@@ -339,7 +339,27 @@ fn interrupted_restores_do_not_open() {
             assert!(n > 5, "{n} calls");
             break;
         }
-        assert!(!back.join("CURRENT").exists(), "call {n}");
-        assert!(Options::new().create_if_missing(false).open(&back).is_err(), "call {n}");
+        assert!(!back.exists(), "call {n}");
     }
+    // A process that died left files.
+    let back = home.directory.path().join("again");
+    let unfinished = home.directory.path().join(".again.unfinished");
+    std::fs::create_dir(&unfinished).unwrap();
+    std::fs::write(unfinished.join("CURRENT"), "half").unwrap();
+    block_on(backups.restore(None, &back)).unwrap();
+    assert_eq!(contents(&back), expected);
+    assert!(!unfinished.exists());
+    // What is there stays.
+    assert!(block_on(backups.restore(None, &back)).is_err());
+    assert_eq!(contents(&back), expected);
+}
+
+#[test]
+fn unfinished_checkpoints_are_not_sent() {
+    let home = Home::new();
+    home.write(1);
+    let backups = Backups::new(Arc::new(InMemory::new()), ObjectPath::default());
+    std::fs::write(home.checkpoint().join("CURRENT"), "siftdb 2 UNFINISHED 352b7988\n").unwrap();
+    assert!(block_on(backups.push(&home.checkpoint())).is_err());
+    assert!(numbers(&backups).is_empty());
 }
