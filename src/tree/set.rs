@@ -607,7 +607,7 @@ mod tests {
     use crate::cache::cache::Cache;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
-    use crate::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
+    use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::log::wal::format::DatabaseIdentity;
     use crate::tree::manifest::KeyspaceTables;
 
