@@ -17,7 +17,9 @@
 
 use crate::base::iterator::api::InternalIterator;
 use crate::base::iterator::merging::MergingIter;
-use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, SequenceNumber, put_key_with_trailer};
+use crate::base::key::{
+    INTERNAL_KEY_TRAILER_BYTES, SequenceNumber, put_key_with_trailer, split_internal_key,
+};
 use crate::base::range_deletes::{RangeDeletes, Window};
 use crate::base::sync::Arc;
 use crate::memtable::memtable::Memtable;
@@ -38,6 +40,12 @@ pub(crate) struct Mask {
     window: Option<Window>,
     /// The rank of the newest source with a delete that covers the window.
     rank: usize,
+    /// The bound of the last seek of each child.
+    passed: Vec<Option<Vec<u8>>>,
+    /// A child came back to keys that a seek had passed: those of a file do not ascend. Only a
+    /// forged file has such keys under valid checksums. From then on children step, so that the
+    /// scan ends.
+    only_steps: bool,
 }
 
 /// A source with range deletes.
@@ -172,6 +180,8 @@ impl Mask {
             children: Vec::new(),
             window: None,
             rank: 0,
+            passed: Vec::new(),
+            only_steps: false,
         };
         for (rank, (memtable, at)) in memtables.into_iter().enumerate() {
             if memtable.range_deletes().count() > 0 {
@@ -189,14 +199,19 @@ impl Mask {
     /// Adds the next child of the merge: entries of the memtable that has `age` newer ones, all
     /// with smaller sequences than `below`.
     pub(crate) fn add_memtable(&mut self, age: usize, below: SequenceNumber) {
-        self.children.push(Child { rank: age, below });
+        self.add(Child { rank: age, below });
     }
 
     /// Adds the next child of the merge: tables of a sorted level, or the one of level 0 that has
     /// `age` newer ones.
     pub(crate) fn add_tables(&mut self, level: usize, age: usize) {
         let rank = self.rank_of(level, age);
-        self.children.push(Child { rank, below: SequenceNumber::MAX });
+        self.add(Child { rank, below: SequenceNumber::MAX });
+    }
+
+    fn add(&mut self, child: Child) {
+        self.children.push(child);
+        self.passed.push(None);
     }
 
     fn rank_of(&self, level: usize, age: usize) -> usize {
@@ -204,6 +219,11 @@ impl Mask {
             0 => self.memtables + age,
             _ => self.memtables + self.level0_tables + level,
         }
+    }
+
+    /// Forgets where the scan was: it seeks.
+    pub(crate) fn restart(&mut self) {
+        self.passed.fill(None);
     }
 
     /// True if a range delete hides the entry.
@@ -234,37 +254,56 @@ impl Mask {
     /// Moves an ascending merge on from an entry that is hidden. `is_within` is false of keys after
     /// the scan.
     pub(crate) fn pass_up<I: InternalIterator>(
-        &self,
+        &mut self,
         merge: &mut MergingIter<I>,
         is_within: impl Fn(&[u8]) -> bool,
     ) {
+        self.only_steps |= self.comes_back(merge, |key, passed| key < passed);
         match self.hidden_until(merge.winner()) {
             None => _ = merge.next(),
-            Some(until) => {
-                let next = until.filter(|key| is_within(key));
-                merge.skip_to(next.map(|key| before_versions(&key)).as_deref());
-            }
+            Some(until) => self.skip(merge, until.filter(|key| is_within(key))),
         }
     }
 
     /// As [`pass_up`](Self::pass_up), of a descending merge. `is_within` is false of keys before
     /// the scan.
     pub(crate) fn pass_down<I: InternalIterator>(
-        &self,
+        &mut self,
         merge: &mut MergingIter<I>,
         is_within: impl Fn(&[u8]) -> bool,
     ) {
+        self.only_steps |= self.comes_back(merge, |key, passed| key >= passed);
         match self.hidden_from(merge.winner()) {
             None => _ = merge.next(),
-            Some(from) => {
-                let next = Some(from).filter(|from| is_within(from));
-                merge.skip_to(next.map(|from| before_versions(&from)).as_deref());
-            }
+            Some(from) => self.skip(merge, Some(from).filter(|from| is_within(from))),
         }
     }
 
-    /// The window, and the child of that number, if the window is hidden in all of the child.
+    /// True if the merge is at a key that the last seek of its child was to pass.
+    fn comes_back<I: InternalIterator>(
+        &self,
+        merge: &MergingIter<I>,
+        is_passed: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        let key = merge.current().and_then(|current| split_internal_key(current.key()));
+        let passed = self.passed.get(merge.winner()).and_then(Option::as_deref);
+        key.zip(passed).is_some_and(|((key, _), passed)| is_passed(key, passed))
+    }
+
+    fn skip<I: InternalIterator>(&mut self, merge: &mut MergingIter<I>, to: Option<Vec<u8>>) {
+        let child = merge.winner();
+        merge.skip_to(to.as_deref().map(before_versions).as_deref());
+        if let Some(passed) = self.passed.get_mut(child) {
+            *passed = to;
+        }
+    }
+
+    /// The window, and the child of that number, if the window is hidden in all of the child, which
+    /// may be passed by a seek.
     fn hidden_window(&self, child: usize) -> Option<(&Window, Child)> {
+        if self.only_steps {
+            return None;
+        }
         let (window, child) = (self.window.as_ref()?, *self.children.get(child)?);
         let is_hidden =
             self.rank < child.rank || (self.rank == child.rank && child.below <= window.covering);
@@ -320,4 +359,93 @@ fn before_versions(key: &[u8]) -> Vec<u8> {
     let mut bound = Vec::with_capacity(key.len() + INTERNAL_KEY_TRAILER_BYTES);
     put_key_with_trailer(&mut bound, key, u64::MAX);
     bound
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Result;
+    use crate::base::iterator::api::Direction;
+    use crate::base::value::Value;
+    use crate::base::write_batch::WriteBatch;
+
+    /// Entries of a forged file, whose keys do not ascend: a seek leads to the wrong ones.
+    struct Forged {
+        keys: [Vec<u8>; 3],
+        at: usize,
+        direction: Direction,
+    }
+
+    impl InternalIterator for Forged {
+        fn seek(&mut self, bound: Option<&[u8]>) {
+            let passes = |key: &[u8]| match self.direction {
+                Direction::Forward => &b"k5"[..] < key,
+                Direction::Reverse => key < &b"k5"[..],
+            };
+            self.at = usize::from(bound.is_some_and(passes));
+        }
+
+        fn next(&mut self) -> bool {
+            self.at += 1;
+            self.valid()
+        }
+
+        fn valid(&self) -> bool {
+            self.at < self.keys.len()
+        }
+
+        fn key(&self) -> &[u8] {
+            &self.keys[self.at]
+        }
+
+        fn value(&self) -> &[u8] {
+            b""
+        }
+
+        fn value_owned(&self) -> Value {
+            Value::from(&b""[..])
+        }
+
+        fn status(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn passes_all(keys: [&str; 3], direction: Direction) {
+        let mut batch = WriteBatch::new();
+        batch.delete_range("k1".."k3").delete_range("k6".."k8");
+        let memtable = Arc::new(Memtable::new(0, false));
+        batch.decoded(5).runs().for_each(|(_, first, run)| memtable.insert(first, run));
+        let deletes = Deletes::Memtable(memtable);
+        let mut mask = Mask {
+            sources: vec![Source { rank: 0, at: SequenceNumber::MAX, deletes }],
+            memtables: 1,
+            level0_tables: 0,
+            children: Vec::new(),
+            window: None,
+            rank: 0,
+            passed: Vec::new(),
+            only_steps: false,
+        };
+        mask.add_tables(1, 0);
+        let keys = keys.map(|key| before_versions(key.as_bytes()));
+        let mut merge = MergingIter::new(direction, vec![Forged { keys, at: 0, direction }]);
+        merge.seek(None);
+        for _ in 0..3 {
+            let Some(current) = merge.current() else { return };
+            let key = split_internal_key(current.key()).unwrap().0.to_vec();
+            assert!(mask.hides(&key, 1));
+            match direction {
+                Direction::Forward => mask.pass_up(&mut merge, |_| true),
+                Direction::Reverse => mask.pass_down(&mut merge, |_| true),
+            }
+        }
+        assert!(!merge.valid(), "it would never end");
+    }
+
+    #[test]
+    fn scans_of_keys_that_go_back_end() {
+        passes_all(["k7", "k2", "k2"], Direction::Forward);
+        passes_all(["k2", "k7", "k7"], Direction::Reverse);
+    }
 }

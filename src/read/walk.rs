@@ -129,6 +129,7 @@ impl Forward {
         if let Some(crossed) = &mut self.crossing {
             crossed.from = Some(from.map(<[u8]>::to_vec));
         }
+        self.mask.iter_mut().for_each(|mask| mask.restart());
         self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
         self.key.clear();
         self.ended = false;
@@ -313,6 +314,7 @@ impl Backward {
             crossed.from = Some(from.map(<[u8]>::to_vec));
             crossed.reached = None;
         }
+        self.mask.iter_mut().for_each(|mask| mask.restart());
         self.merge.seek(internal_bound(from, Direction::Reverse).as_deref());
     }
 
