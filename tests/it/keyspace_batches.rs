@@ -4,13 +4,15 @@ use crate::support::model::Map;
 use crate::support::reads::{Contents, all_keyspaces};
 use crate::support::rng::seeds;
 use crate::support::run::MODELS;
-use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options, until};
+use crate::support::stores::{HOME, as_env, files_ending, name, open, scan, small_options, until};
 use siftdb::env::MemEnv;
-use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
+use siftdb::env::testing::{Calls, CrashModel, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
+use siftdb::inspect::{self, DumpOptions};
 use siftdb::{
     CompactionDecision, CompactionFilter, Db, Error, Filter, Keyspace, KeyspaceOptions, Result,
     Snapshot, WriteBatch, WriteOptions,
 };
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
@@ -66,6 +68,38 @@ fn both_states(db: &Db) -> (Contents, Contents) {
     default.insert(b"version".to_vec(), b"v2".to_vec());
     default.insert(b"oldest".to_vec(), b"v2".to_vec());
     (before, after)
+}
+
+/// No log has the entries of such a batch. If the manifest loses its edit, a later log says so.
+#[test]
+fn a_lost_edit_of_a_batch_is_damage() {
+    let env = MemEnv::with_log();
+    let db = open(&env, &small_options().auto_compaction(false)).unwrap();
+    db.put("stays", "1").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.create_keyspace("v2", &KeyspaceOptions::new()).put("k", "2");
+    db.write(batch).unwrap();
+    db.put("later", "write").unwrap();
+    db.sync().unwrap();
+    let killed = env.replay(env.log_len(), CrashModel::Kill, 0);
+    let mut manifests = killed.list_files();
+    manifests.retain(|path| name(path).starts_with("MANIFEST"));
+    let [manifest] = &manifests[..] else { panic!("{manifests:?}") };
+    // Between two edits, so the manifest itself is in order.
+    let bytes = killed.read_file(manifest).unwrap();
+    killed.write_file(manifest, &bytes[..begin_of_edit(&killed, manifest, "\"v2\"")]);
+    let refused = open(&killed, &small_options()).unwrap_err();
+    assert!(refused.to_string().contains("of it were durable"), "{refused}");
+}
+
+/// Where the first edit begins that names `what`.
+fn begin_of_edit(env: &MemEnv, manifest: &Path, what: &str) -> usize {
+    let mut text = Vec::new();
+    inspect::dump(&as_env(env), manifest, &DumpOptions::default(), &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let before = text.lines().take_while(|line| !line.contains(what));
+    let edit = before.filter(|line| line.contains("  edit ")).last();
+    edit.and_then(|line| line.split_whitespace().next()).unwrap().parse().unwrap()
 }
 
 #[test]
