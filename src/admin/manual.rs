@@ -58,7 +58,7 @@ pub(crate) fn flush(shared: &Shared, switch: Switch) -> Result<()> {
         if jobs.stopping {
             return Err(Error::Closed);
         }
-        shared.done.wait(&mut jobs);
+        shared.done.wait(jobs.for_condvar());
     }
     Ok(())
 }

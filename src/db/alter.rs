@@ -9,9 +9,10 @@
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, SequenceNumber, check_keyspace_name};
-use crate::base::sync::{Arc, MutexGuard, Ordering};
+use crate::base::sync::{Arc, Ordering};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::keyspace::{KeyspaceState, Keyspaces, written};
+use crate::state::lock_rank::RankedGuard;
 use crate::state::read_view::ReadView;
 use crate::state::session::{self, session_log, sync_logs};
 use crate::state::shared::{LogState, Shared};
@@ -101,7 +102,7 @@ pub(super) struct Alteration {
 /// visible.
 pub(super) fn install(
     shared: &Shared,
-    mut log: MutexGuard<'_, LogState>,
+    mut log: RankedGuard<'_, LogState>,
     change: Alteration,
 ) -> Result<()> {
     let Alteration { created, dropped, tables, last_sequence } = change;
@@ -288,7 +289,7 @@ pub(super) fn to_drop(keyspaces: &Keyspaces, name: &str) -> Result<Arc<KeyspaceS
 ///
 /// # Errors
 /// `Closed`, `ReadOnly`, `OpenedReadOnly`, or the failure of a log.
-pub(super) fn lead(shared: &Shared) -> Result<MutexGuard<'_, LogState>> {
+pub(super) fn lead(shared: &Shared) -> Result<RankedGuard<'_, LogState>> {
     shared.check_writable()?;
     let mut log = shared.log.lock();
     shared.check_writable()?;

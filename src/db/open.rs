@@ -41,8 +41,9 @@ use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::keyspace::{KeyspaceState, Keyspaces};
 use crate::state::live_logs::LiveLogs;
+use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::read_view::ReadView;
-use crate::state::shared::{LogState, Shared};
+use crate::state::shared::{Jobs, LogState, Shared};
 use crate::state::stats_file::load;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::index::BlockCache;
@@ -365,11 +366,11 @@ pub(super) fn assemble(
         counting_since,
         cache,
         default: keyspaces.default_state().ok_or_else(|| no_default(directory, state))?,
-        keyspaces: Mutex::new(keyspaces),
+        keyspaces: RankedMutex::new(LockRank::Keyspaces, keyspaces),
         drops: AtomicU64::new(0),
         empty_memtable,
         active_bytes: AtomicUsize::new(0),
-        live_logs: Mutex::new(LiveLogs::new(options.keep_log_bytes)),
+        live_logs: RankedMutex::new(LockRank::LiveLogs, LiveLogs::new(options.keep_log_bytes)),
         old_log_bytes: AtomicU64::new(0),
         database: state.facts.database,
         ancestors: state.ancestors.clone(),
@@ -381,12 +382,12 @@ pub(super) fn assemble(
         lock_watch: Default::default(),
         recent: Default::default(),
         turns: Default::default(),
-        log: Mutex::new(log_state(state)),
+        log: RankedMutex::new(LockRank::Log, log_state(state)),
         work: Arc::clone(versions.obsolete().bell()),
         obsolete: Arc::clone(versions.obsolete()),
-        versions: Mutex::new(versions),
+        versions: RankedMutex::new(LockRank::Versions, versions),
         numbers,
-        jobs: Mutex::default(),
+        jobs: RankedMutex::new(LockRank::Jobs, Jobs::default()),
         done: Default::default(),
         retired: Mutex::default(),
         closed: Default::default(),
@@ -394,7 +395,7 @@ pub(super) fn assemble(
         gate,
         lock: Arc::downgrade(&lock),
         background_error: Default::default(),
-        flushes: Mutex::default(),
+        flushes: RankedMutex::new(LockRank::Flushes, ()),
         process: Process::current(),
         read_only: false,
         follows: false,

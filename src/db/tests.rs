@@ -182,7 +182,7 @@ fn a_flush_races_with_the_first_write() {
         }
         scope.spawn(|| flush_pending(&shared).unwrap());
         // Waits until the flush has written its table and waits for the lock of the versions.
-        while tables(&env) < 3 || shared.versions.try_lock().is_some() {
+        while tables(&env) < 3 || !shared.versions.is_locked() {
             yield_now();
         }
         drop(view_update);
@@ -395,7 +395,7 @@ fn idle_workers_free_memtables_and_wake_waiters() {
         scope.spawn(move || {
             let mut jobs = shared.jobs.lock();
             waits.send(()).unwrap();
-            shared.done.wait(&mut jobs);
+            shared.done.wait(jobs.for_condvar());
             wakes.send(()).unwrap();
         });
         waiting.recv().unwrap();
@@ -444,9 +444,11 @@ fn piled_tombstones_are_flushed_after_the_job_before() {
     // The first write of a session needs the lock.
     db.put("k", "v").unwrap();
     let versions = shared.versions.lock();
-    delete(0);
+    // Another thread writes: this one may take no lock before `versions`.
+    let delete_elsewhere = || std::thread::scope(|scope| scope.spawn(|| delete(0)).join()).unwrap();
+    delete_elsewhere();
     until("the first pile waits for its flush", || !view().immutables.is_empty());
-    delete(0);
+    delete_elsewhere();
     drop(versions);
     until("the second pile is flushed", is_flushed);
     // The pile waits for a compaction.

@@ -99,7 +99,7 @@ pub(crate) fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result
     drop(shared.flushes.lock());
     let mut jobs = shared.jobs.lock();
     while jobs.compacting {
-        shared.done.wait(&mut jobs);
+        shared.done.wait(jobs.for_condvar());
     }
     outcome
 }
@@ -115,7 +115,7 @@ impl<'a> CompactionToken<'a> {
     pub(crate) fn wait(shared: &'a Shared) -> Result<Self> {
         let mut jobs = shared.jobs.lock();
         while jobs.compacting && !jobs.stopping {
-            shared.done.wait(&mut jobs);
+            shared.done.wait(jobs.for_condvar());
         }
         if jobs.stopping {
             return Err(Error::Closed);
@@ -323,7 +323,7 @@ impl Drop for RunningJob<'_> {
 pub(crate) fn wait_for_jobs(shared: &Shared) {
     let mut jobs = shared.jobs.lock();
     while jobs.running > 0 && !jobs.stopping {
-        shared.done.wait(&mut jobs);
+        shared.done.wait(jobs.for_condvar());
     }
 }
 

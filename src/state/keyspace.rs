@@ -16,6 +16,7 @@ use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
 use crate::state::filter_workload::FilterWorkload;
+use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::read_view::ReadView;
 use crate::tree::version::Version;
 use std::collections::BTreeMap;
@@ -36,13 +37,13 @@ pub(crate) struct KeyspaceState {
     /// Where reads look.
     pub view: ArcSwap<ReadView>,
     /// Serializes replacements of `view`.
-    pub view_update: Mutex<()>,
+    pub view_update: RankedMutex<()>,
     /// The counters of lookups and scans in this keyspace.
     pub counters: Arc<Counters>,
     /// How long they take is counted, too. Next to what every lookup loads.
     pub times_calls: bool,
     /// The input for the division of a filter budget.
-    pub filter_workload: Mutex<FilterWorkload>,
+    pub filter_workload: RankedMutex<FilterWorkload>,
     /// The tables of compactions whose results were refused. Workers do not try such a compaction
     /// again while all its tables are there.
     pub refused: Mutex<Vec<Vec<u64>>>,
@@ -72,9 +73,9 @@ impl KeyspaceState {
             times_calls: options.latency_histograms,
             options: ArcSwap::new(options),
             view: ArcSwap::from_pointee(view),
-            view_update: Mutex::default(),
+            view_update: RankedMutex::new(LockRank::ViewUpdate, ()),
             counters: Arc::new(Counters::new()),
-            filter_workload: Mutex::default(),
+            filter_workload: RankedMutex::new(LockRank::FilterWorkload, FilterWorkload::default()),
             refused: Mutex::default(),
             scans_pass_tombstones: AtomicBool::new(false),
             dropped_as: AtomicU64::new(0),

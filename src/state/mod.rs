@@ -8,7 +8,8 @@
 //! `turns` lets transactions that run again run one at a time; `read_view` is what a read looks at;
 //! `snapshots` lists live snapshots; `live_logs` tells which logs are needed; `background_error`
 //! keeps the first failure; `filter_workload` is what a filter budget is divided by; `stats_file`
-//! keeps counters across openings; `stalls` counts and tells how long writers wait.
+//! keeps counters across openings; `stalls` counts and tells how long writers wait; `lock_rank` is
+//! the order of the locks, which debug builds check.
 
 pub(crate) mod stalls;
 pub(crate) mod session;
@@ -26,3 +27,4 @@ pub(crate) mod live_logs;
 pub(crate) mod background_error;
 pub(crate) mod filter_workload;
 pub(crate) mod stats_file;
+pub(crate) mod lock_rank;

@@ -6,9 +6,10 @@
 //! does not follow the last one noted, because others came between, begins a new list.
 
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::base::sync::{AtomicUsize, Ordering};
 use crate::base::value::Key;
 use crate::base::write_batch::{BatchEntry, DecodedBatch, WriteKind};
+use crate::state::lock_rank::{LockRank, RankedGuard, RankedMutex};
 use crate::state::read_set::ReadSet;
 use std::collections::VecDeque;
 
@@ -16,10 +17,17 @@ use std::collections::VecDeque;
 const WRITE_BUFFER_SHARE: usize = 8;
 
 /// The last writes, and how many transactions may ask for them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RecentWrites {
     transactions: AtomicUsize,
-    list: Mutex<RecentList>,
+    list: RankedMutex<RecentList>,
+}
+
+impl Default for RecentWrites {
+    fn default() -> Self {
+        let list = RankedMutex::new(LockRank::RecentWrites, RecentList::default());
+        RecentWrites { transactions: AtomicUsize::new(0), list }
+    }
 }
 
 impl RecentWrites {
@@ -40,8 +48,8 @@ impl RecentWrites {
         self.transactions.load(Ordering::SeqCst)
     }
 
-    /// The list. Its lock is the last of all.
-    pub(crate) fn list(&self) -> MutexGuard<'_, RecentList> {
+    /// The list.
+    pub(crate) fn list(&self) -> RankedGuard<'_, RecentList> {
         self.list.lock()
     }
 }

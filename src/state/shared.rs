@@ -10,13 +10,14 @@
 //! | `versions` | manifest and current versions | yes |
 //! | `jobs` | what background work is wanted or running | no |
 //! | `keyspaces` | the list of keyspaces | no |
-//! | `live_logs` | which logs may be needed | no |
+//! | `live_logs` | which logs may be needed | yes |
 //! | `view_update` of a keyspace | replacing its read view | no |
 //! | `snapshots` | live snapshots | no |
 //! | `recent` | what was written last | no |
 //! | `filter_workload` of a keyspace | recent lookups and flushes, for a filter budget | no |
 //!
-//! Locks are taken in this order. A point lookup takes none: it loads the `view` of its keyspace,
+//! Locks are taken in this order; debug builds check it from `flushes` on, but for the turns
+//! (`lock_rank`). A point lookup takes none: it loads the `view` of its keyspace,
 //! then `published`. A writer applies a group, then publishes it with `Release`. A switch stores
 //! the new view before the first write into the new memtable (I3; `read/point.rs` says why this
 //! order is right).
@@ -45,6 +46,7 @@ use crate::options::database::Options;
 use crate::state::background_error::BackgroundError;
 use crate::state::keyspace::{KeyspaceState, Keyspaces};
 use crate::state::live_logs::LiveLogs;
+use crate::state::lock_rank::RankedMutex;
 use crate::state::lock_watch::LockWatch;
 use crate::state::read_view::ReadView;
 use crate::state::recent_writes::RecentWrites;
@@ -154,7 +156,7 @@ pub(crate) struct Shared {
     /// The keyspace `default`.
     pub default: Arc<KeyspaceState>,
     /// All keyspaces.
-    pub keyspaces: Mutex<Keyspaces>,
+    pub keyspaces: RankedMutex<Keyspaces>,
     /// Drops of keyspaces so far: tells snapshots from before a drop.
     pub drops: AtomicU64,
     /// The active memtable of every keyspace without unflushed writes.
@@ -162,7 +164,7 @@ pub(crate) struct Shared {
     /// Bytes of all active memtables.
     pub active_bytes: AtomicUsize,
     /// Which logs may be needed.
-    pub live_logs: Mutex<LiveLogs>,
+    pub live_logs: RankedMutex<LiveLogs>,
     /// Bytes of these logs but the current one.
     pub old_log_bytes: AtomicU64,
     /// The identity of the database: in every log.
@@ -186,13 +188,13 @@ pub(crate) struct Shared {
     /// Whose turn it is among transactions that run again.
     pub turns: Turns,
     /// The logs being written.
-    pub log: Mutex<LogState>,
+    pub log: RankedMutex<LogState>,
     /// Manifest and current version.
-    pub versions: Mutex<VersionSet>,
+    pub versions: RankedMutex<VersionSet>,
     /// File numbers and the manifest's position.
     pub numbers: Arc<SharedNumbers>,
     /// Background work.
-    pub jobs: Mutex<Jobs>,
+    pub jobs: RankedMutex<Jobs>,
     /// Rings when `jobs` wants work or stops, and when a file can be removed.
     pub work: Arc<Bell>,
     /// Files that wait to be removed.
@@ -212,7 +214,7 @@ pub(crate) struct Shared {
     /// Set by the first failure of a write, flush or compaction.
     pub background_error: BackgroundError,
     /// Held during a flush: one at a time.
-    pub flushes: Mutex<()>,
+    pub flushes: RankedMutex<()>,
     /// The process that opened it.
     pub process: Process,
     /// Opened to read only: no file may be written, renamed or removed.
@@ -286,7 +288,7 @@ impl Shared {
         self.ended.store(true, Ordering::SeqCst);
         let mut jobs = self.jobs.lock();
         while jobs.running > 0 || jobs.checkpoints > 0 {
-            self.done.wait(&mut jobs);
+            self.done.wait(jobs.for_condvar());
         }
         drop(jobs);
         // No call on a file of the directory follows (I20).

@@ -1,8 +1,9 @@
 //! The live snapshots of a database: jobs keep the versions that they see.
 
 use crate::base::key::SequenceNumber;
-use crate::base::sync::{AtomicBool, Mutex};
+use crate::base::sync::AtomicBool;
 use crate::memtable::memtable::Published;
+use crate::state::lock_rank::{LockRank, RankedMutex};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -24,12 +25,19 @@ impl fmt::Debug for SnapshotMoment {
 }
 
 /// Live snapshots and how many hold each moment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SnapshotList {
-    live: Mutex<BTreeMap<SnapshotMoment, usize>>,
+    live: RankedMutex<BTreeMap<SnapshotMoment, usize>>,
     /// A snapshot may read what range deletes hide from all later reads: the release of the oldest
     /// one asks the workers to remove that.
     pub keep_deleted: AtomicBool,
+}
+
+impl Default for SnapshotList {
+    fn default() -> Self {
+        let live = RankedMutex::new(LockRank::Snapshots, BTreeMap::new());
+        SnapshotList { live, keep_deleted: AtomicBool::new(false) }
+    }
 }
 
 impl SnapshotList {

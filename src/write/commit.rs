@@ -518,7 +518,7 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
             jobs.compactions_wanted.extend(switched.iter().map(|keyspace| keyspace.id));
             shared.work.ring();
             while full() && !shared.background_error.is_set() && !jobs.stopping {
-                shared.done.wait(&mut jobs);
+                shared.done.wait(jobs.for_condvar());
             }
         });
         shared.check_writable()?;

@@ -176,7 +176,7 @@ fn wait_for_level0(shared: &Shared, keyspace: &KeyspaceState, load: &LoadTables)
         shared.want_compactions([keyspace.id]);
         let mut jobs = shared.jobs.lock();
         while is_full() && !shared.background_error.is_set() && !jobs.stopping {
-            shared.done.wait(&mut jobs);
+            shared.done.wait(jobs.for_condvar());
         }
     });
     shared.check_writable()
