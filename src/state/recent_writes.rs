@@ -79,13 +79,11 @@ struct RecentWrite {
 
 impl RecentWrite {
     fn new(sequence: SequenceNumber, entry: &BatchEntry<'_>) -> Self {
-        let is_range = entry.kind == WriteKind::DeleteRange;
-        RecentWrite {
-            sequence,
-            keyspace: entry.keyspace,
-            key: Key::from(entry.key),
-            range: is_range.then(|| entry.range_end().map(Box::from)),
-        }
+        let range = match entry.kind {
+            WriteKind::DeleteRange => Some(entry.range_end().map(Box::from)),
+            WriteKind::Delete | WriteKind::Put | WriteKind::PutExpiring => None,
+        };
+        RecentWrite { sequence, keyspace: entry.keyspace, key: Key::from(entry.key), range }
     }
 
     /// A key that `reads` has and this entry writes.
