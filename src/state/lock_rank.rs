@@ -158,7 +158,7 @@ impl Drop for HeldRank {
 
 #[cfg(test)]
 mod tests {
-    use super::{LockRank, RankedMutex};
+    use super::*;
     use std::panic::catch_unwind;
 
     #[test]
