@@ -1,6 +1,24 @@
-//! The order of the engine's locks, as a type: each has a rank, and a thread takes locks of
-//! ascending ranks only. No two threads can then wait for each other. Debug builds check it at
-//! each lock; release builds keep neither ranks nor lists.
+//! The order of the engine's locks. A thread takes them in the order of this table, so no two
+//! threads can wait for each other.
+//!
+//! | lock | guards | held during I/O |
+//! |---|---|---|
+//! | `queue` (its own) | which writer leads | no |
+//! | `sync_tickets` (its own), and one for each round | tickets that wait | no |
+//! | `flushes` | nothing: one flush at a time | yes |
+//! | `log` | the logs being written; taken by the leader | yes |
+//! | turns of `RecordSyncer` | nothing: one sync of a log at a time | yes |
+//! | `versions` | manifest and current versions | yes |
+//! | `jobs` | what background work is wanted or running | no |
+//! | `keyspaces` | the list of keyspaces | no |
+//! | `live_logs` | which logs may be needed | yes |
+//! | `view_update` of a keyspace | replacing its read view | no |
+//! | `snapshots` | live snapshots | no |
+//! | `recent` | what was written last | no |
+//! | `filter_workload` of a keyspace | recent lookups and flushes, for a filter budget | no |
+//!
+//! From `flushes` on, all but the turns have a rank. Debug builds check it at each lock: ranks
+//! ascend. Release builds keep neither ranks nor lists.
 
 #[cfg(debug_assertions)]
 use crate::base::sync::thread_local;
@@ -9,28 +27,18 @@ use crate::base::sync::{Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// The locks of an open database, in the order in which a thread may take them.
+/// The locks that have a rank, in the order of the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LockRank {
-    /// `Shared::flushes`: one flush at a time.
     Flushes,
-    /// `Shared::log`: the logs being written.
     Log,
-    /// `Shared::versions`: manifest and current versions.
     Versions,
-    /// `Shared::jobs`: background work, wanted or running.
     Jobs,
-    /// `Shared::keyspaces`: the list of keyspaces.
     Keyspaces,
-    /// `Shared::live_logs`: which logs may be needed.
     LiveLogs,
-    /// `KeyspaceState::view_update`: one change of a read view at a time.
     ViewUpdate,
-    /// `SnapshotList`: live snapshots.
     Snapshots,
-    /// `RecentWrites`: the last writes.
     RecentWrites,
-    /// `KeyspaceState::filter_workload`: lookups and flushes, for a filter budget.
     FilterWorkload,
 }
 

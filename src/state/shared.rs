@@ -1,26 +1,9 @@
-//! The state of one open database, which reads, writes and jobs share, and the order of its locks.
+//! The state of one open database, which reads, writes and jobs share.
 //!
-//! | lock | guards | held during I/O |
-//! |---|---|---|
-//! | `queue` (its own) | which writer leads | no |
-//! | `sync_tickets` (its own), and one for each round | tickets that wait | no |
-//! | `flushes` | nothing: one flush at a time | yes |
-//! | `log` | the logs being written; taken by the leader | yes |
-//! | turns of `RecordSyncer` | nothing: one sync of a log at a time | yes |
-//! | `versions` | manifest and current versions | yes |
-//! | `jobs` | what background work is wanted or running | no |
-//! | `keyspaces` | the list of keyspaces | no |
-//! | `live_logs` | which logs may be needed | yes |
-//! | `view_update` of a keyspace | replacing its read view | no |
-//! | `snapshots` | live snapshots | no |
-//! | `recent` | what was written last | no |
-//! | `filter_workload` of a keyspace | recent lookups and flushes, for a filter budget | no |
-//!
-//! Locks are taken in this order; debug builds check it from `flushes` on, but for the turns
-//! (`lock_rank`). A point lookup takes none: it loads the `view` of its keyspace,
-//! then `published`. A writer applies a group, then publishes it with `Release`. A switch stores
-//! the new view before the first write into the new memtable (I3; `read/point.rs` says why this
-//! order is right).
+//! `lock_rank` has the order of its locks. A point lookup takes none: it loads the `view` of its
+//! keyspace, then `published`. A writer applies a group, then publishes it with `Release`. A switch
+//! stores the new view before the first write into the new memtable (I3; `read/point.rs` says why
+//! this order is right).
 //!
 //! The view also holds a share of the directory's lock. So loading the view decides in one step
 //! whether a read finds the database open. `close` stores a view without the lock; a read that
