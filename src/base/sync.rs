@@ -2,8 +2,8 @@
 //!
 //! The engine takes its mutexes, condition variables, swapped pointers, thread-locals and threads
 //! from here, so that tests can run it under a scheduler (`scheduled`, `interleavings`). A
-//! `Condvar` is used with one `Mutex` only. `state/lock_rank.rs` states the lock order. Atomics that
-//! only count, and order nothing, come from [`plain`].
+//! `Condvar` is used with one `Mutex` only. `state/lock_rank.rs` states the lock order. Atomics
+//! that only count, and order nothing, come from [`plain`].
 
 #[cfg(feature = "interleavings")]
 pub use crate::base::scheduled::{
