@@ -70,7 +70,7 @@ pub(crate) const KEY_BYTES_MAX: usize = 65_535;
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// The kind of an entry. Readers refuse unknown kinds; 2 is that of a range delete in a batch
-/// (`base/write_batch.rs`), which no memtable or table has among its entries.
+/// (`base/batch_format.rs`), which no memtable or table has among its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ValueKind {

@@ -6,6 +6,7 @@
 pub mod keys;
 pub(crate) mod iterator;
 pub(crate) mod write_batch;
+pub(crate) mod batch_format;
 pub(crate) mod expiry;
 pub(crate) mod range_deletes;
 pub(crate) mod range;

@@ -5,12 +5,12 @@
 //! A batch is read whole, and a moment ends with a batch, so the changes of two moments never share
 //! one.
 
+use crate::base::batch_format::{BatchEntry, DecodedBatch, WriteKind};
 use crate::base::error::{Error, Result};
 use crate::base::expiry::split_expiring;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::Arc;
-use crate::base::write_batch::{BatchEntry, DecodedBatch, WriteKind};
 use crate::env::directory::our_files;
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::tail::{LogTail, Reach, TailEnd};

@@ -4,11 +4,11 @@
 //! applied later have sequences that those do not see. It goes once the tables have all of its
 //! entries. So the memtables of a keyspace always hold everything that is newer than its tables.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::Arc;
-use crate::base::write_batch::DecodedBatch;
 use crate::db::log_memory::LogMemory;
 use crate::log::wal::format::last_sequence;
 use crate::memtable::memtable::Memtable;

@@ -15,6 +15,8 @@ mod group_tests;
 #[cfg(test)]
 mod refusal_tests;
 #[cfg(test)]
+mod removal_tests;
+#[cfg(test)]
 mod repair_tests;
 #[cfg(test)]
 mod tests;

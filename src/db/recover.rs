@@ -17,13 +17,13 @@
 //! report lists what was left out. The salvaged logs get a second name in `lost` before the
 //! manifest that makes them obsolete is written.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::trace::{Span, span};
-use crate::base::write_batch::DecodedBatch;
 use crate::db::log_memory::LogMemory;
 use crate::env::directory::{keep_in_lost, our_files};
 use crate::jobs::flush::{FlushInput, write_memtables};

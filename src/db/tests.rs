@@ -8,7 +8,6 @@ use crate::base::sync::Ordering;
 use crate::base::write_batch::WriteBatch;
 use crate::db::alter;
 use crate::db::database::Db;
-use crate::db::handle;
 use crate::db::open;
 use crate::db::resume::resume;
 use crate::env::api::Env;
@@ -16,13 +15,11 @@ use crate::env::mem::MemEnv;
 use crate::env::testing::crash::CrashModel;
 use crate::filter::builder::faults;
 use crate::jobs::flush::{flush_pending, flush_switched, switch_all};
-use crate::jobs::obsolete::remove_files;
-use crate::jobs::workers::{self, CompactionToken, run_job};
+use crate::jobs::workers::{CompactionToken, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
-use crate::read::iter::Iter;
 use crate::state::shared::{Shared, TOMBSTONES_MAX};
 use crate::state::write_queue::{Request, Switch};
 use crate::table::filter::layout::FilterLayout;
@@ -74,7 +71,7 @@ fn check(db: &Db, fault: &[u8], options: &ReadOptions, value: &str) {
     assert_eq!(db.stats().construction_bytes, 0);
 }
 
-fn tables(env: &MemEnv) -> usize {
+pub(super) fn tables(env: &MemEnv) -> usize {
     let listed = env.list(Path::new("/db")).unwrap();
     listed.iter().filter(|entry| entry.name.ends_with(".sst")).count()
 }
@@ -299,86 +296,6 @@ fn a_drop_ends_stalls_at_level_0() {
     });
     assert!(before_drop.in_keyspace(&doomed).get("k").unwrap().is_some());
     drop(token);
-}
-
-/// A database with two versions of a table, the older of which is only kept by an iterator.
-fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
-    let options = Options::new().auto_compaction(false).env(Arc::new(env.clone()));
-    let db = options.open("/db").unwrap();
-    for value in ["1", "2"] {
-        db.put("k", value).unwrap();
-        db.flush().unwrap();
-    }
-    let kept = db.iter();
-    db.compact_range(..).unwrap();
-    assert_eq!(tables(env), 3);
-    (db, kept)
-}
-
-#[test]
-fn the_last_reader_frees_replaced_files() {
-    let env = MemEnv::new();
-    let (db, kept) = table_kept_by_an_iterator(&env);
-    let rings = db.shared().work.rings();
-    drop(kept);
-    // The rings of everything that may have woken the worker before.
-    assert!(db.shared().work.rings() > rings);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while tables(&env) > 1 {
-        assert!(Instant::now() < deadline, "{} tables", tables(&env));
-        yield_now();
-    }
-    assert_eq!(db.get("k").unwrap().unwrap(), "2");
-}
-
-/// Between the end of the workers and the end of the session, only `close` removes files.
-#[test]
-fn close_removes_files_an_iterator_kept() {
-    let env = MemEnv::new();
-    let (db, kept) = table_kept_by_an_iterator(&env);
-    workers::stop(db.shared(), &mut db.workers()).unwrap();
-    drop(kept);
-    assert_eq!(tables(&env), 3, "the drop itself does no I/O");
-    handle::finish(db.shared()).unwrap();
-    assert_eq!(tables(&env), 1);
-}
-
-/// An iterator that outlives the database leaves its tables to the next session.
-#[test]
-fn opening_removes_files_an_iterator_kept() {
-    let env = MemEnv::new();
-    let (db, kept) = table_kept_by_an_iterator(&env);
-    db.close().unwrap();
-    drop(db);
-    drop(kept);
-    assert_eq!(tables(&env), 3);
-    let db = Options::new().env(Arc::new(env.clone())).open("/db").unwrap();
-    db.put("k", "3").unwrap();
-    db.close().unwrap();
-    assert_eq!(tables(&env), 1);
-}
-
-/// A flush left the removal of a file to its worker, and a later change of the manifest failed
-/// before that. The worker removed the file all the same.
-#[test]
-fn file_removal_waits_for_the_manifest() {
-    let env = MemEnv::new();
-    let (db, kept) = table_kept_by_an_iterator(&env);
-    let shared = db.shared();
-    let versions = shared.versions.lock();
-    drop(kept);
-    scope(|scope| {
-        let (ends, ended) = channel();
-        scope.spawn(move || {
-            remove_files(shared);
-            // Nobody waits for it once the lock is released.
-            let _ = ends.send(());
-        });
-        // The worker takes the tables, or the thread: neither removes one now.
-        let _ = ended.recv_timeout(Duration::from_millis(100));
-        assert_eq!(tables(&env), 3);
-        drop(versions);
-    });
 }
 
 /// Under a steady load a worker always has a next job: what the one before replaced must be freed

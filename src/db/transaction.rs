@@ -5,6 +5,7 @@
 //! with what others have written since the snapshot (`write/conflict.rs`). It holds no lock in
 //! between.
 
+use crate::base::batch_format::WriteKind;
 use crate::base::error::{Error, Result};
 use crate::base::expiry::ReadClock;
 use crate::base::key::KeyspaceId;
@@ -12,7 +13,7 @@ use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::value::{Key, Value};
-use crate::base::write_batch::{WriteBatch, WriteKind};
+use crate::base::write_batch::WriteBatch;
 use crate::db::again::run_again;
 use crate::db::keyspace::{Keyspace, put_with};
 use crate::db::own_writes::OwnWrites;

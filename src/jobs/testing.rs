@@ -1,5 +1,6 @@
 //! A tree without log and manifest, next to a model that keeps every version: for tests of jobs.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::Result;
 use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
@@ -11,7 +12,7 @@ use crate::base::key::{
 use crate::base::levels::LEVELS;
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
-use crate::base::write_batch::{DecodedBatch, WriteBatch};
+use crate::base::write_batch::WriteBatch;
 use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;

@@ -24,6 +24,7 @@
 //!
 //! Dropping a memtable takes time in proportion to its entries and belongs in the background.
 
+use crate::base::batch_format::{BatchEntry, DecodedBatch, WriteKind};
 use crate::base::error::Result;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::newer::newer_within;
@@ -32,7 +33,6 @@ use crate::base::range::KeyBounds;
 use crate::base::range_deletes::RangeDelete;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, OnceLock, Ordering};
 use crate::base::value::Value;
-use crate::base::write_batch::{BatchEntry, DecodedBatch, WriteKind};
 use crate::filter::hash::KeyHash;
 use crate::memtable::bloom::MemtableFilter;
 use crate::memtable::range_deletes::MemtableRangeDeletes;

@@ -9,6 +9,7 @@
 //!
 //! `SkipMap::get` (counts references on hot nodes) and `range()` (leaks in 0.1.3) are not used.
 
+use crate::base::batch_format::{BatchEntry, WriteKind};
 use crate::base::iterator::api::Direction;
 use crate::base::key::{
     Lookup, LookupKey, SequenceNumber, ValueKind, key_head, put_key_with_trailer,
@@ -16,7 +17,6 @@ use crate::base::key::{
 };
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::base::value::Value;
-use crate::base::write_batch::{BatchEntry, WriteKind};
 use crate::filter::hash::xxph3_64;
 use crate::memtable::bloom::MemtableFilter;
 use crossbeam_epoch as epoch;
@@ -397,8 +397,9 @@ impl<'a> Borrow<dyn KeyView + 'a> for MemKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::batch_format::DecodedBatch;
     use crate::base::key::compare_internal;
-    use crate::base::write_batch::{DecodedBatch, WriteBatch};
+    use crate::base::write_batch::WriteBatch;
     use proptest::prelude::*;
 
     proptest! {

@@ -5,10 +5,10 @@
 //! of bytes: the oldest go first. Groups are noted only while transactions are alive. A group that
 //! does not follow the last one noted, because others came between, begins a new list.
 
+use crate::base::batch_format::{BatchEntry, DecodedBatch, WriteKind};
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::base::value::Key;
-use crate::base::write_batch::{BatchEntry, DecodedBatch, WriteKind};
 use crate::state::lock_rank::{LockRank, RankedGuard, RankedMutex};
 use crate::state::read_set::ReadSet;
 use std::collections::VecDeque;

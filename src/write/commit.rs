@@ -11,13 +11,14 @@
 //! level 0 is full. Any write waits while old logs take twice what they may. Each wait is counted
 //! with its reason and duration.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::expiry::{Expiry, clock_millis};
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, OWN_SEQUENCE_FIRST, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::stats::latency::TimedCall;
 use crate::base::sync::{Arc, Ordering};
-use crate::base::write_batch::{DecodedBatch, WriteBatch};
+use crate::base::write_batch::WriteBatch;
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;

@@ -12,11 +12,11 @@
 //!   earlier members of the group write. The leader reads no file. If the recent writes do not go
 //!   back far enough, the transaction is checked again.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Ordering;
-use crate::base::write_batch::DecodedBatch;
 use crate::filter::hash::KeyHash;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_set::{KeyspaceReads, ReadSet};

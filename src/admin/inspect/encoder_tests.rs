@@ -6,11 +6,12 @@
 //!
 //! `UPDATE_GOLDEN=1 cargo test --all-features --lib encoder_tests` rewrites the file.
 
+use crate::base::batch_format::WriteKind;
 use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceLabel, SEQUENCE_MAX, ValueKind, put_internal_key};
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
-use crate::base::write_batch::{WriteBatch, WriteKind};
+use crate::base::write_batch::WriteBatch;
 use crate::env::api::Env;
 use crate::env::directory::lock_to_write;
 use crate::env::mem::MemEnv;

@@ -7,11 +7,12 @@
 
 use crate::admin::inspect::dump::dump;
 use crate::admin::inspect::text::DumpOptions;
+use crate::base::batch_format::WriteKind;
 use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
-use crate::base::write_batch::{WriteBatch, WriteKind};
+use crate::base::write_batch::WriteBatch;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
 use crate::filter::builder::Construction;

@@ -10,11 +10,11 @@
 use crate::admin::inspect::text::{
     DumpOptions, DumpValue, KeyRangeText, Printer, by_level, quoted,
 };
+use crate::base::batch_format::{DecodedBatch, WriteKind};
 use crate::base::error::Result;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind};
 use crate::base::levels::LEVELS;
 use crate::base::stats::text::counted;
-use crate::base::write_batch::{DecodedBatch, WriteKind};
 use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::RecordReader;

@@ -15,10 +15,10 @@
 
 use crate::admin::repair::inventory::{Inventory, TableFound, TableState, part_of};
 use crate::admin::repair::lineage::log_identities;
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::DEFAULT_KEYSPACE;
-use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::env::directory::TRUSTED_NUMBER_MAX;
 use crate::log::record::format::Undecodable;

@@ -12,11 +12,11 @@
 //! Files may have any size: the reader holds a window of some pages, and one record. It compares
 //! every length from the file with the size of the file before it uses the length.
 
+use crate::base::batch_format::BATCH_BYTES_MAX;
 use crate::base::checksum::Checksum;
 use crate::base::coding::Decoder;
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
-use crate::base::write_batch::BATCH_BYTES_MAX;
 use crate::env::api::{Env, RandomFile};
 use crate::log::record::format::{
     FILE_HEADER_BYTES, FRAGMENT_HEADER_BYTES, HeaderState, PAGE_BYTES, RecordFile, SECTOR_BYTES,

@@ -5,10 +5,10 @@
 //! shorter than a log says it was. Tables that only the lost edits name may then hold data, and
 //! opening would remove them. Only a repair can handle that.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
-use crate::base::write_batch::DecodedBatch;
 use crate::log::record::format::Undecodable;
 use crate::log::record::reader::{Record, RecordReader, Step};
 use crate::log::wal::file::LogFile;

@@ -3,10 +3,10 @@
 //! The module above describes the layout. Decoding checks each record by itself; recovery checks
 //! that records follow each other. Inspection visits logs of any name and state.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::coding::{Decoder, put_varint};
 use crate::base::error::Error;
 use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
-use crate::base::write_batch::DecodedBatch;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::{BadPlace, RecordReader, Step};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -245,7 +245,8 @@ pub(crate) fn visit(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::write_batch::{WriteBatch, put_batch_header};
+    use crate::base::batch_format::put_batch_header;
+    use crate::base::write_batch::WriteBatch;
     use proptest::prelude::*;
 
     const START: WalStart = WalStart {

@@ -16,10 +16,10 @@
 //! recovery dropped what is in between. A log of an opening that did not finish names a manifest
 //! that is not in force; it contains no writes and is skipped.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
-use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile};
 use crate::log::record::reader::{Record, RecordReader, Step};

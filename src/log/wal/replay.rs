@@ -3,9 +3,9 @@
 //! The first reading chooses [`LogPart`]s and hands out nothing, so that every refusal comes before
 //! the first batch.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::error::Result;
 use crate::base::key::SequenceNumber;
-use crate::base::write_batch::DecodedBatch;
 use crate::env::api::Env;
 use crate::log::record::reader::Step;
 use crate::log::wal::file::{LogFile, missing_log};

@@ -9,12 +9,12 @@
 //! file. A log that is never synced stays as long as its records. The caller chooses the step of
 //! the preallocation, because the log of a small memtable should not be mostly empty.
 
+use crate::base::batch_format::put_batch_header;
 use crate::base::coding::put_varint;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::base::sync::Arc;
-use crate::base::write_batch::put_batch_header;
 use crate::env::api::Env;
 use crate::log::record::format::{FORMAT_VERSION, LOADS_VERSION, RecordFile};
 use crate::log::record::syncer::RecordSyncer;
