@@ -28,6 +28,7 @@ pub mod base {
     #[path = "../../tests/interleavings/orderings/src/sync.rs"]
     pub mod sync;
     pub mod value;
+    pub mod batch_format;
     pub mod write_batch;
 }
 #[path = "../../../../src/filter"]

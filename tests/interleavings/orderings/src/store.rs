@@ -1,7 +1,8 @@
 //! A memtable, written and read as the engine does it.
 
+use crate::base::batch_format::DecodedBatch;
 use crate::base::key::{Lookup, LookupKey};
-use crate::base::write_batch::{DecodedBatch, WriteBatch};
+use crate::base::write_batch::WriteBatch;
 use crate::filter::hash::KeyHash;
 use crate::memtable::memtable::Memtable;
 use crate::memtable::memtable::Published;
