@@ -17,9 +17,9 @@ pub(crate) mod directory_lock;
 pub(crate) mod gate;
 pub(crate) mod descriptor_retry;
 pub(crate) mod handle;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub(crate) mod counting;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 mod watched;
 #[cfg(feature = "mmap")]
 mod mapped;
@@ -32,7 +32,7 @@ pub(crate) mod api;
 pub use api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use counting::{CountingEnv, IoCounts};
 pub use disk::DiskEnv;
 pub use layer::EnvLayer;
