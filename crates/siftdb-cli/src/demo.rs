@@ -441,7 +441,7 @@ fn filter_trial(settings: &Settings, keys: &KeySet) -> FilterTrial {
 fn explain_command(database: &Path, key: &[u8]) -> String {
     // Cargo sets this for programs it runs, which need not be on the path.
     let program = match std::env::var_os("CARGO") {
-        Some(_) => "cargo run --release --features cli --".into(),
+        Some(_) => "cargo run --release --".into(),
         None => shell_word(&std::env::args().next().unwrap_or_else(|| "siftdb".into())),
     };
     let spelled = escaped(key);
