@@ -1,4 +1,4 @@
-//! From a directory to [`Shared`]: create a database, or recover the one that is there.
+//! From a directory to [`Engine`]: create a database, or recover the one that is there.
 //!
 //! 1. Validate the options and check the directory; a refused opening writes nothing. A LevelDB or
 //!    RocksDB database is refused (`foreign`). If there is no LOCK, CURRENT and the manifest are
@@ -22,7 +22,7 @@ use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId};
 use crate::base::process::Process;
 use crate::base::stats::counters::Counters;
-use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, plain};
+use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering, plain};
 use crate::base::trace::{Span, span};
 use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, refuse_torn};
@@ -39,12 +39,15 @@ use crate::log::wal::format::DatabaseIdentity;
 use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
+use crate::state::engine::Engine;
+use crate::state::jobs::Jobs;
 use crate::state::keyspace::{KeyspaceState, Keyspaces};
-use crate::state::live_logs::LiveLogs;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::read_view::ReadView;
-use crate::state::shared::{Jobs, LogState, Shared};
 use crate::state::stats_file::load;
+use crate::state::writer::{LogState, Writer};
 use crate::table::filter::layout::FilterPinning;
 use crate::table::index::BlockCache;
 use crate::table::reader::TableContext;
@@ -62,7 +65,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 ///
 /// # Errors
 /// As `Options::open`.
-pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Engine>> {
     let _span = span!("open", directory);
     options.validate()?;
     let (options, gate) = retrying(options);
@@ -84,7 +87,7 @@ fn open_locked(
     gate: Arc<EnvGate>,
     directory: &Path,
     lock: Arc<DirectoryLock>,
-) -> Result<Arc<Shared>> {
+) -> Result<Arc<Engine>> {
     let env = Arc::clone(&options.env);
     let (files, state) = in_force(&*env, directory, &options)?;
     let Some(state) = state else {
@@ -92,14 +95,14 @@ fn open_locked(
         debug_assert!(!files.iter().any(is_data), "I7: a new database in place of {files:?}");
         clear_interrupted_creation(&*env, directory, &files)?;
         let state = ManifestState::new_database(DatabaseIdentity::draw());
-        let shared = Arc::new(build(options, gate, directory, lock, &files, state)?);
-        let manifest = shared.numbers.take_file_number();
-        shared.versions.lock().activate(manifest, None, &VersionEdit::default(), 0)?;
-        return Ok(shared);
+        let engine = Arc::new(build(options, gate, directory, lock, &files, state)?);
+        let manifest = engine.catalog.numbers.take_file_number();
+        engine.catalog.versions.lock().activate(manifest, None, &VersionEdit::default(), 0)?;
+        return Ok(engine);
     };
-    let shared = Arc::new(build(options, gate, directory, lock, &files, state.clone())?);
-    recover_logs(&shared, &files, &state)?;
-    Ok(shared)
+    let engine = Arc::new(build(options, gate, directory, lock, &files, state.clone())?);
+    recover_logs(&engine, &files, &state)?;
+    Ok(engine)
 }
 
 /// The files of the directory and the state of the manifest in force; `None` for a new database.
@@ -179,7 +182,7 @@ fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> 
 ///
 /// # Errors
 /// As `Options::open_read_only`.
-pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Engine>> {
     let _span = span!("open", directory);
     let (options, gate) = retrying(options.create_if_missing(false));
     options.validate()?;
@@ -188,10 +191,11 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<S
     let lock = lock_to_read(&*env, directory)?;
     let (files, state) = in_force(&*env, directory, &options)?;
     let state = state.ok_or_else(|| no_database(directory))?;
-    let shared = build(options, gate, directory, lock, &files, state.clone())?;
-    let shared = Arc::new(Shared { read_only: true, ..shared });
-    recover_logs(&shared, &files, &state)?;
-    Ok(shared)
+    let mut engine = build(options, gate, directory, lock, &files, state.clone())?;
+    engine.context.read_only = true;
+    let engine = Arc::new(engine);
+    recover_logs(&engine, &files, &state)?;
+    Ok(engine)
 }
 
 /// The options with an Env of this opening alone, and the gate in it.
@@ -284,7 +288,7 @@ fn build(
     lock: Arc<DirectoryLock>,
     files: &[FileName],
     mut state: ManifestState,
-) -> Result<Shared> {
+) -> Result<Engine> {
     let settings = settings_of(&options, directory, &mut state)?;
     let env = Arc::clone(&options.env);
     let files_open = FilePool::new(Arc::clone(&env), options.max_open_files);
@@ -340,68 +344,59 @@ pub(super) fn assemble(
     parts: Parts<'_>,
     directory: &Path,
     state: &ManifestState,
-    before: Option<&Shared>,
-) -> Result<Shared> {
+    before: Option<&Engine>,
+) -> Result<Engine> {
     let Parts { options, gate, lock, cache, events, versions, numbers, settings } = parts;
     let empty_memtable = before.map_or_else(
         || Arc::new(Memtable::new(0, false)),
-        |before| Arc::clone(&before.empty_memtable),
+        |before| Arc::clone(&before.catalog.empty_memtable),
     );
     let keyspaces = keyspaces_of(&versions, settings, &lock, &empty_memtable, before);
     let counters = match before {
-        Some(before) => Arc::clone(&before.counters),
+        Some(before) => Arc::clone(&before.context.counters),
         None => Arc::new(Counters::new()),
     };
     let counting_since = match before {
-        Some(before) => before.counting_since,
+        Some(before) => before.context.counting_since,
         None => restore_counters(&options, directory, &keyspaces, &counters),
     };
     let new_instance = || INSTANCES.fetch_add(1, Ordering::Relaxed);
-    Ok(Shared {
-        directory: directory.to_path_buf(),
-        env: Arc::clone(&options.env),
-        counters,
-        events,
-        slowed_since: Mutex::default(),
-        counting_since,
-        cache,
+    let log = log_state(state);
+    let work = Arc::clone(versions.obsolete().bell());
+    let catalog = Catalog {
         default: keyspaces.default_state().ok_or_else(|| no_default(directory, state))?,
         keyspaces: RankedMutex::new(LockRank::Keyspaces, keyspaces),
         drops: AtomicU64::new(0),
-        empty_memtable,
-        active_bytes: AtomicUsize::new(0),
-        live_logs: RankedMutex::new(LockRank::LiveLogs, LiveLogs::new(options.keep_log_bytes)),
-        old_log_bytes: AtomicU64::new(0),
-        database: state.facts.database,
-        ancestors: state.ancestors.clone(),
-        instance: before.map_or_else(new_instance, |before| before.instance),
         published: Published::new(state.facts.last_sequence),
         snapshots: Default::default(),
-        queue: Default::default(),
-        sync_tickets: Default::default(),
-        lock_watch: Default::default(),
-        recent: Default::default(),
-        turns: Default::default(),
-        log: RankedMutex::new(LockRank::Log, log_state(state)),
-        work: Arc::clone(versions.obsolete().bell()),
         obsolete: Arc::clone(versions.obsolete()),
         versions: RankedMutex::new(LockRank::Versions, versions),
         numbers,
-        jobs: RankedMutex::new(LockRank::Jobs, Jobs::default()),
-        done: Default::default(),
+        empty_memtable,
         retired: Mutex::default(),
-        closed: Default::default(),
-        ended: Default::default(),
+    };
+    let writer = Writer::new(log, options.keep_log_bytes);
+    let context = Context {
+        directory: directory.to_path_buf(),
+        env: Arc::clone(&options.env),
         gate,
         lock: Arc::downgrade(&lock),
-        background_error: Default::default(),
-        flushes: RankedMutex::new(LockRank::Flushes, ()),
+        cache,
+        counters,
+        counting_since,
+        events,
+        database: state.facts.database,
+        ancestors: state.ancestors.clone(),
+        instance: before.map_or_else(new_instance, |before| before.context.instance),
         process: Process::current(),
         read_only: false,
         follows: false,
         recovery: Default::default(),
+        closed: Default::default(),
+        ended: Default::default(),
         options,
-    })
+    };
+    Ok(Engine { context, catalog, writer, jobs: Jobs::new(work) })
 }
 
 /// The options of each keyspace: of `default` with the settings that `options` name, of others with
@@ -453,9 +448,9 @@ fn keyspaces_of(
     settings: &BTreeMap<KeyspaceId, Arc<Options>>,
     lock: &Arc<DirectoryLock>,
     empty_memtable: &Arc<Memtable>,
-    before: Option<&Shared>,
+    before: Option<&Engine>,
 ) -> Keyspaces {
-    let earlier = before.map(|before| before.keyspaces.lock());
+    let earlier = before.map(|before| before.catalog.keyspaces.lock());
     let mut keyspaces = Keyspaces::default();
     for ((id, version), meta) in versions.versions().zip(versions.keyspaces()) {
         let view = ReadView {

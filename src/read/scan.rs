@@ -24,10 +24,11 @@ use crate::memtable::memtable::{Memtable, MemtableIter};
 use crate::options::access::ReadOptions;
 use crate::read::mask::Mask;
 use crate::read::point::published;
+use crate::state::engine::Engine;
+use crate::state::jobs::TOMBSTONES_PASSED_MAX;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_set::{Crossing, ReadSet};
 use crate::state::read_view::ReadView;
-use crate::state::shared::{Shared, TOMBSTONES_PASSED_MAX};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_filter::RangeFilter;
 use std::ops::{Bound, Range};
@@ -55,7 +56,7 @@ pub(crate) struct TransactionScan {
 /// What an iterator or a cursor reads: the entries of a range of keys, in one view, at one
 /// sequence.
 pub(crate) struct Scan {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     keyspace: Arc<KeyspaceState>,
     view: Arc<ReadView>,
     /// What is read at.
@@ -78,7 +79,7 @@ pub(crate) struct Scan {
 impl Scan {
     /// A scan of the database as it is now, or as a snapshot or transaction sees it.
     pub(crate) fn new(
-        shared: &Arc<Shared>,
+        engine: &Arc<Engine>,
         keyspace: &Arc<KeyspaceState>,
         of: Option<ScanOf>,
         bounds: KeyBounds,
@@ -89,7 +90,7 @@ impl Scan {
         // The view that is read holds the lock, or the database was closed before.
         let present_lock = || view.lock.clone().ok_or_else(|| keyspace.refusal(&view));
         let at_present = || ScanOf {
-            sequence: published(shared, &view),
+            sequence: published(engine, &view),
             lock: present_lock(),
             transaction: None,
         };
@@ -97,8 +98,8 @@ impl Scan {
         Scan {
             own_writes: transaction.as_ref().map_or(0, |transaction| transaction.own_writes),
             transaction,
-            lock: lock.and_then(|lock| shared.process.check().map(|()| lock)),
-            shared: Arc::clone(shared),
+            lock: lock.and_then(|lock| engine.context.process.check().map(|()| lock)),
+            engine: Arc::clone(engine),
             keyspace: Arc::clone(keyspace),
             view,
             sequence,
@@ -137,14 +138,14 @@ impl Scan {
     /// The error of a step after `close_now`.
     #[inline]
     pub(crate) fn check_step(&self) -> Result<()> {
-        self.shared.check_reads()
+        self.engine.context.check_reads()
     }
 
     /// True if the expiring put that `source` is at counts as a tombstone.
     // Apart from the walk: most entries do not expire.
     #[cold]
     pub(crate) fn has_expired(&self, source: &Source) -> bool {
-        self.clock.has_expired(source.value(), || self.shared.env.now())
+        self.clock.has_expired(source.value(), || self.engine.context.env.now())
     }
 
     /// A timer for a seek, which does nothing unless calls are timed.
@@ -166,7 +167,7 @@ impl Scan {
     #[inline]
     pub(crate) fn note_passed(&self, tombstones: usize) {
         if tombstones > TOMBSTONES_PASSED_MAX {
-            self.shared.note_passed_tombstones(&self.keyspace);
+            self.engine.jobs.note_passed_tombstones(&self.engine.context.options, &self.keyspace);
         }
     }
 
