@@ -77,8 +77,9 @@ pub(super) fn new_keyspace(
         dropped: false,
         lock: Some(engine.catalog.hold()?),
     };
+    let served = engine.catalog.default.served.clone();
     let id = engine.catalog.versions.lock().take_keyspace()?;
-    Ok(Arc::new(KeyspaceState::new(id, name.into(), options, view)))
+    Ok(Arc::new(KeyspaceState::new(id, name.into(), options, served, view)))
 }
 
 /// What one edit changes.

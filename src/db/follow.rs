@@ -27,7 +27,7 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, AtomicU64};
 use crate::db::followed_entries::FollowedEntries;
 use crate::db::open::{
-    Parts, assemble, no_database, note_unpinned, prepare_directory, retrying, settings_of,
+    Access, Parts, assemble, no_database, note_unpinned, prepare_directory, retrying, settings_of,
     table_context,
 };
 use crate::db::recover::refuse_torn;
@@ -40,7 +40,6 @@ use crate::log::wal::file::missing_log;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::recover::{replay, survey};
 use crate::log::wal::tail::{LogTail, TailEnd};
-use crate::memtable::memtable::Published;
 use crate::options::database::Options;
 use crate::state::engine::Engine;
 use crate::table::reader::TableContext;
@@ -537,6 +536,7 @@ impl Following {
         let numbers = self.numbers(&known.state);
         let parts = Parts {
             options: self.options.clone(),
+            access: Access::Follow(sequence),
             gate: Arc::default(),
             lock: Arc::clone(&self.lock),
             cache: Arc::clone(&self.context.cache),
@@ -546,11 +546,8 @@ impl Following {
             settings: &known.settings,
         };
         let before = self.shown.as_deref();
-        let mut engine = assemble(parts, &self.directory, &known.state, before)?;
-        (engine.context.read_only, engine.context.follows) = (true, true);
-        engine.catalog.published = Published::new(sequence);
-        engine.writer.log.get_mut().last_sequence = sequence;
-        engine.context.recovery.get_mut().last_sequence = sequence;
+        let engine = assemble(parts, &self.directory, &known.state, before)?;
+        engine.context.recovery.lock().last_sequence = sequence;
         self.entries.show(&engine, sequence);
         let engine = Arc::new(engine);
         (self.shown, self.shown_at) = (Some(Arc::clone(&engine)), known.at);

@@ -121,7 +121,7 @@ impl Keyspace {
     /// As for [`Keyspace::get`].
     #[inline]
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        point::timed_get(self.engine(), &self.state, key.as_ref(), None, options)
+        point::timed_get(&self.state, key.as_ref(), None, options)
     }
 
     /// The values of many keys, in the order of `keys`, all as of one moment: no write comes
@@ -163,7 +163,7 @@ impl Keyspace {
         keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
-        multi_get::multi_get(self.engine(), &self.state, keys, None, options)
+        multi_get::multi_get(&self.state, keys, None, options)
     }
 
     /// True if `key` has a value.
@@ -180,7 +180,7 @@ impl Keyspace {
     /// # Errors
     /// `Closed`.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        point::may_contain(self.engine(), &self.state, key.as_ref())
+        point::may_contain(&self.state, key.as_ref())
     }
 
     /// Looks `key` up and says what that touched, table by table.
@@ -196,7 +196,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`].
     pub fn explain_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Explain> {
-        explain(self.engine(), &self.state, key.as_ref(), None, options)
+        explain(&self.state, key.as_ref(), None, options)
     }
 
     /// Writes `value` under `key`. Acknowledged writes survive the death of the process.
@@ -448,7 +448,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`].
     pub fn estimate_range(&self, range: impl KeyRange) -> Result<RangeEstimate> {
-        estimate(self.engine(), &self.state, &range.into_bounds())
+        estimate(&self.state, &range.into_bounds())
     }
 
     /// The tables of this keyspace, level by level: level 0 newest first, others by key. Reads no
@@ -466,7 +466,7 @@ impl Keyspace {
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        Iter::new(self.engine(), &self.state, None, bounds, options)
+        Iter::new(&self.state, None, bounds, options)
     }
 }
 

@@ -127,7 +127,7 @@ impl Snapshot {
     /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        point::timed_get(&self.engine, &self.keyspace, key.as_ref(), Some(self.sequence()), options)
+        point::timed_get(&self.keyspace, key.as_ref(), Some(self.sequence()), options)
     }
 
     /// The values of many keys at the snapshot, in the order of `keys`; see
@@ -152,7 +152,7 @@ impl Snapshot {
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        multi_get::multi_get(&self.engine, &self.keyspace, keys, Some(self.sequence()), options)
+        multi_get::multi_get(&self.keyspace, keys, Some(self.sequence()), options)
     }
 
     /// All entries of the keyspace at the snapshot.
@@ -211,7 +211,7 @@ impl Snapshot {
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explain> {
         self.check()?;
         let options = ReadOptions::new();
-        explain(&self.engine, &self.keyspace, key.as_ref(), Some(self.sequence()), &options)
+        explain(&self.keyspace, key.as_ref(), Some(self.sequence()), &options)
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
@@ -226,7 +226,7 @@ impl Snapshot {
         transaction: Option<Box<TransactionScan>>,
     ) -> Iter {
         let of = ScanOf { sequence: self.sequence(), lock: self.lock.clone(), transaction };
-        Iter::new(&self.engine, &self.keyspace, Some(of), bounds, options)
+        Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
     /// An iterator that answers `refused`.
@@ -237,7 +237,7 @@ impl Snapshot {
         refused: Error,
     ) -> Iter {
         let of = ScanOf { sequence: self.sequence(), lock: Err(refused), transaction: None };
-        Iter::new(&self.engine, &self.keyspace, Some(of), bounds, options)
+        Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
     /// The keyspace that it reads.

@@ -21,7 +21,7 @@ use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::catalog::new_memtable;
-use crate::state::jobs::TOMBSTONES_MAX;
+use crate::state::keyspace::TOMBSTONES_MAX;
 use crate::state::write_queue::{Request, Switch};
 use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, VersionEdit};

@@ -541,8 +541,8 @@ impl Part<'_> {
 
     fn get(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        let (engine, clock) = (&*self.transaction.live.0, ReadClock::default());
-        let unexpired = |stored| unexpired(engine, &clock, stored);
+        let (keyspace, clock) = (self.snapshot.keyspace(), ReadClock::default());
+        let unexpired = |stored| unexpired(keyspace, &clock, stored);
         if let Some(own) = self.transaction.own.lock().get(self.id(), key, unexpired) {
             return Ok(own);
         }
@@ -558,8 +558,8 @@ impl Part<'_> {
         self.check()?;
         let keys: Vec<K> = keys.into_iter().collect();
         let own: Vec<_> = {
-            let (engine, clock) = (&*self.transaction.live.0, ReadClock::default());
-            let unexpired = |stored| unexpired(engine, &clock, stored);
+            let (keyspace, clock) = (self.snapshot.keyspace(), ReadClock::default());
+            let unexpired = |stored| unexpired(keyspace, &clock, stored);
             let mut own = self.transaction.own.lock();
             keys.iter().map(|key| own.get(self.id(), key.as_ref(), unexpired)).collect()
         };

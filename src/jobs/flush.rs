@@ -395,7 +395,7 @@ fn install(
         removed.into_iter().for_each(|number| remove(engine, FileName::Wal(number)));
     }
     for Flushed { keyspace, .. } in flushed {
-        engine.jobs.flush_pile(&engine.context.options, keyspace);
+        engine.jobs.flush_pile(keyspace);
         // Range deletes of newer memtables may hide the new tables whole.
         engine.jobs.schedule_removal_of_deleted_tables(keyspace);
     }

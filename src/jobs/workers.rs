@@ -182,7 +182,10 @@ fn flush_worker(engine: &Engine) {
         for keyspace in named(hidden_tables) {
             run_job(engine, &mut || remove_hidden_tables(engine, &keyspace).map(|()| false));
         }
-        let piles = named(piles);
+        let mut piles = named(piles);
+        let is_passed =
+            |keyspace: &&Arc<KeyspaceState>| keyspace.scans_pass_tombstones.load(Ordering::Relaxed);
+        piles.extend(engine.catalog.keyspaces.lock().iter().filter(is_passed).cloned());
         // A failure is already the background error; here it means that nothing is to be flushed.
         flush_wanted |= session::switch_for_tombstones(engine, &piles).unwrap_or(false);
         if flush_wanted {

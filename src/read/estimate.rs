@@ -13,7 +13,6 @@ use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
 use crate::memtable::memtable::Memtable;
 use crate::read::point::sequence_in;
-use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::tree::handle::TableHandle;
 
@@ -36,13 +35,9 @@ pub struct RangeEstimate {
 ///
 /// # Errors
 /// A data index cannot be read or is damaged; `Closed`; `KeyspaceDropped`.
-pub(crate) fn estimate(
-    engine: &Engine,
-    keyspace: &KeyspaceState,
-    bounds: &KeyBounds,
-) -> Result<RangeEstimate> {
+pub(crate) fn estimate(keyspace: &KeyspaceState, bounds: &KeyBounds) -> Result<RangeEstimate> {
     let view = keyspace.view.load_full();
-    sequence_in(engine, keyspace, &view, None)?;
+    sequence_in(keyspace, &view, None)?;
     let mut sum = RangeEstimate::default();
     if bounds.is_empty() {
         return Ok(sum);

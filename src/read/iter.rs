@@ -13,7 +13,6 @@ use crate::base::value::{Key, Value};
 use crate::options::access::ReadOptions;
 use crate::read::scan::{Scan, ScanOf, Source};
 use crate::read::walk::{Backward, Forward, Found, Until};
-use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use std::fmt;
 
@@ -38,13 +37,12 @@ impl Iter {
     /// Methods that make iterators cannot fail, so the only item of a refused one is the error:
     /// `Closed` if the database is closed.
     pub(crate) fn new(
-        engine: &Arc<Engine>,
         keyspace: &Arc<KeyspaceState>,
         of: Option<ScanOf>,
         bounds: KeyBounds,
         options: &ReadOptions,
     ) -> Self {
-        let scan = Scan::new(engine, keyspace, of, bounds, options);
+        let scan = Scan::new(keyspace, of, bounds, options);
         // An empty range of a closed database is refused, too.
         let over = scan.bounds.is_empty() && scan.check().is_ok();
         Iter { front: None, back: None, returned: None, over, scan }

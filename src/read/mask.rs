@@ -171,8 +171,8 @@ impl Mask {
         at: SequenceNumber,
         own: Option<(&Arc<Memtable>, SequenceNumber)>,
     ) -> Mask {
-        let engine = view.memtables().map(|memtable| (memtable, at));
-        let memtables: Vec<_> = own.into_iter().chain(engine).collect();
+        let shared = view.memtables().map(|memtable| (memtable, at));
+        let memtables: Vec<_> = own.into_iter().chain(shared).collect();
         let mut mask = Mask {
             sources: Vec::new(),
             memtables: memtables.len(),

@@ -21,7 +21,6 @@ use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
 use crate::options::access::ReadOptions;
 use crate::read::point::{sequence_in, unexpired};
-use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::table::batch_key::{BatchKey, WINDOW_KEYS, ask, set_all};
@@ -37,7 +36,6 @@ const PIECE_KEYS: usize = 256;
 /// # Errors
 /// `Closed`; the first error of a read of any key.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
-    engine: &Engine,
     keyspace: &KeyspaceState,
     keys: impl IntoIterator<Item = K>,
     sequence: Option<SequenceNumber>,
@@ -46,20 +44,19 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     let keys: Vec<K> = keys.into_iter().collect();
     let timer = keyspace.timer();
     let keys = keys.iter().map(AsRef::as_ref).collect();
-    let found = search(engine, keyspace, keys, sequence, options);
+    let found = search(keyspace, keys, sequence, options);
     timer.stop(&keyspace.counters, TimedCall::MultiGet);
     found
 }
 
 fn search(
-    engine: &Engine,
     keyspace: &KeyspaceState,
     keys: Vec<&[u8]>,
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
 ) -> Result<Vec<Option<Value>>> {
     let view = keyspace.view.load_full();
-    let sequence = sequence_in(engine, keyspace, &view, sequence)?;
+    let sequence = sequence_in(keyspace, &view, sequence)?;
     let stripe = keyspace.counters.stripe();
     stripe.add(Counter::Gets, keys.len() as u64);
     let mut values = vec![None; keys.len()];
@@ -79,7 +76,7 @@ fn search(
     for key in batch {
         values[key.position] = match key.answer {
             Lookup::Found { stored, expires: false } => Some(stored),
-            Lookup::Found { stored, expires: true } => unexpired(engine, &clock, stored),
+            Lookup::Found { stored, expires: true } => unexpired(keyspace, &clock, stored),
             Lookup::Deleted | Lookup::Absent => continue,
         };
     }

@@ -34,7 +34,7 @@ pub(crate) struct Catalog {
     /// Drops of keyspaces so far: tells snapshots from before a drop.
     pub drops: AtomicU64,
     /// The last sequence that reads may see.
-    pub published: Published,
+    pub published: Arc<Published>,
     /// Live snapshots.
     pub snapshots: SnapshotList,
     /// Manifest and current version.

@@ -14,7 +14,7 @@ use std::fmt;
 /// One open database. Owned by handles, workers, iterators and snapshots.
 pub(crate) struct Engine {
     /// What the database is, and what all parts use.
-    pub context: Context,
+    pub context: Arc<Context>,
     /// What it contains.
     pub catalog: Catalog,
     /// What writes go through.
@@ -93,7 +93,7 @@ impl Engine {
             database: self.context.counters.saved(),
             keyspaces: totals.filter(|(_, all)| all.iter().any(|total| *total > 0)).collect(),
         };
-        let Context { env, directory, .. } = &self.context;
+        let Context { env, directory, .. } = &*self.context;
         save(&**env, directory, self.catalog.numbers.take_file_number(), &stats);
     }
 }

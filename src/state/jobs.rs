@@ -4,21 +4,12 @@ use crate::base::error::Error;
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{Arc, Bell, Condvar, Ordering};
-use crate::options::database::Options;
+use crate::base::sync::{Arc, Bell, Condvar};
 use crate::state::background_error::BackgroundError;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use std::collections::BTreeSet;
 use std::ops::Bound;
-
-/// A scan that passes more tombstones than this to reach one entry, some 100 us of work, asks for
-/// a flush of the memtable.
-pub(crate) const TOMBSTONES_PASSED_MAX: usize = 1024;
-
-/// Tombstones in a memtable that has little else at which it is flushed: a scan passes them in
-/// less than a millisecond.
-pub(crate) const TOMBSTONES_MAX: usize = 4096;
 
 /// The workers' schedule, reservations, and the background error.
 pub(crate) struct Jobs {
@@ -121,39 +112,13 @@ impl Jobs {
         }
     }
 
-    /// Called by a scan that passed many tombstones on its way to one entry. The worker checks
-    /// whether the memtable holds them; the scan does not know where they were.
-    #[cold]
-    pub(crate) fn note_passed_tombstones(&self, options: &Options, keyspace: &KeyspaceState) {
-        keyspace.scans_pass_tombstones.store(true, Ordering::Relaxed);
-        self.flush_pile(options, keyspace);
-    }
-
     /// Has the worker switch the memtable of `keyspace` if tombstones pile up in it. Called after
     /// writes, and after every job that changed the tables: a pile may have waited for that job,
     /// and no further write may come.
-    pub(crate) fn flush_pile(&self, options: &Options, keyspace: &KeyspaceState) {
-        if tombstones_pile_up(options, keyspace) {
+    pub(crate) fn flush_pile(&self, keyspace: &KeyspaceState) {
+        if keyspace.tombstones_pile_up() {
             self.schedule.lock().piles.insert(keyspace.id);
             self.work.ring();
         }
     }
-}
-
-/// True if the active memtable should be flushed for its tombstones although it is not full: scans
-/// pass them, it holds little else, or it has no segment left for the entries after a range delete.
-/// One such memtable at a time: the next waits until the table of the last one is compacted. So
-/// deletes cost only as many flushes as compactions can follow.
-#[must_use]
-pub(crate) fn tombstones_pile_up(options: &Options, keyspace: &KeyspaceState) -> bool {
-    let view = keyspace.view.load();
-    let (tombstones, entries) = (view.active.tombstones(), view.active.entries());
-    let many = match keyspace.scans_pass_tombstones.load(Ordering::Relaxed) {
-        true => tombstones >= TOMBSTONES_PASSED_MAX / 2,
-        false => tombstones >= TOMBSTONES_MAX && tombstones >= entries / 2,
-    };
-    let many = many || view.active.wants_segments();
-    many && options.auto_compaction
-        && view.immutables.is_empty()
-        && !view.version.level(0).iter().any(|handle| handle.meta.is_mostly_garbage(0))
 }

@@ -27,7 +27,6 @@ use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::state::catalog::new_memtable;
 use crate::state::engine::Engine;
-use crate::state::jobs::tombstones_pile_up;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::writer::LogState;
@@ -93,8 +92,7 @@ pub(crate) fn switch_for_tombstones(
     engine: &Engine,
     keyspaces: &[Arc<KeyspaceState>],
 ) -> Result<bool> {
-    let piles =
-        |keyspace: &&Arc<KeyspaceState>| tombstones_pile_up(&engine.context.options, keyspace);
+    let piles = |keyspace: &&Arc<KeyspaceState>| keyspace.tombstones_pile_up();
     if !keyspaces.iter().any(|keyspace| piles(&keyspace)) {
         return Ok(false);
     }

@@ -23,7 +23,7 @@ use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
 use crate::state::engine::Engine;
-use crate::state::jobs::TOMBSTONES_MAX;
+use crate::state::keyspace::TOMBSTONES_MAX;
 use crate::state::keyspace::{self, KeyspaceState};
 use crate::state::read_set::ReadSet;
 use crate::state::session::{
@@ -287,9 +287,7 @@ fn try_commit(
         }
         let named = named.iter().filter(|keyspace| may_pile_up(&keyspace.view.load().active));
         let default = default_may_pile_up.then_some(&engine.catalog.default);
-        named
-            .chain(default)
-            .for_each(|keyspace| engine.jobs.flush_pile(&engine.context.options, keyspace));
+        named.chain(default).for_each(|keyspace| engine.jobs.flush_pile(keyspace));
     }
     Ok(())
 }

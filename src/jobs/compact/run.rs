@@ -285,7 +285,7 @@ fn run_claimed(
     keyspace.filter_workload.lock().compaction_ended();
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(engine);
-    engine.jobs.flush_pile(&engine.context.options, keyspace);
+    engine.jobs.flush_pile(keyspace);
     // Wake writers that stall because level 0 is full.
     let _jobs = engine.jobs.schedule.lock();
     engine.jobs.done.notify_all();

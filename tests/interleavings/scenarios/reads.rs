@@ -84,15 +84,14 @@ impl Store {
 
     fn get(&self, key: &str) -> u64 {
         let options = ReadOptions::new();
-        let (engine, default) = (&self.engine, &self.engine.catalog.default);
-        number(point::get(engine, default, key.as_bytes(), None, &options, None).unwrap())
+        let default = &self.engine.catalog.default;
+        number(point::get(default, key.as_bytes(), None, &options, None).unwrap())
     }
 
     /// All keys at one moment.
     fn multi_get(&self) -> u64 {
         let found =
-            multi_get(&self.engine, &self.engine.catalog.default, KEYS, None, &ReadOptions::new())
-                .unwrap();
+            multi_get(&self.engine.catalog.default, KEYS, None, &ReadOptions::new()).unwrap();
         let found: Vec<u64> = found.into_iter().map(number).collect();
         assert_eq!(found, [found[0]; KEYS.len()], "torn");
         found[0]
@@ -100,7 +99,7 @@ impl Store {
 
     fn iter(&self) -> Iter {
         let bounds = (..).into_bounds();
-        Iter::new(&self.engine, &self.engine.catalog.default, None, bounds, &ReadOptions::new())
+        Iter::new(&self.engine.catalog.default, None, bounds, &ReadOptions::new())
     }
 
     /// Table files that there are, and those that the version names.
