@@ -71,7 +71,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 
 /// An embedded key-value store whose reads ask a filter first.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "siftdb", version, arg_required_else_help = true, disable_help_subcommand = true)]
 struct Cli {
     /// Print JSON; errors, too
     #[arg(long, global = true)]
