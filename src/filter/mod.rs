@@ -13,7 +13,7 @@
 //! can skip a table.
 //!
 //! Tables name their own filter, so the built-ins are read whatever the options say.
-//! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `testing` they are
+//! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `inspect` they are
 //! public, for measurements.
 
 #[cfg(feature = "inspect")]
