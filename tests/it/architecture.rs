@@ -1,5 +1,6 @@
-//! Checks the sources of engine and command against DESIGN.md: imports go downward, files and functions are small, every
-//! file is reachable, `unsafe` stays in its files, invariants are documented.
+//! Checks the sources of engine and command against DESIGN.md: imports go downward, files and
+//! functions are small, every file is reachable, `unsafe` stays in its files, invariants are
+//! documented.
 //!
 //! The sources are read as text: comments and literals are blanked, then `use`, `mod` and `fn` are
 //! found. That is enough for code that rustfmt has formatted, and needs no parser. Each check also

@@ -1,7 +1,7 @@
 //! `siftdb filter bench`: measures building and asking filters of every encoding.
 //!
-//! `siftdb_cli::experiment` builds and asks the filters; this prints what it measured. A filter that
-//! denies a key of its own is a defect of the encoding and ends the command.
+//! `siftdb_cli::experiment` builds and asks the filters; this prints what it measured. A filter
+//! that denies a key of its own is a defect of the encoding and ends the command.
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
