@@ -7,7 +7,6 @@
 //! skips the entries of numbers that are not there.
 
 use crate::base::error::{Error, Result};
-use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, SequenceNumber, check_keyspace_name};
 use crate::base::sync::{Arc, Ordering};
 use crate::options::keyspace::KeyspaceOptions;
@@ -18,7 +17,7 @@ use crate::state::read_view::ReadView;
 use crate::state::session::{self, session_log, sync_logs};
 use crate::state::writer::LogState;
 use crate::tree::edit::{KeyspaceMeta, VersionEdit};
-use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
 use crate::tree::version::Version;
 
 /// The keyspace `name`, with the settings that `named` names; creates it if it is not there.
@@ -90,7 +89,7 @@ pub(super) struct Alteration {
     /// Keyspaces that are there.
     pub dropped: Vec<Arc<KeyspaceState>>,
     /// Tables of level 0, newer than all others, of created keyspaces and of those that stay.
-    pub tables: Vec<FileMeta>,
+    pub tables: NewTables,
     /// The last sequence in the tables. No log has those above the last sequence of the log, and
     /// the start of the current log skips them. Without tables the last sequence of the log.
     pub last_sequence: SequenceNumber,
@@ -107,19 +106,18 @@ pub(super) fn install(
     mut log: RankedGuard<'_, LogState>,
     change: Alteration,
 ) -> Result<()> {
-    let Alteration { created, dropped, tables, last_sequence } = change;
+    let Alteration { created, dropped, mut tables, last_sequence } = change;
     let mut versions = engine.catalog.versions.lock();
-    let files: Vec<_> = tables.iter().map(|meta| FileName::Table(meta.number)).collect();
+    let files = tables.file_names();
     let edit = VersionEdit {
         next_keyspace: (!created.is_empty()).then(|| versions.next_keyspace()),
         synced_through: Some(last_sequence),
         created: created.iter().map(|keyspace| meta_of(keyspace, last_sequence)).collect(),
         dropped: dropped.iter().map(|keyspace| keyspace.id).collect(),
-        added: tables.into_iter().map(|meta| (0, meta)).collect(),
+        added: tables.added(),
         ..VersionEdit::default()
     };
-    let pinning: Vec<_> = created.iter().map(|k| k.options.load().filter_pinning()).collect();
-    let changed = match versions.alter(edit, &pinning, last_sequence) {
+    let changed = match versions.apply(edit, &mut tables, last_sequence) {
         Ok(changed) => changed,
         Err(error) if !versions.has_failed() => {
             engine.catalog.obsolete.add(files);
@@ -250,7 +248,7 @@ pub(super) fn change(
         .catalog
         .versions
         .lock()
-        .save_settings(keyspace.id, settings, options.filter_pinning(), log.last_sequence)
+        .save_settings(keyspace.id, settings, log.last_sequence)
         .map_err(|error| engine.set_background_error(error))?;
     keyspace.set_options(options);
     keyspace.is_open.store(true, Ordering::SeqCst);

@@ -37,9 +37,8 @@ use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
-use crate::tree::edit::VersionEdit;
-use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{KeyspaceTables, ManifestState};
+use crate::tree::new_tables::DurableTables;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -109,15 +108,14 @@ fn try_recover(
     }
     let keeps = matches!(contents.limit, Limit::Keep { .. } | Limit::Count(_));
     let (memtables, tables) = match keeps {
-        true => (contents.memtables, Vec::new()),
+        true => (contents.memtables, DurableTables::default()),
         false => (Vec::new(), contents.into_tables()?),
     };
     install(engine, memtables, &logs, clean);
-    let edit = VersionEdit {
-        added: tables.into_iter().map(|meta| (0, meta)).collect(),
-        ..VersionEdit::default()
-    };
-    let tables = edit.added.len() as u64;
+    let keyspaces = engine.catalog.all_keyspaces();
+    let there: Vec<_> = keyspaces.iter().map(|keyspace| &**keyspace).collect();
+    let mut new = engine.catalog.open_new(&engine.context.directory, tables, 0, &there)?;
+    let tables = new.metas().count() as u64;
     let wal = |name: &&FileName| matches!(name, FileName::Wal(n) if *n >= state.facts.log_number);
     let names: Vec<FileName> = files.iter().filter(wal).copied().collect();
     let salvages = engine.context.options.recovery == Recovery::Salvage;
@@ -128,7 +126,7 @@ fn try_recover(
     let (logs, dropped) = (names.len() as u64, report.dropped.len() as u64);
     *engine.context.recovery.lock() = report;
     if !keeps {
-        session::begin_recovered(engine, edit)?;
+        session::begin_recovered(engine, &mut new)?;
     }
     let duration = started.elapsed();
     engine.context.events.note(|| Event::Recovered { logs, entries, tables, dropped, duration });
@@ -266,7 +264,7 @@ struct Contents<'a> {
     /// Entries of the logs so far.
     entries: u64,
     /// Tables that were flushed so far; no manifest names them yet.
-    tables: Vec<FileMeta>,
+    tables: DurableTables,
 }
 
 impl<'a> Contents<'a> {
@@ -287,7 +285,7 @@ impl<'a> Contents<'a> {
             bytes: 0,
             last_sequence: 0,
             entries: 0,
-            tables: Vec::new(),
+            tables: DurableTables::default(),
         }
     }
 
@@ -369,7 +367,7 @@ impl<'a> Contents<'a> {
         let inputs = by_keyspace.into_iter().map(|(id, (keyspace, memtables))| {
             let mut levels = keyspace.view.load().version.files();
             // A tombstone must not be dropped while one of these may hold its key.
-            let written = self.tables.iter().filter(|meta| meta.keyspace == id);
+            let written = self.tables.metas().iter().filter(|meta| meta.keyspace == id);
             levels[0].extend(written.cloned().map(Arc::new));
             FlushInput { keyspace, memtables, levels }
         });
@@ -379,7 +377,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    fn into_tables(mut self) -> Result<Vec<FileMeta>> {
+    fn into_tables(mut self) -> Result<DurableTables> {
         self.flush()?;
         Ok(self.tables)
     }

@@ -108,6 +108,8 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
         }
     }
     let tables = write_memtables(engine, inputs, None)?;
+    let there: Vec<_> = keyspaces.iter().map(|keyspace| &**keyspace).collect();
+    let mut tables = engine.catalog.open_new(&engine.context.directory, tables, 0, &there)?;
     let (number, manifest) =
         (engine.catalog.numbers.take_file_number(), engine.catalog.numbers.take_file_number());
     let wal = session::begin_log(engine, log, number, manifest)?;
@@ -115,11 +117,11 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
         let mut versions = engine.catalog.versions.lock();
         let edit = VersionEdit {
             first_log: Some(FirstLog { number, flushed_through: last_sequence }),
-            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            added: tables.added(),
             deleted: refused_loads(&versions, last_sequence),
             ..VersionEdit::default()
         };
-        let mut changed = versions.restart(manifest, edit)?;
+        let mut changed = versions.restart(manifest, edit, &mut tables)?;
         for keyspace in &keyspaces {
             let place = changed.iter().position(|(id, _)| *id == keyspace.id);
             let version = place.map(|place| changed.swap_remove(place).1);

@@ -16,7 +16,7 @@
 //! is no table. If the index or the range deletes of one table would get too large there are
 //! several, disjoint by user key.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{KeyspaceId, SequenceNumber};
@@ -28,6 +28,7 @@ use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::job_events::{FlushEvents, TableSums};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
@@ -35,6 +36,7 @@ use crate::state::session;
 use crate::state::snapshots::SnapshotMoment;
 use crate::tree::edit::{FirstLog, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::{DurableTables, NewTables, remove_tables};
 use crate::tree::version::LevelFiles;
 use std::collections::BTreeSet;
 
@@ -151,12 +153,17 @@ fn flush_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
     }
     match flushed.is_empty() {
         true if !frees_logs(engine) => return Ok(false),
-        true => install(engine, &flushed, Vec::new(), None)?,
+        true => install(engine, &flushed, &mut NewTables::none(), None)?,
         false => {
             let memtables = inputs.iter().flat_map(|input| &input.memtables);
             let events = FlushEvents::begin(engine, memtables.map(|memtable| &**memtable));
             write_memtables(engine, inputs, None)
-                .and_then(|tables| install(engine, &flushed, tables, Some(&events)))
+                .and_then(|tables| {
+                    let keyspaces: Vec<_> = flushed.iter().map(|f| &*f.keyspace).collect();
+                    let directory = &engine.context.directory;
+                    engine.catalog.open_new(directory, tables, 0, &keyspaces)
+                })
+                .and_then(|mut new| install(engine, &flushed, &mut new, Some(&events)))
                 .inspect_err(|error| events.failed(error))?;
         }
     }
@@ -200,7 +207,7 @@ pub(crate) fn write_memtables(
     engine: &Engine,
     inputs: Vec<FlushInput>,
     snapshots: Option<Vec<SequenceNumber>>,
-) -> Result<Vec<FileMeta>> {
+) -> Result<DurableTables> {
     // Before the input is read: a snapshot that registers later is at the published sequence or
     // above it, so it needs no more than these (`SnapshotList::needed`).
     let snapshots =
@@ -210,26 +217,15 @@ pub(crate) fn write_memtables(
         tables.extend(write_input(engine, input, &snapshots)?);
         Ok(())
     });
-    // I5: once for all keyspaces, and before an edit names a table.
-    let synced = written.and_then(|()| {
-        let synced = if tables.is_empty() {
-            Ok(())
-        } else {
-            engine.context.env.sync_dir(&engine.context.directory)
-        };
-        synced.map_err(|error| Error::io("sync_dir", &engine.context.directory, error))
-    });
-    if let Err(error) = synced {
-        for meta in &tables {
-            // If that fails, the next session removes the file: nothing names it.
-            let _ = engine
-                .context
-                .env
-                .remove(&FileName::Table(meta.number).path(&engine.context.directory));
+    let Context { env, directory, .. } = &*engine.context;
+    match written {
+        // Once for all keyspaces.
+        Ok(()) => DurableTables::sync(&**env, directory, tables),
+        Err(error) => {
+            remove_tables(&**env, directory, &tables);
+            Err(error)
         }
-        return Err(error);
     }
-    Ok(tables)
 }
 
 fn write_input(
@@ -243,7 +239,7 @@ fn write_input(
         let version = Arc::clone(&keyspace.view.load().version);
         filter_budget::flush_filter(keyspace, &version, levels, entries)
     };
-    let context = JobContext { syncs_names: false, ..JobContext::new(engine, keyspace, 0, filter) };
+    let context = JobContext::new(engine, keyspace, 0, filter);
     let outcome = write_tables(&context, memtables, snapshots, levels)?;
     let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);
@@ -338,7 +334,7 @@ fn sync_older_writes(engine: &Engine, flushed: &[Flushed]) -> Result<Option<Sequ
 fn install(
     engine: &Engine,
     flushed: &[Flushed],
-    tables: Vec<FileMeta>,
+    new: &mut NewTables,
     events: Option<&FlushEvents<'_>>,
 ) -> Result<()> {
     let synced_through = sync_older_writes(engine, flushed)?;
@@ -348,14 +344,14 @@ fn install(
         // A keyspace that was dropped in the meantime has no place for its tables.
         let there: BTreeSet<KeyspaceId> = versions.keyspaces().map(|meta| meta.id).collect();
         let (tables, gone): (Vec<_>, Vec<_>) =
-            tables.into_iter().partition(|meta| there.contains(&meta.keyspace));
-        engine.catalog.obsolete.add(gone.iter().map(|meta| FileName::Table(meta.number)));
-        let sums = TableSums::of(&tables);
+            new.added().into_iter().partition(|(_, meta)| there.contains(&meta.keyspace));
+        engine.catalog.obsolete.add(gone.iter().map(|(_, meta)| FileName::Table(meta.number)));
+        let sums = TableSums::of(tables.iter().map(|(_, meta)| meta));
         let needed = first_log(engine, flushed);
         let stay = flushed.iter().filter(|f| there.contains(&f.keyspace.id));
         let edit = VersionEdit {
             flushed_through: stay.map(|f| (f.keyspace.id, f.last_sequence())).collect(),
-            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            added: tables,
             // The oldest log that is still needed. It is durable by name, because a log is created
             // before a memtable begins in it.
             first_log: needed,
@@ -363,7 +359,7 @@ fn install(
             ..VersionEdit::default()
         };
         debug_assert!(edit.added.iter().all(|(_, new)| is_newest(engine, new)), "I4");
-        let mut changed = versions.apply(edit, engine.catalog.published.visible())?;
+        let mut changed = versions.apply(edit, new, engine.catalog.published.visible())?;
         // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
         // neither, and none sees both.
         for flushed in flushed.iter().filter(|f| there.contains(&f.keyspace.id)) {

@@ -31,6 +31,7 @@ use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::writer::LogState;
 use crate::tree::edit::{FirstLog, VersionEdit};
+use crate::tree::new_tables::NewTables;
 use crate::tree::session_manifest::ManifestPosition;
 use crate::tree::set::VersionSet;
 use std::time::Instant;
@@ -53,13 +54,13 @@ pub(crate) fn activate(engine: &Engine) -> Result<()> {
     session_log(engine, &mut log).map(drop).map_err(|error| engine.set_background_error(error))
 }
 
-/// Begins the session of a database whose logs were written forward into the tables of `edit`.
+/// Begins the session of a database whose logs were written forward into the tables `new`.
 ///
 /// # Errors
 /// The failure of the log or the manifest.
-pub(crate) fn begin_recovered(engine: &Engine, edit: VersionEdit) -> Result<()> {
+pub(crate) fn begin_recovered(engine: &Engine, new: &mut NewTables) -> Result<()> {
     let mut log = engine.writer.log.lock();
-    let wal = start_session(engine, &log, Some(edit))?;
+    let wal = start_session(engine, &log, Some(new))?;
     log.current = Some(wal);
     // Every entry of the logs is in a durable table.
     log.synced_through = log.last_sequence;
@@ -263,11 +264,11 @@ pub(crate) fn session_log<'a>(engine: &Engine, log: &'a mut LogState) -> Result<
 }
 
 /// Creates the first log of this session, and its manifest where it has none. Everything that was
-/// recovered is in the tables of `recovered`, if it is given, or in the logs and memtables.
+/// recovered is in the tables `recovered`, if they are given, or in the logs and memtables.
 fn start_session(
     engine: &Engine,
     log: &LogState,
-    recovered: Option<VersionEdit>,
+    recovered: Option<&mut NewTables>,
 ) -> Result<WalWriter> {
     let number = engine.catalog.numbers.take_file_number();
     let mut versions = engine.catalog.versions.lock();
@@ -276,7 +277,7 @@ fn start_session(
         let wal = create_log(engine, log, number, *engine.catalog.numbers.position.lock(), &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
-        versions.apply(edit, log.last_sequence)?;
+        versions.apply(edit, &mut NewTables::none(), log.last_sequence)?;
         wal
     } else {
         // The log first, and it names the manifest to come. After a crash between the two,
@@ -285,11 +286,12 @@ fn start_session(
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
         let wal = create_log(engine, log, number, coming, &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
-        let edit = VersionEdit {
-            first_log: recovered.is_some().then_some(first_log),
-            ..recovered.unwrap_or_default()
-        };
-        if let Err(error) = versions.activate(manifest, Some(number), &edit, log.last_sequence) {
+        let first_log = recovered.is_some().then_some(first_log);
+        let mut none = NewTables::none();
+        let new = recovered.unwrap_or(&mut none);
+        let edit = VersionEdit { first_log, added: new.added(), ..VersionEdit::default() };
+        let begun = versions.activate(manifest, Some(number), &edit, new, log.last_sequence);
+        if let Err(error) = begun {
             remove_abandoned(engine, &versions, number);
             return Err(error);
         }
