@@ -2,6 +2,7 @@
 //!
 //! `cargo test --release --test it load_opens -- --ignored --nocapture --test-threads 1`
 
+use crate::support::data::bytes;
 use crate::support::stores::{HOME, as_env, name, small_options};
 use siftdb::env::{Env, EnvLayer, MemEnv, RandomFile};
 use siftdb::{Db, Options};
@@ -56,7 +57,7 @@ impl EnvLayer for HookEnv {
 
 fn open(options: Options, disk: &MemEnv) -> (Db, HookEnv) {
     let env = HookEnv::new(disk);
-    let db = options.table_bytes(4 << 10).auto_compaction(false).env(Arc::new(env.clone()));
+    let db = options.table_bytes(16 << 10).auto_compaction(false).env(Arc::new(env.clone()));
     (db.open(HOME).unwrap(), env)
 }
 
@@ -72,7 +73,7 @@ fn writers_go_on_while_a_load_opens_its_tables() {
     let (db, env) = open(small_options(), &disk);
     db.put("a", "before").unwrap();
     let mut writer = db.table_writer().unwrap();
-    (0..2000).for_each(|n| writer.put(key(n), "loaded").unwrap());
+    (0..2000).for_each(|n| writer.put(key(n), format!("loaded {n:060}")).unwrap());
     let (ask, asked) = channel();
     let (answer, answered) = channel();
     let other = db.clone();
@@ -96,7 +97,9 @@ fn writers_go_on_while_a_load_opens_its_tables() {
     writes.join().unwrap();
     let opens = opens.load(Ordering::Relaxed);
     assert!(report.tables > 4 && opens >= report.tables, "{opens} opens, {report:?}");
-    (0..2000).for_each(|n| assert_eq!(db.get(key(n)).unwrap().unwrap(), "loaded", "{n}"));
+    (0..2000).for_each(|n| {
+        assert_eq!(db.get(key(n)).unwrap().unwrap(), *format!("loaded {n:060}"));
+    });
     (0..opens).for_each(|n| assert_eq!(db.get(format!("z{n}")).unwrap().unwrap(), "beside"));
     assert!(db.verify(|_| {}).unwrap().is_sound());
 }
@@ -155,7 +158,7 @@ fn loads_delay_no_put_by_their_openings() {
     let (db, env) = open(Options::new(), &disk);
     db.put("a", "before").unwrap();
     let mut writer = db.table_writer().unwrap();
-    (0..1600 * 32).for_each(|n| writer.put(key(n), [b'v'; 110]).unwrap());
+    (0..1600 * 34).for_each(|n| writer.put(key(n), bytes(n as u64, 500)).unwrap());
     env.hook(|| thread::sleep(Duration::from_millis(2)));
     let (ended, other) = (Arc::new(AtomicBool::new(false)), db.clone());
     let end = Arc::clone(&ended);
