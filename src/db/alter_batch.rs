@@ -28,6 +28,7 @@ use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::catalog::new_memtable;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::{KeyspaceState, written};
 use crate::state::session;
@@ -117,8 +118,14 @@ fn write_leading(
     let mut log = lead(engine)?;
     // Again, under the lock that a creation and a drop take.
     let Targets { written, dropped } = Targets::find(engine, batch, changes)?;
-    let create =
-        |new: &CreatedKeyspace| new_keyspace(engine, &new.name, &settings_of(engine, new)?);
+    let create = |new: &CreatedKeyspace| {
+        new_keyspace(
+            &engine.context,
+            &engine.catalog,
+            &new.name,
+            &settings_of(&engine.context, new)?,
+        )
+    };
     let created = changes.created.iter().map(create).collect::<Result<Vec<_>>>()?;
     let mut entries = Entries::new(engine, expiry, log.next_sequence);
     entries.add(batch, &written)?;
@@ -162,13 +169,13 @@ fn write_leading(
 ///
 /// # Errors
 /// `InvalidOptions` for settings that cannot work, or a filter rule that is not registered.
-fn settings_of(engine: &Engine, new: &CreatedKeyspace) -> Result<KeyspaceOptions> {
+fn settings_of(context: &Context, new: &CreatedKeyspace) -> Result<KeyspaceOptions> {
     let (policies, prefixes) =
-        (engine.context.options.custom_policies(), engine.context.options.custom_prefixes());
+        (context.options.custom_policies(), context.options.custom_prefixes());
     let settings = KeyspaceOptions::decode(&new.settings, &policies, &prefixes)
-        .map_err(|bad| bad.into_error(&engine.context.directory, 0))?;
+        .map_err(|bad| bad.into_error(&context.directory, 0))?;
     settings.check_registered()?;
-    engine.context.options.for_keyspace(&settings).validate()?;
+    context.options.for_keyspace(&settings).validate()?;
     Ok(settings)
 }
 

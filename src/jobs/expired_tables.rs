@@ -35,7 +35,7 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// # Errors
 /// The failure of the manifest; `KeyspaceDropped`. Nothing was removed then.
 pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -> Result<bool> {
-    let now = job_time(engine);
+    let now = job_time(&engine.context, &engine.catalog);
     let version = Arc::clone(&keyspace.view.load().version);
     if !version.files().iter().flatten().any(|meta| meta.is_expired(now)) {
         return Ok(false);
@@ -116,7 +116,7 @@ impl ExpiryWatch {
             let due = files.into_iter().flatten().filter(|meta| meta.is_mostly_expiring());
             due.map(|meta| (keyspace.id, meta.expires_by)).collect::<Vec<_>>()
         });
-        self.look_at(&tables.collect::<Vec<_>>(), job_time(engine))
+        self.look_at(&tables.collect::<Vec<_>>(), job_time(&engine.context, &engine.catalog))
     }
 
     /// The same for tables of these keyspaces, by the times at which their last entries expire.

@@ -28,12 +28,14 @@ use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::job_events::{FlushEvents, TableSums};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
+use crate::state::catalog::Catalog;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
 use crate::state::snapshots::SnapshotMoment;
+use crate::state::writer::Writer;
 use crate::tree::edit::{FirstLog, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::{DurableTables, NewTables, remove_tables};
@@ -282,16 +284,16 @@ pub(crate) fn write_tables(
 /// True if older logs wait although no memtable needs them: those of dropped keyspaces.
 fn frees_logs(engine: &Engine) -> bool {
     let oldest = engine.writer.live_logs.lock().oldest();
-    let needed = first_log(engine, &[]);
+    let needed = first_log(&engine.catalog, &engine.writer, &[]);
     oldest.zip(needed).is_some_and(|(oldest, needed)| oldest.number < needed.number)
 }
 
 /// The first log that is needed once `flushed` is in tables.
-fn first_log(engine: &Engine, flushed: &[Flushed]) -> Option<FirstLog> {
+fn first_log(catalog: &Catalog, writer: &Writer, flushed: &[Flushed]) -> Option<FirstLog> {
     // Before the views: a memtable that begins after this begins in this log or a later one.
-    let current = engine.writer.live_logs.lock().current();
+    let current = writer.live_logs.lock().current();
     let mut needed = current;
-    for keyspace in engine.catalog.all_keyspaces() {
+    for keyspace in catalog.all_keyspaces() {
         let view = keyspace.view.load();
         let written = flushed.iter().find(|flushed| flushed.keyspace.id == keyspace.id);
         let waiting = view.immutables.iter();
@@ -299,7 +301,7 @@ fn first_log(engine: &Engine, flushed: &[Flushed]) -> Option<FirstLog> {
         let logs = stays.map(|full| full.first_log).chain([view.active_log]);
         needed = logs.filter(|log| *log != 0).fold(needed, u64::min);
     }
-    engine.writer.live_logs.lock().first_needed(needed)
+    writer.live_logs.lock().first_needed(needed)
 }
 
 /// Syncs the logs if a memtable that stays may hold entries older than the newest of `flushed`.
@@ -347,7 +349,7 @@ fn install(
             new.added().into_iter().partition(|(_, meta)| there.contains(&meta.keyspace));
         engine.catalog.obsolete.add(gone.iter().map(|(_, meta)| FileName::Table(meta.number)));
         let sums = TableSums::of(tables.iter().map(|(_, meta)| meta));
-        let needed = first_log(engine, flushed);
+        let needed = first_log(&engine.catalog, &engine.writer, flushed);
         let stay = flushed.iter().filter(|f| there.contains(&f.keyspace.id));
         let edit = VersionEdit {
             flushed_through: stay.map(|f| (f.keyspace.id, f.last_sequence())).collect(),
@@ -358,7 +360,7 @@ fn install(
             synced_through,
             ..VersionEdit::default()
         };
-        debug_assert!(edit.added.iter().all(|(_, new)| is_newest(engine, new)), "I4");
+        debug_assert!(edit.added.iter().all(|(_, new)| is_newest(&engine.catalog, new)), "I4");
         let mut changed = versions.apply(edit, new, engine.catalog.published.visible())?;
         // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
         // neither, and none sees both.
@@ -399,8 +401,8 @@ fn install(
 }
 
 /// I4: a flush is newer than every table of level 0, because memtables are flushed in order.
-fn is_newest(engine: &Engine, new: &FileMeta) -> bool {
-    let keyspace = engine.catalog.keyspaces.lock().get(new.keyspace).cloned();
+fn is_newest(catalog: &Catalog, new: &FileMeta) -> bool {
+    let keyspace = catalog.keyspaces.lock().get(new.keyspace).cloned();
     let view = keyspace.map(|keyspace| keyspace.view.load_full());
     let level0 = view.iter().flat_map(|view| view.version.level(0));
     level0.map(|old| old.meta.largest_sequence).all(|old| old < new.smallest_sequence)

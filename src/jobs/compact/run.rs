@@ -58,7 +58,7 @@ pub(crate) fn compact_once(
     let oldest =
         engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
     let options = keyspace.options.load().compaction_options();
-    let now = job_time(engine);
+    let now = job_time(&engine.context, &engine.catalog);
     let pick = |shape: &LevelFiles| {
         forget_changed(keyspace, shape);
         let is_refused = |task: &CompactionTask| keyspace.is_refused(&replaced_tables(task));

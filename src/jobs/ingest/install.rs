@@ -31,7 +31,9 @@ use crate::jobs::ingest::level::{deepest_level, shares_keys};
 use crate::jobs::ingest::tables::LoadTables;
 use crate::jobs::workers::run_job;
 use crate::memtable::memtable::Memtable;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
+use crate::state::jobs::Jobs;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::stalls::Stall;
@@ -66,7 +68,7 @@ pub(crate) fn install(
             Ok(false)
         });
         wait_for_level0(engine, keyspace, load)?;
-        let level = level_of(engine, keyspace, load);
+        let level = level_of(&engine.jobs, keyspace, load);
         let (directory, durable) = (&engine.context.directory, load.durable().clone());
         let mut new = engine.catalog.open_new(directory, durable, level, &[keyspace])?;
         let mut answer = None;
@@ -74,7 +76,7 @@ pub(crate) fn install(
             // Before the lock of flushes: a leader may wait for one.
             let _leads = engine.writer.queue.lead()?;
             let _one_at_a_time = engine.jobs.flushes.lock();
-            let to_level0 = level_of(engine, keyspace, load) == 0;
+            let to_level0 = level_of(&engine.jobs, keyspace, load) == 0;
             flush_in_the_way(engine, keyspace, load, to_level0)?;
             answer = Some(try_install(engine, keyspace, load, &mut new)?);
             Ok(false)
@@ -110,9 +112,9 @@ fn flush_in_the_way(
 }
 
 /// The level that the load would go to now.
-fn level_of(engine: &Engine, keyspace: &KeyspaceState, load: &LoadTables) -> usize {
+fn level_of(jobs: &Jobs, keyspace: &KeyspaceState, load: &LoadTables) -> usize {
     // A compaction claims its tables under the lock of versions, which the last call holds.
-    let running = engine.jobs.schedule.lock().compacts_into.clone();
+    let running = jobs.schedule.lock().compacts_into.clone();
     let running = running.filter(|into| into.keyspace == keyspace.id);
     let levels = keyspace.view.load().version.files();
     let options = keyspace.options.load().compaction_options();
@@ -147,7 +149,7 @@ fn try_install(
     session::sync_starts(engine, &mut log)?;
     engine.check_lock()?;
     let mut versions = engine.catalog.versions.lock();
-    let level = level_of(engine, keyspace, load);
+    let level = level_of(&engine.jobs, keyspace, load);
     let pinning = keyspace.options.load().filter_pinning();
     let view = keyspace.view.load_full();
     let has_entries = view.memtables().any(|memtable| !memtable.is_empty());
@@ -188,15 +190,15 @@ fn try_install(
     drop(versions);
     engine.catalog.published.publish(sequence);
     drop(log);
-    count(engine, load);
+    count(&engine.context, load);
     // Older logs may not be needed any more.
     engine.jobs.schedule_flush();
     engine.jobs.schedule_compactions([keyspace.id]);
     Ok(Ok(Attempt::Installed(Installed { sequence, level })))
 }
 
-fn count(engine: &Engine, load: &LoadTables) {
-    let stripe = engine.context.counters.stripe();
+fn count(context: &Context, load: &LoadTables) {
+    let stripe = context.counters.stripe();
     stripe.add(Counter::Ingests, 1);
     stripe.add(Counter::EntriesIngested, load.entries());
     stripe.add(Counter::IngestBytes, load.bytes());
@@ -218,7 +220,7 @@ fn wait_for_level0(engine: &Engine, keyspace: &KeyspaceState, load: &LoadTables)
     if !is_full() {
         return Ok(());
     }
-    Stall::Level0.during(engine, || {
+    Stall::Level0.during(&engine.context, || {
         engine.jobs.schedule_compactions([keyspace.id]);
         let mut jobs = engine.jobs.schedule.lock();
         while is_full() && !engine.jobs.background_error.is_set() && !jobs.stopping {
