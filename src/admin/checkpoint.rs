@@ -27,6 +27,8 @@ use crate::env::foreign::{is_foreign_table, is_ours, refuse_foreign};
 use crate::jobs::flush::flush_written;
 use crate::jobs::workers::run_job;
 use crate::log::wal::format::DatabaseIdentity;
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
@@ -204,8 +206,8 @@ fn fill(
     if before.is_none() {
         mark_unfinished(env, target, number_after(&our_files(env, target)?))?;
     }
-    let report = link_tables(engine, target, moment, before)?;
-    put_in_force(engine, target, moment, before)?;
+    let report = link_tables(&engine.context, target, moment, before)?;
+    put_in_force(&engine.context, &engine.catalog, target, moment, before)?;
     Ok(report)
 }
 
@@ -291,12 +293,12 @@ fn moment(engine: &Engine) -> Result<Moment> {
 
 /// Gives the tables of `moment` second names in `target`, but those that `before` has.
 fn link_tables(
-    engine: &Engine,
+    context: &Context,
     target: &Path,
     moment: &Moment,
     before: Option<&ManifestState>,
 ) -> Result<CheckpointReport> {
-    let env = &*engine.context.env;
+    let env = &*context.env;
     if before.is_some_and(|state| state.facts.last_sequence > moment.last_sequence) {
         return Err(refused(target, OTHER_HISTORY));
     }
@@ -319,7 +321,7 @@ fn link_tables(
             Some(_) if files.contains(&name) => continue,
             _ => {}
         }
-        let (path, place) = (name.path(&engine.context.directory), name.path(target));
+        let (path, place) = (name.path(&context.directory), name.path(target));
         if is_foreign_table(env, &place)? {
             return Err(refused(target, &format!("{name} is a table of LevelDB or RocksDB")));
         }
@@ -339,7 +341,8 @@ fn link_tables(
 }
 
 fn put_in_force(
-    engine: &Engine,
+    context: &Context,
+    catalog: &Catalog,
     target: &Path,
     moment: &Moment,
     before: Option<&ManifestState>,
@@ -353,26 +356,26 @@ fn put_in_force(
     });
     // Older generations may have left tables of databases that this one never knew.
     let known = before.into_iter().flat_map(|state| &state.ancestors);
-    let mut ancestors = engine.context.databases();
+    let mut ancestors = context.databases();
     ancestors.extend(known);
     let mut seen = BTreeSet::new();
     ancestors.retain(|id| seen.insert(*id));
     ancestors.retain(|id| *id != database.id);
     ancestors.truncate(ANCESTORS_MAX);
     // Above the numbers of all tables, and of all files that are there.
-    let taken = number_after(&our_files(&*engine.context.env, target)?);
-    let next = engine.catalog.numbers.next_file.load(Ordering::Relaxed).max(taken);
+    let taken = number_after(&our_files(&*context.env, target)?);
+    let next = catalog.numbers.next_file.load(Ordering::Relaxed).max(taken);
     let at_rest = DatabaseAtRest {
         database,
-        checkpoint_of: Some(engine.context.database),
+        checkpoint_of: Some(context.database),
         ancestors,
         last_sequence: moment.last_sequence,
         next_keyspace: moment.next_keyspace,
-        expired_through: engine.catalog.numbers.expired_through.load(Ordering::Relaxed),
+        expired_through: catalog.numbers.expired_through.load(Ordering::Relaxed),
         keyspaces: moment.keyspaces.clone(),
         tables: tables.collect(),
     };
-    at_rest.put_in_force(&*engine.context.env, target, next)
+    at_rest.put_in_force(&*context.env, target, next)
 }
 
 /// Removes files of siftdb that the new manifest does not name.

@@ -12,6 +12,8 @@ use crate::base::stats::counters::{COUNTERS, Counters};
 use crate::base::stats::latency::Latencies;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 
@@ -27,11 +29,12 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         return Stats::from_totals(&[0; COUNTERS]);
     }
     let keyspaces = engine.catalog.all_keyspaces();
-    let mut stats = report(engine, &keyspaces, Some(&engine.context.counters));
+    let mut stats =
+        report(&engine.context, &engine.catalog, &keyspaces, Some(&engine.context.counters));
     let (named, others) = keyspaces.split_at(keyspaces.len().min(KEYSPACES_NAMED_MAX));
     stats.keyspaces = named.iter().map(|keyspace| keyspace_stats(engine, keyspace)).collect();
     if !others.is_empty() {
-        stats.keyspaces.push(report(engine, others, None));
+        stats.keyspaces.push(report(&engine.context, &engine.catalog, others, None));
     }
     stats
 }
@@ -42,13 +45,14 @@ pub(crate) fn keyspace_stats(engine: &Engine, keyspace: &Arc<KeyspaceState>) -> 
     if !engine.context.process.is_current() {
         return Stats::from_totals(&[0; COUNTERS]);
     }
-    let mut stats = report(engine, std::slice::from_ref(keyspace), None);
+    let mut stats = report(&engine.context, &engine.catalog, std::slice::from_ref(keyspace), None);
     stats.keyspace = Some(keyspace.name.clone());
     stats
 }
 
 fn report(
-    engine: &Engine,
+    context: &Context,
+    catalog: &Catalog,
     keyspaces: &[Arc<KeyspaceState>],
     database: Option<&Arc<Counters>>,
 ) -> Stats {
@@ -82,23 +86,20 @@ fn report(
         report.expected_fpr = weighted_fpr / report.entries.max(1) as f64;
     }
     if database.is_some() {
-        let retired = engine.catalog.retired.lock();
+        let retired = catalog.retired.lock();
         stats.memtable_bytes += retired.iter().map(|memtable| memtable.bytes() as u64).sum::<u64>();
     }
-    stats.cache_capacity_bytes = engine.context.cache.capacity_bytes();
-    stats.cache_bytes = engine.context.cache.used_bytes();
-    stats.cache_uncached = engine.context.cache.uncached();
-    stats.cache_rejected = engine.context.cache.rejected();
-    stats.pinned_bytes = engine.context.cache.reserved_bytes();
-    stats.construction_bytes = engine.context.cache.construction_bytes();
-    stats.evicted_bytes_in_use = engine.context.cache.evicted_bytes_in_use();
-    stats.snapshots = engine.catalog.snapshots.len() as u64;
-    stats.oldest_snapshot_millis = engine
-        .catalog
-        .snapshots
-        .oldest_age()
-        .map(|age| age.as_millis().try_into().unwrap_or(u64::MAX));
-    (stats.obsolete_tables_in_use, stats.obsolete_bytes_in_use) = engine.catalog.obsolete.in_use();
-    stats.since_unix_seconds = engine.context.counting_since;
+    stats.cache_capacity_bytes = context.cache.capacity_bytes();
+    stats.cache_bytes = context.cache.used_bytes();
+    stats.cache_uncached = context.cache.uncached();
+    stats.cache_rejected = context.cache.rejected();
+    stats.pinned_bytes = context.cache.reserved_bytes();
+    stats.construction_bytes = context.cache.construction_bytes();
+    stats.evicted_bytes_in_use = context.cache.evicted_bytes_in_use();
+    stats.snapshots = catalog.snapshots.len() as u64;
+    stats.oldest_snapshot_millis =
+        catalog.snapshots.oldest_age().map(|age| age.as_millis().try_into().unwrap_or(u64::MAX));
+    (stats.obsolete_tables_in_use, stats.obsolete_bytes_in_use) = catalog.obsolete.in_use();
+    stats.since_unix_seconds = context.counting_since;
     stats
 }

@@ -22,8 +22,11 @@ use crate::log::record::format::HeaderState;
 use crate::log::wal::file::{LogFile, missing_log};
 use crate::log::wal::format::{WalItem, visit};
 use crate::memtable::memtable::Memtable;
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
+use crate::state::writer::Writer;
 use crate::table::verify::{TableCheck, VerifyCounts};
 use crate::tree::current::read_current;
 use crate::tree::file_meta::FileMeta;
@@ -131,16 +134,16 @@ pub(crate) fn verify(
     let _span = span!("verify", engine.context.directory);
     engine.context.process.check()?;
     let _lock = engine.catalog.hold()?;
-    let log_entries = log_entries(engine, only);
+    let log_entries = log_entries(&engine.catalog, only);
     let mut report = VerifyReport { log_entries, ..VerifyReport::default() };
-    let logs = logs_to_read(engine);
+    let logs = logs_to_read(&engine.context, &engine.writer);
     let mut versions = check_manifest(engine, &mut report);
     versions.retain(|(name, _)| only.is_none_or(|only| only == name));
     for (name, version) in &versions {
-        check_levels(engine, name, version, &mut report);
+        check_levels(&engine.context, name, version, &mut report);
     }
     for log in logs {
-        if let Err(error) = check_log(engine, &log, &mut report) {
+        if let Err(error) = check_log(&engine.context, &engine.writer, &log, &mut report) {
             report.damage.push(error);
         }
     }
@@ -156,12 +159,12 @@ pub(crate) fn verify(
         for handle in handles_of(version) {
             engine.context.check_open()?;
             let before = done.bytes_done;
-            let checked = check_table(engine, &handle.meta, &mut |bytes| {
+            let checked = check_table(&engine.context, &handle.meta, &mut |bytes| {
                 done.bytes_done += bytes;
                 progress(&done);
             });
             let was_replaced =
-                matches!(&checked, Err(error) if was_replaced(engine, handle, error));
+                matches!(&checked, Err(error) if was_replaced(&engine.context, handle, error));
             if !was_replaced {
                 keyspace.tables += 1;
                 report.table_bytes += handle.meta.bytes;
@@ -192,8 +195,8 @@ pub(crate) fn verify(
 }
 
 /// What only memtables and logs have, of all keyspaces or of `only`.
-fn log_entries(engine: &Engine, only: Option<&str>) -> u64 {
-    let mut keyspaces = engine.catalog.all_keyspaces();
+fn log_entries(catalog: &Catalog, only: Option<&str>) -> u64 {
+    let mut keyspaces = catalog.all_keyspaces();
     keyspaces.retain(|keyspace| only.is_none_or(|only| *keyspace.name == *only));
     let entries = |memtable: &Arc<Memtable>| memtable.entries() + memtable.range_deletes().count();
     let of = |keyspace: &Arc<KeyspaceState>| -> usize {
@@ -255,26 +258,26 @@ fn check_manifest(engine: &Engine, report: &mut VerifyReport) -> Vec<(String, Ar
 }
 
 /// Checks that tables that share keys are searched newest version first.
-fn check_levels(engine: &Engine, name: &str, version: &Version, report: &mut VerifyReport) {
+fn check_levels(context: &Context, name: &str, version: &Version, report: &mut VerifyReport) {
     for level in 0..LEVELS {
         let tables = version.level(level).iter().map(|handle| &*handle.meta);
         report.damage.extend(order_conflicts(level, tables).into_iter().map(|clash| {
-            let path = FileName::Table(clash.left).path(&engine.context.directory);
+            let path = FileName::Table(clash.left).path(&context.directory);
             in_keyspace(Error::corruption(path, 0, clash.to_string()), name)
         }));
     }
 }
 
 fn check_table(
-    engine: &Engine,
+    context: &Context,
     meta: &FileMeta,
     progress: &mut dyn FnMut(u64),
 ) -> Result<VerifyCounts> {
-    let path = FileName::Table(meta.number).path(&engine.context.directory);
+    let path = FileName::Table(meta.number).path(&context.directory);
     let check = TableCheck {
-        env: &engine.context.env,
-        custom_policies: engine.context.options.custom_policies(),
-        custom_prefixes: engine.context.options.custom_prefixes(),
+        env: &context.env,
+        custom_policies: context.options.custom_policies(),
+        custom_prefixes: context.options.custom_prefixes(),
     };
     let expect = meta.expect();
     let (table, counts) = check.run(&path, expect, progress)?;
@@ -286,22 +289,20 @@ fn check_table(
 }
 
 /// True if a table is gone because the process that is followed has replaced it since.
-fn was_replaced(engine: &Engine, handle: &TableHandle, error: &Error) -> bool {
+fn was_replaced(context: &Context, handle: &TableHandle, error: &Error) -> bool {
     let is_gone = match error {
         Error::Missing { .. } => true,
         Error::Io { source, .. } => source.kind() == ErrorKind::NotFound,
         _ => false,
     };
-    let (env, directory) = (&*engine.context.env, &engine.context.directory);
+    let (env, directory) = (&*context.env, &context.directory);
     let is_unnamed = || {
         let current = read_current(env, directory).ok().flatten()?;
         let state = replay(env, directory, current).ok()?;
         Some(state.tables().all(|(_, meta)| meta.number != handle.meta.number))
     };
     // A manifest may be replaced while it is read.
-    engine.context.follows
-        && is_gone
-        && (0..MANIFEST_TRIES).find_map(|_| is_unnamed()) == Some(true)
+    context.follows && is_gone && (0..MANIFEST_TRIES).find_map(|_| is_unnamed()) == Some(true)
 }
 
 /// A log, and how many bytes of it were written; `None` if that is not known.
@@ -310,15 +311,15 @@ struct WrittenLog {
     bytes: Option<u64>,
 }
 
-fn logs_to_read(engine: &Engine) -> Vec<WrittenLog> {
-    if engine.context.read_only {
+fn logs_to_read(context: &Context, writer: &Writer) -> Vec<WrittenLog> {
+    if context.read_only {
         return Vec::new();
     }
-    let log = engine.writer.log.lock();
+    let log = writer.log.lock();
     let writers = log.unsynced.iter().chain(&log.current);
     let mut logs: Vec<WrittenLog> =
         writers.map(|wal| WrittenLog { number: wal.number(), bytes: Some(wal.bytes()) }).collect();
-    for number in engine.writer.live_logs.lock().numbers() {
+    for number in writer.live_logs.lock().numbers() {
         if !logs.iter().any(|log| log.number == number) {
             logs.push(WrittenLog { number, bytes: None });
         }
@@ -326,19 +327,20 @@ fn logs_to_read(engine: &Engine) -> Vec<WrittenLog> {
     logs
 }
 
-fn check_log(engine: &Engine, log: &WrittenLog, report: &mut VerifyReport) -> Result<()> {
+fn check_log(
+    context: &Context,
+    writer: &Writer,
+    log: &WrittenLog,
+    report: &mut VerifyReport,
+) -> Result<()> {
     let written = log.bytes.unwrap_or(u64::MAX);
-    let file = LogFile::new(&engine.context.directory, log.number);
+    let file = LogFile::new(&context.directory, log.number);
     let path = &file.path;
-    let Some(mut reader) = file.open(&*engine.context.env, written)? else {
+    let Some(mut reader) = file.open(&*context.env, written)? else {
         // A flush may have removed it since the list was made.
-        let needed = engine.writer.live_logs.lock().numbers().any(|number| number == log.number);
+        let needed = writer.live_logs.lock().numbers().any(|number| number == log.number);
         return match needed {
-            true => Err(missing_log(
-                &engine.context.directory,
-                log.number,
-                "its writes are in no table",
-            )),
+            true => Err(missing_log(&context.directory, log.number, "its writes are in no table")),
             false => Ok(()),
         };
     };

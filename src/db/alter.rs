@@ -7,18 +7,20 @@
 //! skips the entries of numbers that are not there.
 
 use crate::base::error::{Error, Result};
-use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, SequenceNumber, check_keyspace_name};
 use crate::base::sync::{Arc, Ordering};
 use crate::options::keyspace::KeyspaceOptions;
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::{KeyspaceState, Keyspaces, written};
 use crate::state::lock_rank::RankedGuard;
 use crate::state::read_view::ReadView;
 use crate::state::session::{self, session_log, sync_logs};
 use crate::state::writer::LogState;
+use crate::state::writer::Writer;
 use crate::tree::edit::{KeyspaceMeta, VersionEdit};
-use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
 use crate::tree::version::Version;
 
 /// The keyspace `name`, with the settings that `named` names; creates it if it is not there.
@@ -49,7 +51,7 @@ pub(crate) fn open_keyspace(
             change(engine, keyspace, named)
         }
         None => {
-            let keyspace = new_keyspace(engine, name, named)?;
+            let keyspace = new_keyspace(&engine.context, &engine.catalog, name, named)?;
             keyspace.is_open.store(true, Ordering::SeqCst);
             let created = vec![Arc::clone(&keyspace)];
             let last_sequence = log.last_sequence;
@@ -64,21 +66,22 @@ pub(crate) fn open_keyspace(
 /// # Errors
 /// `InvalidArgument` if there are too many; `Closed`.
 pub(super) fn new_keyspace(
-    engine: &Engine,
+    context: &Context,
+    catalog: &Catalog,
     name: &str,
     named: &KeyspaceOptions,
 ) -> Result<Arc<KeyspaceState>> {
-    let options = Arc::new(engine.context.options.for_keyspace(named));
+    let options = Arc::new(context.options.for_keyspace(named));
     let view = ReadView {
-        active: Arc::clone(&engine.catalog.empty_memtable),
+        active: Arc::clone(&catalog.empty_memtable),
         active_log: 0,
         immutables: Vec::new(),
         version: Arc::new(Version::new(Default::default())),
         dropped: false,
-        lock: Some(engine.catalog.hold()?),
+        lock: Some(catalog.hold()?),
     };
-    let served = engine.catalog.default.served.clone();
-    let id = engine.catalog.versions.lock().take_keyspace()?;
+    let served = catalog.default.served.clone();
+    let id = catalog.versions.lock().take_keyspace()?;
     Ok(Arc::new(KeyspaceState::new(id, name.into(), options, served, view)))
 }
 
@@ -90,7 +93,7 @@ pub(super) struct Alteration {
     /// Keyspaces that are there.
     pub dropped: Vec<Arc<KeyspaceState>>,
     /// Tables of level 0, newer than all others, of created keyspaces and of those that stay.
-    pub tables: Vec<FileMeta>,
+    pub tables: NewTables,
     /// The last sequence in the tables. No log has those above the last sequence of the log, and
     /// the start of the current log skips them. Without tables the last sequence of the log.
     pub last_sequence: SequenceNumber,
@@ -107,19 +110,18 @@ pub(super) fn install(
     mut log: RankedGuard<'_, LogState>,
     change: Alteration,
 ) -> Result<()> {
-    let Alteration { created, dropped, tables, last_sequence } = change;
+    let Alteration { created, dropped, mut tables, last_sequence } = change;
     let mut versions = engine.catalog.versions.lock();
-    let files: Vec<_> = tables.iter().map(|meta| FileName::Table(meta.number)).collect();
+    let files = tables.file_names();
     let edit = VersionEdit {
         next_keyspace: (!created.is_empty()).then(|| versions.next_keyspace()),
         synced_through: Some(last_sequence),
         created: created.iter().map(|keyspace| meta_of(keyspace, last_sequence)).collect(),
         dropped: dropped.iter().map(|keyspace| keyspace.id).collect(),
-        added: tables.into_iter().map(|meta| (0, meta)).collect(),
+        added: tables.added(),
         ..VersionEdit::default()
     };
-    let pinning: Vec<_> = created.iter().map(|k| k.options.load().filter_pinning()).collect();
-    let changed = match versions.alter(edit, &pinning, last_sequence) {
+    let changed = match versions.apply(edit, &mut tables, last_sequence) {
         Ok(changed) => changed,
         Err(error) if !versions.has_failed() => {
             engine.catalog.obsolete.add(files);
@@ -144,7 +146,7 @@ pub(super) fn install(
     }
     engine.catalog.show(changed);
     drop(versions);
-    show_keyspaces(engine, created, &dropped, before, last_sequence);
+    show_keyspaces(&engine.catalog, &engine.writer, created, &dropped, before, last_sequence);
     drop(log);
     if !dropped.is_empty() {
         engine.catalog.clear_dropped();
@@ -159,7 +161,8 @@ pub(super) fn install(
 
 /// Publishes `last_sequence` and changes the list of keyspaces.
 fn show_keyspaces(
-    engine: &Engine,
+    catalog: &Catalog,
+    writer: &Writer,
     created: Vec<Arc<KeyspaceState>>,
     dropped: &[Arc<KeyspaceState>],
     before: SequenceNumber,
@@ -167,19 +170,19 @@ fn show_keyspaces(
 ) {
     // Held before the sequence is published: who reads an entry of a batch finds its keyspaces. In
     // one step for a caller that looks for a name.
-    let mut keyspaces = engine.catalog.keyspaces.lock();
+    let mut keyspaces = catalog.keyspaces.lock();
     // A snapshot has both or neither. Counted before `clear_dropped` looks for snapshots: see
     // `Snapshot::new`.
-    let drops = engine.catalog.snapshots.in_one_step(|| {
-        engine.catalog.published.publish(last_sequence);
+    let drops = catalog.snapshots.in_one_step(|| {
+        catalog.published.publish(last_sequence);
         let new = u64::from(!dropped.is_empty());
-        engine.catalog.drops.fetch_add(new, Ordering::SeqCst) + new
+        catalog.drops.fetch_add(new, Ordering::SeqCst) + new
     });
     created.into_iter().for_each(|keyspace| keyspaces.insert(keyspace));
     for keyspace in dropped {
         let view = keyspace.view.load_full();
         if view.active_log != 0 {
-            engine.writer.active_bytes.fetch_sub(view.active.bytes(), Ordering::Relaxed);
+            writer.active_bytes.fetch_sub(view.active.bytes(), Ordering::Relaxed);
         }
         keyspace.dropped_as.store(drops, Ordering::SeqCst);
         keyspace.mark_dropped();
@@ -250,7 +253,7 @@ pub(super) fn change(
         .catalog
         .versions
         .lock()
-        .save_settings(keyspace.id, settings, options.filter_pinning(), log.last_sequence)
+        .save_settings(keyspace.id, settings, log.last_sequence)
         .map_err(|error| engine.set_background_error(error))?;
     keyspace.set_options(options);
     keyspace.is_open.store(true, Ordering::SeqCst);

@@ -17,7 +17,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::{Expiry, clock_millis};
-use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, OWN_SEQUENCE_FIRST, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
@@ -29,10 +28,11 @@ use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::catalog::new_memtable;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::{KeyspaceState, written};
 use crate::state::session;
-use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::write::commit::check_batch;
 use std::collections::BTreeMap;
 
@@ -118,8 +118,14 @@ fn write_leading(
     let mut log = lead(engine)?;
     // Again, under the lock that a creation and a drop take.
     let Targets { written, dropped } = Targets::find(engine, batch, changes)?;
-    let create =
-        |new: &CreatedKeyspace| new_keyspace(engine, &new.name, &settings_of(engine, new)?);
+    let create = |new: &CreatedKeyspace| {
+        new_keyspace(
+            &engine.context,
+            &engine.catalog,
+            &new.name,
+            &settings_of(&engine.context, new)?,
+        )
+    };
     let created = changes.created.iter().map(create).collect::<Result<Vec<_>>>()?;
     let mut entries = Entries::new(engine, expiry, log.next_sequence);
     entries.add(batch, &written)?;
@@ -128,18 +134,21 @@ fn write_leading(
     }
     let (count, bytes) = (entries.next_sequence - log.next_sequence, entries.bytes);
     let mut last_sequence = log.last_sequence;
-    let mut tables = Vec::new();
+    let mut tables = NewTables::none();
     if count > 0 {
         last_sequence = entries.next_sequence - 1;
-        tables = entries.write(last_sequence)?;
+        let durable = entries.write(last_sequence)?;
         // Even after a failure: tables may have these numbers, or the log may skip them (I10).
         log.next_sequence = last_sequence + 1;
+        let files = durable.file_names();
+        let keyspaces: Vec<_> = written.iter().chain(&created).map(|k| &**k).collect();
+        let opened = engine.catalog.open_new(&engine.context.directory, durable, 0, &keyspaces);
+        tables = opened.inspect_err(|_| engine.catalog.obsolete.add(files))?;
         session::sync_starts(engine, &mut log)
             .and_then(|()| session::skip_sequences(engine, &mut log, &[]))
             .map_err(|error| {
                 // A `resume` lets them go.
-                let files = tables.iter().map(|meta| FileName::Table(meta.number));
-                engine.catalog.obsolete.add(files);
+                engine.catalog.obsolete.add(tables.file_names());
                 engine.set_background_error(error)
             })?;
     }
@@ -160,13 +169,13 @@ fn write_leading(
 ///
 /// # Errors
 /// `InvalidOptions` for settings that cannot work, or a filter rule that is not registered.
-fn settings_of(engine: &Engine, new: &CreatedKeyspace) -> Result<KeyspaceOptions> {
+fn settings_of(context: &Context, new: &CreatedKeyspace) -> Result<KeyspaceOptions> {
     let (policies, prefixes) =
-        (engine.context.options.custom_policies(), engine.context.options.custom_prefixes());
+        (context.options.custom_policies(), context.options.custom_prefixes());
     let settings = KeyspaceOptions::decode(&new.settings, &policies, &prefixes)
-        .map_err(|bad| bad.into_error(&engine.context.directory, 0))?;
+        .map_err(|bad| bad.into_error(&context.directory, 0))?;
     settings.check_registered()?;
-    engine.context.options.for_keyspace(&settings).validate()?;
+    context.options.for_keyspace(&settings).validate()?;
     Ok(settings)
 }
 
@@ -218,7 +227,7 @@ impl<'a> Entries<'a> {
     ///
     /// # Errors
     /// The failure of a table: none is left.
-    fn write(self, last_sequence: SequenceNumber) -> Result<Vec<FileMeta>> {
+    fn write(self, last_sequence: SequenceNumber) -> Result<DurableTables> {
         let input = |(keyspace, memtable): (Arc<KeyspaceState>, Arc<Memtable>)| {
             let levels = keyspace.view.load().version.files();
             FlushInput { keyspace, memtables: vec![memtable], levels }

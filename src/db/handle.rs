@@ -61,7 +61,7 @@ impl Handle {
         // Last of all: another process may open the database as soon as the lock is free.
         self.engine.catalog.close_views();
         then();
-        stalls::full_speed(&self.engine);
+        stalls::full_speed(&self.engine.context, &self.engine.writer);
         // Without the lock: the listener may be in a `close` of its own.
         drop(workers);
         // The listener may wait for a ticket, which the syncing thread could not resolve here.

@@ -7,7 +7,6 @@ use crate::jobs::ingest::install::{Installed, install};
 use crate::jobs::ingest::sort::LoadSorter;
 use crate::jobs::ingest::tables::LoadTables;
 use crate::options::access::WriteOptions;
-use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use std::fmt;
 
@@ -145,7 +144,7 @@ impl TableWriter {
         value: impl AsRef<[u8]>,
         options: &WriteOptions,
     ) -> Result<()> {
-        let expires_at = expires_at(self.keyspace.engine(), self.keyspace.state(), options.expiry);
+        let expires_at = expires_at(self.keyspace.state(), options.expiry);
         let expires_at = expires_at.map_err(|error| self.tables.fail(error))?;
         self.tables.add(key.as_ref(), value.as_ref(), expires_at)
     }
@@ -176,14 +175,10 @@ impl TableWriter {
 }
 
 /// When an entry that is loaded now expires: as the call says, or the keyspace.
-fn expires_at(
-    engine: &Engine,
-    keyspace: &KeyspaceState,
-    expiry: Option<Expiry>,
-) -> Result<Option<u64>> {
+fn expires_at(keyspace: &KeyspaceState, expiry: Option<Expiry>) -> Result<Option<u64>> {
     let Some(expiry) = expiry.or_else(|| keyspace.expiry()) else { return Ok(None) };
     expiry.check()?;
-    Ok(expiry.expires_at(clock_millis(engine.context.env.now())))
+    Ok(expiry.expires_at(clock_millis(keyspace.served.context.env.now())))
 }
 
 impl Keyspace {

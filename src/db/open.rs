@@ -54,6 +54,7 @@ use crate::table::reader::TableContext;
 use crate::tree::current::read_current;
 use crate::tree::edit::VersionEdit;
 use crate::tree::manifest::{ManifestState, replay};
+use crate::tree::new_tables::NewTables;
 use crate::tree::session_manifest::SharedNumbers;
 use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;
@@ -98,7 +99,13 @@ fn open_locked(
         let engine =
             Arc::new(build(options, Access::ReadWrite, gate, directory, lock, &files, state)?);
         let manifest = engine.catalog.numbers.take_file_number();
-        engine.catalog.versions.lock().activate(manifest, None, &VersionEdit::default(), 0)?;
+        engine.catalog.versions.lock().activate(
+            manifest,
+            None,
+            &VersionEdit::default(),
+            &mut NewTables::none(),
+            0,
+        )?;
         return Ok(engine);
     };
     let engine =
@@ -363,10 +370,7 @@ pub(super) fn assemble(
         None if !options.reset_stats => load(&*options.env, directory),
         _ => None,
     };
-    let mut log = log_state(state);
-    if let Access::Follow(sequence) = access {
-        log.last_sequence = sequence;
-    }
+    let log = log_state(state, access);
     let new_instance = || INSTANCES.fetch_add(1, Ordering::Relaxed);
     let counters = match before {
         Some(before) => Arc::clone(&before.context.counters),
@@ -417,6 +421,7 @@ pub(super) fn assemble(
         published,
         snapshots: Default::default(),
         obsolete: Arc::clone(versions.obsolete()),
+        tables: versions.table_context().clone(),
         versions: RankedMutex::new(LockRank::Versions, versions),
         numbers,
         empty_memtable,
@@ -525,9 +530,12 @@ fn restore_counters(saved: &SavedStats, keyspaces: &Keyspaces, counters: &Counte
 }
 
 /// No log yet; the next sequence follows the last one that the manifest knows.
-fn log_state(state: &ManifestState) -> LogState {
+fn log_state(state: &ManifestState, access: Access) -> LogState {
     LogState {
-        last_sequence: state.facts.last_sequence,
+        last_sequence: match access {
+            Access::Follow(sequence) => sequence,
+            Access::ReadWrite | Access::ReadOnly => state.facts.last_sequence,
+        },
         next_sequence: state.facts.last_sequence + 1,
         synced_through: state.facts.synced_through,
         ..LogState::default()

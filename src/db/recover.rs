@@ -32,14 +32,16 @@ use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::recover::{RecoveredLogs, replay, survey};
 use crate::log::wal::salvage::salvage;
 use crate::memtable::memtable::Memtable;
+use crate::state::catalog::Catalog;
 use crate::state::catalog::new_memtable;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
-use crate::tree::edit::VersionEdit;
-use crate::tree::file_meta::FileMeta;
+use crate::state::writer::Writer;
 use crate::tree::manifest::{KeyspaceTables, ManifestState};
+use crate::tree::new_tables::DurableTables;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -72,25 +74,31 @@ pub(crate) fn recover_logs(
     let mut kept_in_lost = Vec::new();
     let recovered = try_recover(engine, files, state, &mut kept_in_lost);
     if recovered.is_err() && !engine.catalog.versions.lock().may_have_switched() {
-        remove_made(engine, files, first_number, &kept_in_lost);
+        remove_made(&engine.context, &engine.catalog, files, first_number, &kept_in_lost);
     }
     recovered
 }
 
 /// Removes what an opening that is refused has made, none of the files `before`: its numbers begin
 /// at `first`, and nothing names these files.
-fn remove_made(engine: &Engine, before: &[FileName], first: u64, kept_in_lost: &[PathBuf]) {
-    let made = first..engine.catalog.numbers.next_file.load(Ordering::Relaxed);
+fn remove_made(
+    context: &Context,
+    catalog: &Catalog,
+    before: &[FileName],
+    first: u64,
+    kept_in_lost: &[PathBuf],
+) {
+    let made = first..catalog.numbers.next_file.load(Ordering::Relaxed);
     let is_made = |name: &FileName| {
         name.number().is_some_and(|number| made.contains(&number)) && !before.contains(name)
     };
-    let listed = our_files(&*engine.context.env, &engine.context.directory).unwrap_or_default();
+    let listed = our_files(&*context.env, &context.directory).unwrap_or_default();
     for name in listed.into_iter().filter(is_made) {
         // If that fails, the next opening that succeeds removes the file.
-        let _ = engine.context.env.remove(&name.path(&engine.context.directory));
+        let _ = context.env.remove(&name.path(&context.directory));
     }
     for path in kept_in_lost {
-        let _ = engine.context.env.remove(path);
+        let _ = context.env.remove(path);
     }
 }
 
@@ -109,15 +117,14 @@ fn try_recover(
     }
     let keeps = matches!(contents.limit, Limit::Keep { .. } | Limit::Count(_));
     let (memtables, tables) = match keeps {
-        true => (contents.memtables, Vec::new()),
+        true => (contents.memtables, DurableTables::default()),
         false => (Vec::new(), contents.into_tables()?),
     };
-    install(engine, memtables, &logs, clean);
-    let edit = VersionEdit {
-        added: tables.into_iter().map(|meta| (0, meta)).collect(),
-        ..VersionEdit::default()
-    };
-    let tables = edit.added.len() as u64;
+    install(&engine.catalog, &engine.writer, memtables, &logs, clean);
+    let keyspaces = engine.catalog.all_keyspaces();
+    let there: Vec<_> = keyspaces.iter().map(|keyspace| &**keyspace).collect();
+    let mut new = engine.catalog.open_new(&engine.context.directory, tables, 0, &there)?;
+    let tables = new.metas().count() as u64;
     let wal = |name: &&FileName| matches!(name, FileName::Wal(n) if *n >= state.facts.log_number);
     let names: Vec<FileName> = files.iter().filter(wal).copied().collect();
     let salvages = engine.context.options.recovery == Recovery::Salvage;
@@ -128,7 +135,7 @@ fn try_recover(
     let (logs, dropped) = (names.len() as u64, report.dropped.len() as u64);
     *engine.context.recovery.lock() = report;
     if !keeps {
-        session::begin_recovered(engine, edit)?;
+        session::begin_recovered(engine, &mut new)?;
     }
     let duration = started.elapsed();
     engine.context.events.note(|| Event::Recovered { logs, entries, tables, dropped, duration });
@@ -183,7 +190,7 @@ fn read_logs<'a>(
     if engine.context.options.recovery != Recovery::Salvage {
         return Err(refused);
     }
-    refuse_short_manifest(engine, files, &logs, &facts)?;
+    refuse_short_manifest(&engine.context, &engine.catalog, files, &logs, &facts)?;
     let mut contents = Contents::new(engine, state, false);
     let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
     let salvaged = salvage(env, directory, &logs, &facts, &mut apply)?;
@@ -208,14 +215,14 @@ fn read_logs<'a>(
 /// manifest does not name. Perhaps the manifest was cut, and these tables hold the entries of that
 /// log. Opening would remove them; a repair keeps them.
 fn refuse_short_manifest(
-    engine: &Engine,
+    context: &Context,
+    catalog: &Catalog,
     files: &[FileName],
     logs: &[u64],
     facts: &ManifestFacts,
 ) -> Result<()> {
     let Some((log, _)) = facts.missing_from(logs) else { return Ok(()) };
-    let views =
-        engine.catalog.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
+    let views = catalog.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
     let shapes: Vec<_> = views.map(|view| view.version.files()).collect();
     let named = |number: u64| shapes.iter().flatten().flatten().any(|meta| meta.number == number);
     let unnamed = files.iter().find(|name| match name {
@@ -223,7 +230,7 @@ fn refuse_short_manifest(
         _ => false,
     });
     let Some(table) = unnamed else { return Ok(()) };
-    let path = FileName::Manifest(facts.number).path(&engine.context.directory);
+    let path = FileName::Manifest(facts.number).path(&context.directory);
     let what = format!(
         "it does not name {table}, which may hold what {} held; a repair takes both into account",
         FileName::Wal(log)
@@ -266,7 +273,7 @@ struct Contents<'a> {
     /// Entries of the logs so far.
     entries: u64,
     /// Tables that were flushed so far; no manifest names them yet.
-    tables: Vec<FileMeta>,
+    tables: DurableTables,
 }
 
 impl<'a> Contents<'a> {
@@ -287,7 +294,7 @@ impl<'a> Contents<'a> {
             bytes: 0,
             last_sequence: 0,
             entries: 0,
-            tables: Vec::new(),
+            tables: DurableTables::default(),
         }
     }
 
@@ -369,7 +376,7 @@ impl<'a> Contents<'a> {
         let inputs = by_keyspace.into_iter().map(|(id, (keyspace, memtables))| {
             let mut levels = keyspace.view.load().version.files();
             // A tombstone must not be dropped while one of these may hold its key.
-            let written = self.tables.iter().filter(|meta| meta.keyspace == id);
+            let written = self.tables.metas().iter().filter(|meta| meta.keyspace == id);
             levels[0].extend(written.cloned().map(Arc::new));
             FlushInput { keyspace, memtables, levels }
         });
@@ -379,20 +386,26 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    fn into_tables(mut self) -> Result<Vec<FileMeta>> {
+    fn into_tables(mut self) -> Result<DurableTables> {
         self.flush()?;
         Ok(self.tables)
     }
 }
 
 /// Makes the recovered entries visible; new writes continue after the last sequence.
-fn install(engine: &Engine, oldest_first: Vec<Recovering>, recovered: &RecoveredLogs, clean: bool) {
+fn install(
+    catalog: &Catalog,
+    writer: &Writer,
+    oldest_first: Vec<Recovering>,
+    recovered: &RecoveredLogs,
+    clean: bool,
+) {
     if !oldest_first.is_empty() {
-        let mut logs = engine.writer.live_logs.lock();
+        let mut logs = writer.live_logs.lock();
         for log in &recovered.logs {
             logs.push(*log, None);
         }
-        engine.writer.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
+        writer.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
     }
     for full in oldest_first {
         let immutable = ImmutableMemtable {
@@ -406,7 +419,7 @@ fn install(engine: &Engine, oldest_first: Vec<Recovering>, recovered: &Recovered
             ..view.clone()
         });
     }
-    let mut log = engine.writer.log.lock();
+    let mut log = writer.log.lock();
     log.last_sequence = recovered.last_sequence;
     log.next_sequence = recovered.highest_sequence + 1;
     log.previous_log = recovered.last_log;
@@ -414,5 +427,5 @@ fn install(engine: &Engine, oldest_first: Vec<Recovering>, recovered: &Recovered
     // the page cache only. A new log that repeats it could survive a second crash that the entries
     // do not.
     log.synced_through = if clean { log.last_sequence } else { 0 };
-    engine.catalog.published.publish(log.last_sequence);
+    catalog.published.publish(log.last_sequence);
 }

@@ -21,6 +21,8 @@ use crate::base::key::SequenceNumber;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::jobs::workers::{CompactionToken, wait_for_jobs};
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::read_view::ReadView;
 use crate::state::session;
@@ -43,7 +45,7 @@ pub(crate) fn resume(engine: &Engine) -> Result<()> {
         return Ok(());
     }
     // A job that failed, too, and has not recorded that: later it would count as a new failure.
-    wait_for_jobs(engine);
+    wait_for_jobs(&engine.jobs);
     // No compaction, no flush and no write from here on.
     let _token = CompactionToken::wait(engine)?;
     let _flushes = engine.jobs.flushes.lock();
@@ -54,7 +56,7 @@ pub(crate) fn resume(engine: &Engine) -> Result<()> {
     if let Some(lasting) = engine.jobs.background_error.lasting() {
         return Err(Error::ReadOnly { cause: Arc::new(lasting) });
     }
-    probe(engine)?;
+    probe(&engine.context, &engine.catalog)?;
     let started = Instant::now();
     // A sync that fails here can only be cleared by reopening.
     restart(engine, &mut log).map_err(|error| engine.set_background_error(error))?;
@@ -63,17 +65,16 @@ pub(crate) fn resume(engine: &Engine) -> Result<()> {
 }
 
 /// Checks that there is room for a full log.
-fn probe(engine: &Engine) -> Result<()> {
-    let name = FileName::Temporary(engine.catalog.numbers.take_file_number());
-    let path = name.path(&engine.context.directory);
-    let bytes = engine.context.options.write_buffer_bytes as u64;
-    let mut file =
-        engine.context.env.create_new(&path).map_err(|e| Error::io("create_new", &path, e))?;
+fn probe(context: &Context, catalog: &Catalog) -> Result<()> {
+    let name = FileName::Temporary(catalog.numbers.take_file_number());
+    let path = name.path(&context.directory);
+    let bytes = context.options.write_buffer_bytes as u64;
+    let mut file = context.env.create_new(&path).map_err(|e| Error::io("create_new", &path, e))?;
     let written = file.allocate_zeroed(0, bytes).map_err(|e| Error::io("write_at", &path, e));
     let synced = written.and_then(|()| file.sync_all().map_err(|e| Error::io("sync", &path, e)));
     drop(file);
     // If that fails, the next session removes it: it is a temporary file.
-    let _ = engine.context.env.remove(&path);
+    let _ = context.env.remove(&path);
     synced
 }
 
@@ -108,6 +109,8 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
         }
     }
     let tables = write_memtables(engine, inputs, None)?;
+    let there: Vec<_> = keyspaces.iter().map(|keyspace| &**keyspace).collect();
+    let mut tables = engine.catalog.open_new(&engine.context.directory, tables, 0, &there)?;
     let (number, manifest) =
         (engine.catalog.numbers.take_file_number(), engine.catalog.numbers.take_file_number());
     let wal = session::begin_log(engine, log, number, manifest)?;
@@ -115,11 +118,11 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
         let mut versions = engine.catalog.versions.lock();
         let edit = VersionEdit {
             first_log: Some(FirstLog { number, flushed_through: last_sequence }),
-            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            added: tables.added(),
             deleted: refused_loads(&versions, last_sequence),
             ..VersionEdit::default()
         };
-        let mut changed = versions.restart(manifest, edit)?;
+        let mut changed = versions.restart(manifest, edit, &mut tables)?;
         for keyspace in &keyspaces {
             let place = changed.iter().position(|(id, _)| *id == keyspace.id);
             let version = place.map(|place| changed.swap_remove(place).1);

@@ -10,6 +10,7 @@ use crate::base::key::SequenceNumber;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::value::{Key, Value};
+use crate::db::read_methods::read_methods;
 use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
 use crate::read::cursor::Cursor;
@@ -111,35 +112,17 @@ impl Snapshot {
         self
     }
 
-    /// The value of `key` at the snapshot, or `None`.
+    read_methods!("as the snapshot has them");
+
+    /// As [`Snapshot::get`], with options.
     ///
     /// # Errors
     /// An unreadable or damaged file on the way of the key; `Closed` if the snapshot was taken of a
     /// closed database, or after `Db::close_now`; `KeyspaceDropped` if the keyspace had been
     /// dropped before.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_with(key, &ReadOptions::new())
-    }
-
-    /// As [`Snapshot::get`], with options.
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
         point::timed_get(&self.keyspace, key.as_ref(), Some(self.sequence()), options)
-    }
-
-    /// The values of many keys at the snapshot, in the order of `keys`; see
-    /// [`Keyspace::multi_get`](crate::Keyspace::multi_get).
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`]; the first error on the way of any key is the answer for all.
-    pub fn multi_get(
-        &self,
-        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<Vec<Option<Value>>> {
-        self.multi_get_with(keys, &ReadOptions::new())
     }
 
     /// As [`Snapshot::multi_get`], with options.
@@ -155,53 +138,9 @@ impl Snapshot {
         multi_get::multi_get(&self.keyspace, keys, Some(self.sequence()), options)
     }
 
-    /// All entries of the keyspace at the snapshot.
-    pub fn iter(&self) -> Iter {
-        self.range(..)
-    }
-
-    /// The entries of a range of keys at the snapshot.
-    pub fn range(&self, range: impl KeyRange) -> Iter {
-        self.range_with(range, &ReadOptions::new())
-    }
-
     /// As [`Snapshot::range`], with options.
     pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
-        self.iterate(range.into_bounds(), options)
-    }
-
-    /// The entries at the snapshot whose keys start with `prefix`.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
-    }
-
-    /// A cursor over all entries then; see [`Keyspace::cursor`](crate::Keyspace::cursor).
-    pub fn cursor(&self) -> Cursor {
-        self.iter().cursor()
-    }
-
-    /// True if `key` had a value.
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`].
-    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
-    }
-
-    /// The entry with the smallest key.
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`].
-    pub fn first(&self) -> Result<Option<(Key, Value)>> {
-        self.iter().next().transpose()
-    }
-
-    /// The entry with the largest key.
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`].
-    pub fn last(&self) -> Result<Option<(Key, Value)>> {
-        self.iter().next_back().transpose()
+        self.iterate_with(range.into_bounds(), options, None)
     }
 
     /// Looks `key` up at the snapshot and says what that touched, table by table.
@@ -214,11 +153,7 @@ impl Snapshot {
         explain(&self.keyspace, key.as_ref(), Some(self.sequence()), &options)
     }
 
-    fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        self.iterate_with(bounds, options, None)
-    }
-
-    /// The same, with what a transaction adds.
+    /// The entries of a range of keys, with what a transaction adds.
     pub(super) fn iterate_with(
         &self,
         bounds: KeyBounds,

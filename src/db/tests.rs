@@ -26,6 +26,7 @@ use crate::state::write_queue::{Request, Switch};
 use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
 use crate::write::commit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -190,6 +191,23 @@ fn a_flush_races_with_the_first_write() {
     assert_eq!(db.get("k").unwrap().unwrap(), "4");
 }
 
+/// I5: the manifest must never name a table that a power cut may take.
+#[test]
+fn edits_with_tables_that_are_not_durable_are_refused() {
+    let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::with_log()));
+    let db = options.open("/db").unwrap();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    let catalog = &db.engine().catalog;
+    let mut versions = catalog.versions.lock();
+    let (_, version) = versions.versions().next().unwrap();
+    let number = catalog.numbers.take_file_number();
+    let meta = FileMeta { number, ..(*version.level(0)[0].meta).clone() };
+    let edit = VersionEdit { added: vec![(1, meta)], ..VersionEdit::default() };
+    let error = versions.apply(edit, &mut NewTables::none(), 1).unwrap_err();
+    assert!(matches!(error, Error::Defect { .. }) && !versions.has_failed(), "{error}");
+}
+
 /// Such an edit could not be replayed, so the database would be refused.
 #[test]
 fn edits_that_reorder_versions_are_refused() {
@@ -213,11 +231,11 @@ fn edits_that_reorder_versions_are_refused() {
     let both = vec![deleted(newest.meta.number), deleted(oldest.meta.number)];
     let below = VersionEdit { added: vec![(1, (*middle.meta).clone())], ..Default::default() };
     let edit = VersionEdit { deleted: both, added: vec![(0, around)], ..VersionEdit::default() };
-    let error = versions.apply(edit, 3).unwrap_err();
+    let error = versions.apply(edit, &mut NewTables::none(), 3).unwrap_err();
     assert!(error.to_string().contains("overlap in level 0"), "{error}");
     // Nothing of it was logged, so the next edit is accepted.
     let deleted = vec![deleted(below.added[0].1.number)];
-    versions.apply(VersionEdit { deleted, ..below }, 3).unwrap();
+    versions.apply(VersionEdit { deleted, ..below }, &mut NewTables::none(), 3).unwrap();
     drop(versions);
     db.close().unwrap();
     drop(db);

@@ -17,8 +17,10 @@ use crate::base::write_batch::WriteBatch;
 use crate::db::again::run_again;
 use crate::db::keyspace::{Keyspace, put_with};
 use crate::db::own_writes::OwnWrites;
+use crate::db::read_methods::read_methods;
 use crate::db::snapshot::Snapshot;
 use crate::options::access::{ReadOptions, WriteOptions};
+use crate::read::cursor::Cursor;
 use crate::read::iter::Iter;
 use crate::read::point::unexpired;
 use crate::read::scan::TransactionScan;
@@ -237,18 +239,12 @@ impl Keyspace {
 /// The methods that a transaction has in each of its keyspaces. `part` is that keyspace's.
 macro_rules! methods {
     () => {
-        /// The value of `key`, or `None`.
-        ///
-        /// # Errors
-        /// As for [`Keyspace::get`]; `TransactionTooLarge`.
-        pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-            self.get_with(key, &ReadOptions::new())
-        }
+        read_methods!("as the transaction sees them");
 
         /// As [`get`](Self::get), with options.
         ///
         /// # Errors
-        /// As for [`get`](Self::get).
+        /// As for [`Keyspace::get`]; `TransactionTooLarge`.
         pub fn get_with(
             &self,
             key: impl AsRef<[u8]>,
@@ -257,21 +253,10 @@ macro_rules! methods {
             self.part().get(key.as_ref(), options)
         }
 
-        /// The values of many keys, in the order of `keys`.
-        ///
-        /// # Errors
-        /// As for [`get`](Self::get).
-        pub fn multi_get(
-            &self,
-            keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-        ) -> Result<Vec<Option<Value>>> {
-            self.multi_get_with(keys, &ReadOptions::new())
-        }
-
         /// As [`multi_get`](Self::multi_get), with options.
         ///
         /// # Errors
-        /// As for [`get`](Self::get).
+        /// As for [`get_with`](Self::get_with).
         pub fn multi_get_with(
             &self,
             keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -280,50 +265,13 @@ macro_rules! methods {
             self.part().multi_get(keys, options)
         }
 
-        /// True if `key` has a value.
-        ///
-        /// # Errors
-        /// As for [`get`](Self::get).
-        pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-            Ok(self.get(key)?.is_some())
-        }
-
-        /// All entries, ascending; see [`range`](Self::range).
-        pub fn iter(&self) -> Iter {
-            self.range(..)
-        }
-
-        /// The entries of a range of keys. The iterator has the writes that the transaction had
-        /// made when it was asked for. The keys between its begin and its last entry count as read.
-        /// Drop it before the commit: until then all of its range counts as read.
-        pub fn range(&self, range: impl KeyRange) -> Iter {
-            self.range_with(range, &ReadOptions::new())
-        }
-
-        /// As [`range`](Self::range), with options.
+        /// As [`range`](Self::range), with options. The iterator has the writes that the
+        /// transaction had made when it was asked for. The keys between its begin and its last
+        /// entry count as read. Drop it before the commit: until then all of its range counts as
+        /// read. [`first`](Self::first) and [`last`](Self::last) read one entry, and the gap
+        /// before or after it.
         pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
             self.part().range(range.into_bounds(), options)
-        }
-
-        /// The entries whose keys start with `prefix`; see [`range`](Self::range).
-        pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-            self.range(KeyBounds::of_prefix(prefix.as_ref()))
-        }
-
-        /// The entry with the smallest key. It and the gap before it count as read.
-        ///
-        /// # Errors
-        /// As for [`get`](Self::get).
-        pub fn first(&self) -> Result<Option<(Key, Value)>> {
-            self.iter().next().transpose()
-        }
-
-        /// The entry with the largest key. It and the gap after it count as read.
-        ///
-        /// # Errors
-        /// As for [`get`](Self::get).
-        pub fn last(&self) -> Result<Option<(Key, Value)>> {
-            self.iter().next_back().transpose()
         }
 
         /// Counts `key` as read without reading it: the commit fails if another write touched it.

@@ -18,6 +18,8 @@ use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
+use crate::tree::set::VersionSet;
 use crate::tree::version::LevelFiles;
 use std::time::Duration;
 
@@ -33,7 +35,7 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// # Errors
 /// The failure of the manifest; `KeyspaceDropped`. Nothing was removed then.
 pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -> Result<bool> {
-    let now = job_time(engine);
+    let now = job_time(&engine.context, &engine.catalog);
     let version = Arc::clone(&keyspace.view.load().version);
     if !version.files().iter().flatten().any(|meta| meta.is_expired(now)) {
         return Ok(false);
@@ -41,27 +43,26 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
     let oldest =
         engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
     engine.check_lock()?;
-    let mut versions = engine.catalog.versions.lock();
-    // The tables as they are: a flush or the removal of hidden tables may have ended since.
-    let expired = expired_tables(&keyspace.view.load().version.files(), now, oldest);
-    if expired.is_empty() {
-        return Ok(false);
-    }
-    let entries = expired.iter().map(|(_, meta)| meta.entries).sum();
-    let deleted = expired.iter().map(|(level, meta)| DeletedFile {
-        keyspace: keyspace.id,
-        level: *level,
-        number: meta.number,
-    });
-    let edit = VersionEdit {
-        deleted: deleted.collect(),
-        expired_through: Some(now),
-        ..VersionEdit::default()
+    let mut entries = 0;
+    let removal = |_: &VersionSet, _: &NewTables| {
+        // The tables as they are: a flush or the removal of hidden tables may have ended since.
+        let expired = expired_tables(&keyspace.view.load().version.files(), now, oldest);
+        entries = expired.iter().map(|(_, meta)| meta.entries).sum();
+        let deleted = expired.iter().map(|(level, meta)| DeletedFile {
+            keyspace: keyspace.id,
+            level: *level,
+            number: meta.number,
+        });
+        let edit = VersionEdit {
+            deleted: deleted.collect(),
+            expired_through: Some(now),
+            ..VersionEdit::default()
+        };
+        Some(edit).filter(|edit| !edit.deleted.is_empty())
     };
-    let changed = versions.apply(edit, engine.catalog.published.visible())?;
-    engine.catalog.show(changed);
+    let removed = engine.catalog.apply(&mut NewTables::none(), removal)?;
     engine.context.counters.add(Counter::EntriesExpired, entries);
-    Ok(true)
+    Ok(removed)
 }
 
 /// The tables, with their levels, that may go at `now`. No read from `oldest` on needs what they
@@ -115,7 +116,7 @@ impl ExpiryWatch {
             let due = files.into_iter().flatten().filter(|meta| meta.is_mostly_expiring());
             due.map(|meta| (keyspace.id, meta.expires_by)).collect::<Vec<_>>()
         });
-        self.look_at(&tables.collect::<Vec<_>>(), job_time(engine))
+        self.look_at(&tables.collect::<Vec<_>>(), job_time(&engine.context, &engine.catalog))
     }
 
     /// The same for tables of these keyspaces, by the times at which their last entries expire.

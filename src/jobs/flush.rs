@@ -16,7 +16,7 @@
 //! is no table. If the index or the range deletes of one table would get too large there are
 //! several, disjoint by user key.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{KeyspaceId, SequenceNumber};
@@ -28,13 +28,17 @@ use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::job_events::{FlushEvents, TableSums};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
 use crate::state::snapshots::SnapshotMoment;
+use crate::state::writer::Writer;
 use crate::tree::edit::{FirstLog, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::{DurableTables, NewTables, remove_tables};
 use crate::tree::version::LevelFiles;
 use std::collections::BTreeSet;
 
@@ -151,12 +155,17 @@ fn flush_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
     }
     match flushed.is_empty() {
         true if !frees_logs(engine) => return Ok(false),
-        true => install(engine, &flushed, Vec::new(), None)?,
+        true => install(engine, &flushed, &mut NewTables::none(), None)?,
         false => {
             let memtables = inputs.iter().flat_map(|input| &input.memtables);
             let events = FlushEvents::begin(engine, memtables.map(|memtable| &**memtable));
             write_memtables(engine, inputs, None)
-                .and_then(|tables| install(engine, &flushed, tables, Some(&events)))
+                .and_then(|tables| {
+                    let keyspaces: Vec<_> = flushed.iter().map(|f| &*f.keyspace).collect();
+                    let directory = &engine.context.directory;
+                    engine.catalog.open_new(directory, tables, 0, &keyspaces)
+                })
+                .and_then(|mut new| install(engine, &flushed, &mut new, Some(&events)))
                 .inspect_err(|error| events.failed(error))?;
         }
     }
@@ -200,7 +209,7 @@ pub(crate) fn write_memtables(
     engine: &Engine,
     inputs: Vec<FlushInput>,
     snapshots: Option<Vec<SequenceNumber>>,
-) -> Result<Vec<FileMeta>> {
+) -> Result<DurableTables> {
     // Before the input is read: a snapshot that registers later is at the published sequence or
     // above it, so it needs no more than these (`SnapshotList::needed`).
     let snapshots =
@@ -210,26 +219,15 @@ pub(crate) fn write_memtables(
         tables.extend(write_input(engine, input, &snapshots)?);
         Ok(())
     });
-    // I5: once for all keyspaces, and before an edit names a table.
-    let synced = written.and_then(|()| {
-        let synced = if tables.is_empty() {
-            Ok(())
-        } else {
-            engine.context.env.sync_dir(&engine.context.directory)
-        };
-        synced.map_err(|error| Error::io("sync_dir", &engine.context.directory, error))
-    });
-    if let Err(error) = synced {
-        for meta in &tables {
-            // If that fails, the next session removes the file: nothing names it.
-            let _ = engine
-                .context
-                .env
-                .remove(&FileName::Table(meta.number).path(&engine.context.directory));
+    let Context { env, directory, .. } = &*engine.context;
+    match written {
+        // Once for all keyspaces.
+        Ok(()) => DurableTables::sync(&**env, directory, tables),
+        Err(error) => {
+            remove_tables(&**env, directory, &tables);
+            Err(error)
         }
-        return Err(error);
     }
-    Ok(tables)
 }
 
 fn write_input(
@@ -243,7 +241,7 @@ fn write_input(
         let version = Arc::clone(&keyspace.view.load().version);
         filter_budget::flush_filter(keyspace, &version, levels, entries)
     };
-    let context = JobContext { syncs_names: false, ..JobContext::new(engine, keyspace, 0, filter) };
+    let context = JobContext::new(engine, keyspace, 0, filter);
     let outcome = write_tables(&context, memtables, snapshots, levels)?;
     let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);
@@ -286,16 +284,16 @@ pub(crate) fn write_tables(
 /// True if older logs wait although no memtable needs them: those of dropped keyspaces.
 fn frees_logs(engine: &Engine) -> bool {
     let oldest = engine.writer.live_logs.lock().oldest();
-    let needed = first_log(engine, &[]);
+    let needed = first_log(&engine.catalog, &engine.writer, &[]);
     oldest.zip(needed).is_some_and(|(oldest, needed)| oldest.number < needed.number)
 }
 
 /// The first log that is needed once `flushed` is in tables.
-fn first_log(engine: &Engine, flushed: &[Flushed]) -> Option<FirstLog> {
+fn first_log(catalog: &Catalog, writer: &Writer, flushed: &[Flushed]) -> Option<FirstLog> {
     // Before the views: a memtable that begins after this begins in this log or a later one.
-    let current = engine.writer.live_logs.lock().current();
+    let current = writer.live_logs.lock().current();
     let mut needed = current;
-    for keyspace in engine.catalog.all_keyspaces() {
+    for keyspace in catalog.all_keyspaces() {
         let view = keyspace.view.load();
         let written = flushed.iter().find(|flushed| flushed.keyspace.id == keyspace.id);
         let waiting = view.immutables.iter();
@@ -303,7 +301,7 @@ fn first_log(engine: &Engine, flushed: &[Flushed]) -> Option<FirstLog> {
         let logs = stays.map(|full| full.first_log).chain([view.active_log]);
         needed = logs.filter(|log| *log != 0).fold(needed, u64::min);
     }
-    engine.writer.live_logs.lock().first_needed(needed)
+    writer.live_logs.lock().first_needed(needed)
 }
 
 /// Syncs the logs if a memtable that stays may hold entries older than the newest of `flushed`.
@@ -338,7 +336,7 @@ fn sync_older_writes(engine: &Engine, flushed: &[Flushed]) -> Result<Option<Sequ
 fn install(
     engine: &Engine,
     flushed: &[Flushed],
-    tables: Vec<FileMeta>,
+    new: &mut NewTables,
     events: Option<&FlushEvents<'_>>,
 ) -> Result<()> {
     let synced_through = sync_older_writes(engine, flushed)?;
@@ -348,22 +346,22 @@ fn install(
         // A keyspace that was dropped in the meantime has no place for its tables.
         let there: BTreeSet<KeyspaceId> = versions.keyspaces().map(|meta| meta.id).collect();
         let (tables, gone): (Vec<_>, Vec<_>) =
-            tables.into_iter().partition(|meta| there.contains(&meta.keyspace));
-        engine.catalog.obsolete.add(gone.iter().map(|meta| FileName::Table(meta.number)));
-        let sums = TableSums::of(&tables);
-        let needed = first_log(engine, flushed);
+            new.added().into_iter().partition(|(_, meta)| there.contains(&meta.keyspace));
+        engine.catalog.obsolete.add(gone.iter().map(|(_, meta)| FileName::Table(meta.number)));
+        let sums = TableSums::of(tables.iter().map(|(_, meta)| meta));
+        let needed = first_log(&engine.catalog, &engine.writer, flushed);
         let stay = flushed.iter().filter(|f| there.contains(&f.keyspace.id));
         let edit = VersionEdit {
             flushed_through: stay.map(|f| (f.keyspace.id, f.last_sequence())).collect(),
-            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            added: tables,
             // The oldest log that is still needed. It is durable by name, because a log is created
             // before a memtable begins in it.
             first_log: needed,
             synced_through,
             ..VersionEdit::default()
         };
-        debug_assert!(edit.added.iter().all(|(_, new)| is_newest(engine, new)), "I4");
-        let mut changed = versions.apply(edit, engine.catalog.published.visible())?;
+        debug_assert!(edit.added.iter().all(|(_, new)| is_newest(&engine.catalog, new)), "I4");
+        let mut changed = versions.apply(edit, new, engine.catalog.published.visible())?;
         // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
         // neither, and none sees both.
         for flushed in flushed.iter().filter(|f| there.contains(&f.keyspace.id)) {
@@ -403,8 +401,8 @@ fn install(
 }
 
 /// I4: a flush is newer than every table of level 0, because memtables are flushed in order.
-fn is_newest(engine: &Engine, new: &FileMeta) -> bool {
-    let keyspace = engine.catalog.keyspaces.lock().get(new.keyspace).cloned();
+fn is_newest(catalog: &Catalog, new: &FileMeta) -> bool {
+    let keyspace = catalog.keyspaces.lock().get(new.keyspace).cloned();
     let view = keyspace.map(|keyspace| keyspace.view.load_full());
     let level0 = view.iter().flat_map(|view| view.version.level(0));
     level0.map(|old| old.meta.largest_sequence).all(|old| old < new.smallest_sequence)

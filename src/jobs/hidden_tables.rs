@@ -23,6 +23,8 @@ use crate::state::read_view::ReadView;
 use crate::state::session;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
+use crate::tree::set::VersionSet;
 use crate::tree::version::Version;
 
 /// Removes the tables of `keyspace` that range deletes hide whole.
@@ -50,20 +52,17 @@ pub(crate) fn remove_hidden_tables(engine: &Engine, keyspace: &KeyspaceState) ->
     }
     let synced_through = sync_range_deletes(engine, &view)?;
     engine.check_lock()?;
-    let mut versions = engine.catalog.versions.lock();
-    let current = Arc::clone(&keyspace.view.load().version);
-    // A compaction may have begun or ended since. What it moved is still hidden.
-    let deleted: Vec<_> = files(&current)
-        .filter(|(_, meta)| hidden.contains(&meta.number) && !is_compacted(&meta.number))
-        .map(|(level, meta)| DeletedFile { keyspace: keyspace.id, level, number: meta.number })
-        .collect();
-    if deleted.is_empty() {
-        return Ok(());
-    }
-    let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };
-    let changed = versions.apply(edit, engine.catalog.published.visible())?;
-    engine.catalog.show(changed);
-    Ok(())
+    let removal = |_: &VersionSet, _: &NewTables| {
+        let current = Arc::clone(&keyspace.view.load().version);
+        // A compaction may have begun or ended since. What it moved is still hidden.
+        let deleted: Vec<_> = files(&current)
+            .filter(|(_, meta)| hidden.contains(&meta.number) && !is_compacted(&meta.number))
+            .map(|(level, meta)| DeletedFile { keyspace: keyspace.id, level, number: meta.number })
+            .collect();
+        let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };
+        Some(edit).filter(|edit| !edit.deleted.is_empty())
+    };
+    engine.catalog.apply(&mut NewTables::none(), removal).map(drop)
 }
 
 /// True if snapshots are in the way of a table that would be hidden without them, or of a range

@@ -7,12 +7,13 @@
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::sync::Arc;
+use crate::state::catalog::Catalog;
 use crate::state::engine::Engine;
 
 /// Frees flushed memtables that no reader holds any more. Freeing one takes milliseconds, so a
 /// worker does it after its job, not the reader that happens to be the last.
-pub(crate) fn free_memtables(engine: &Engine) {
-    let mut retired = engine.catalog.retired.lock();
+pub(crate) fn free_memtables(catalog: &Catalog) {
+    let mut retired = catalog.retired.lock();
     // A count of 1 is final: readers clone from a view, and no view has the memtable any more.
     let unread: Vec<_> =
         retired.extract_if(.., |memtable| Arc::strong_count(memtable) == 1).collect();

@@ -21,9 +21,11 @@ use crate::jobs::hidden_tables::remove_hidden_tables;
 use crate::jobs::obsolete::{free_memtables, remove_files};
 use crate::jobs::sync_thread;
 use crate::state::engine::Engine;
+use crate::state::jobs::Jobs;
 use crate::state::jobs::Schedule;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
+use crate::state::writer::Writer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::time::Duration;
@@ -146,16 +148,16 @@ fn compare_lock(engine: &Engine) {
 
 /// Waits for a ring after the first `rings`, or until `LOCK` is to be compared; at most `longest`,
 /// and false after that time.
-fn wait_for_ring(engine: &Engine, rings: u64, longest: Option<Duration>) -> bool {
-    let left = engine.writer.lock_watch.left();
+fn wait_for_ring(writer: &Writer, jobs: &Jobs, rings: u64, longest: Option<Duration>) -> bool {
+    let left = writer.lock_watch.left();
     if let Some(longest) = longest.filter(|longest| left.is_none_or(|left| *longest <= left)) {
-        return engine.jobs.work.wait_beyond_for(rings, longest);
+        return jobs.work.wait_beyond_for(rings, longest);
     }
     match left {
         Some(left) => {
-            engine.jobs.work.wait_beyond_for(rings, left);
+            jobs.work.wait_beyond_for(rings, left);
         }
-        None => engine.jobs.work.wait_beyond(rings),
+        None => jobs.work.wait_beyond(rings),
     }
     true
 }
@@ -200,7 +202,7 @@ fn flush_worker(engine: &Engine) {
             // The last reader of a replaced table is gone.
             clear_up(engine);
         } else {
-            wait_for_ring(engine, rings, None);
+            wait_for_ring(&engine.writer, &engine.jobs, rings, None);
         }
     }
 }
@@ -247,12 +249,12 @@ fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, rings: u64) {
             engine.jobs.schedule_compactions(keyspaces);
         }
         Watched::Later(wait) => {
-            if !wait_for_ring(engine, rings, Some(wait)) && wait == WAIT_MAX {
+            if !wait_for_ring(&engine.writer, &engine.jobs, rings, Some(wait)) && wait == WAIT_MAX {
                 watch.forget();
             }
         }
         Watched::Never => {
-            wait_for_ring(engine, rings, None);
+            wait_for_ring(&engine.writer, &engine.jobs, rings, None);
         }
     }
 }
@@ -326,10 +328,10 @@ impl Drop for RunningJob<'_> {
 
 /// Waits until no job runs. After a failure a new job does nothing, so from then on no failure of
 /// a job is still to be recorded.
-pub(crate) fn wait_for_jobs(engine: &Engine) {
-    let mut jobs = engine.jobs.schedule.lock();
-    while jobs.running > 0 && !jobs.stopping {
-        engine.jobs.done.wait(jobs.for_condvar());
+pub(crate) fn wait_for_jobs(jobs: &Jobs) {
+    let mut schedule = jobs.schedule.lock();
+    while schedule.running > 0 && !schedule.stopping {
+        jobs.done.wait(schedule.for_condvar());
     }
 }
 
@@ -368,7 +370,7 @@ pub(crate) fn run_job(engine: &Engine, job: &mut dyn FnMut() -> Result<bool>) {
 
 /// After a job: frees replaced memtables, removes obsolete files, and wakes waiters.
 fn clear_up(engine: &Engine) {
-    free_memtables(engine);
+    free_memtables(&engine.catalog);
     remove_files(engine);
     let _jobs = engine.jobs.schedule.lock();
     engine.jobs.done.notify_all();

@@ -21,9 +21,13 @@ use crate::state::keyspace::{KeyspaceState, Keyspaces};
 use crate::state::lock_rank::RankedMutex;
 use crate::state::read_view::ReadView;
 use crate::state::snapshots::SnapshotList;
+use crate::table::reader::TableContext;
+use crate::tree::edit::VersionEdit;
 use crate::tree::handle::ObsoleteFiles;
+use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::tree::session_manifest::SharedNumbers;
 use crate::tree::set::{NewVersion, VersionSet};
+use std::path::Path;
 
 /// Keyspaces, versions, snapshots, the published sequence, and obsolete files.
 pub(crate) struct Catalog {
@@ -39,6 +43,8 @@ pub(crate) struct Catalog {
     pub snapshots: SnapshotList,
     /// Manifest and current version.
     pub versions: RankedMutex<VersionSet>,
+    /// How tables are opened.
+    pub tables: TableContext,
     /// File numbers and the manifest's position.
     pub numbers: Arc<SharedNumbers>,
     /// Files that wait to be removed.
@@ -64,6 +70,44 @@ impl Catalog {
                 keyspace.update_view(|view| ReadView { version, ..view.clone() });
             }
         }
+    }
+
+    /// Opens tables of `keyspaces` that an edit will add at `level`. Takes no lock: opening a table
+    /// reads its filter and its index back.
+    ///
+    /// # Errors
+    /// A table cannot be read back.
+    pub(crate) fn open_new(
+        &self,
+        directory: &Path,
+        tables: DurableTables,
+        level: usize,
+        keyspaces: &[&KeyspaceState],
+    ) -> Result<NewTables> {
+        let pinning = |id| {
+            let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == id);
+            keyspace.map_or_else(Default::default, |k| k.options.load().filter_pinning())
+        };
+        NewTables::open(&self.tables, directory, tables, level, &pinning)
+    }
+
+    /// The one door for edits of tables: logs the edit that `edit` makes of the current versions
+    /// and shows it to reads. `new` has the tables that it adds. What was opened in vain goes when
+    /// the caller drops `new`, which it does without a lock. False if `edit` makes none.
+    ///
+    /// # Errors
+    /// As [`VersionSet::apply`].
+    pub(crate) fn apply(
+        &self,
+        new: &mut NewTables,
+        edit: impl FnOnce(&VersionSet, &NewTables) -> Option<VersionEdit>,
+    ) -> Result<bool> {
+        // The lock is held from the edit to the new views, so views appear in the order of edits.
+        let mut versions = self.versions.lock();
+        let Some(edit) = edit(&versions, new) else { return Ok(false) };
+        let changed = versions.apply(edit, new, self.published.visible())?;
+        self.show(changed);
+        Ok(true)
     }
 
     /// Lets go of the tables of dropped keyspaces that no snapshot reads.

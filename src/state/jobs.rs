@@ -69,7 +69,7 @@ impl Jobs {
     /// No work. `work` rings when a file can be removed, too.
     pub(crate) fn new(work: Arc<Bell>) -> Self {
         Jobs {
-            schedule: RankedMutex::new(LockRank::Jobs, Schedule::default()),
+            schedule: RankedMutex::new(LockRank::Schedule, Schedule::default()),
             work,
             done: Condvar::default(),
             background_error: BackgroundError::default(),

@@ -25,12 +25,16 @@ use crate::log::wal::format::{LoadedTable, WalStart};
 use crate::log::wal::recover::LiveLog;
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
+use crate::state::catalog::Catalog;
 use crate::state::catalog::new_memtable;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::writer::LogState;
+use crate::state::writer::Writer;
 use crate::tree::edit::{FirstLog, VersionEdit};
+use crate::tree::new_tables::NewTables;
 use crate::tree::session_manifest::ManifestPosition;
 use crate::tree::set::VersionSet;
 use std::time::Instant;
@@ -53,13 +57,13 @@ pub(crate) fn activate(engine: &Engine) -> Result<()> {
     session_log(engine, &mut log).map(drop).map_err(|error| engine.set_background_error(error))
 }
 
-/// Begins the session of a database whose logs were written forward into the tables of `edit`.
+/// Begins the session of a database whose logs were written forward into the tables `new`.
 ///
 /// # Errors
 /// The failure of the log or the manifest.
-pub(crate) fn begin_recovered(engine: &Engine, edit: VersionEdit) -> Result<()> {
+pub(crate) fn begin_recovered(engine: &Engine, new: &mut NewTables) -> Result<()> {
     let mut log = engine.writer.log.lock();
-    let wal = start_session(engine, &log, Some(edit))?;
+    let wal = start_session(engine, &log, Some(new))?;
     log.current = Some(wal);
     // Every entry of the logs is in a durable table.
     log.synced_through = log.last_sequence;
@@ -208,15 +212,19 @@ pub(crate) fn skip_sequences(
 
 /// The active memtable of `keyspace`, a new one if it has no unflushed writes. The caller leads the
 /// write queue, and its log is begun.
-pub(crate) fn writable_memtable(engine: &Engine, keyspace: &KeyspaceState) -> Arc<Memtable> {
+pub(crate) fn writable_memtable(
+    context: &Context,
+    writer: &Writer,
+    keyspace: &KeyspaceState,
+) -> Arc<Memtable> {
     let view = keyspace.view.load();
     if view.active_log != 0 {
         return Arc::clone(&view.active);
     }
-    let memtable = new_memtable(&engine.context.options);
-    engine.writer.active_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
+    let memtable = new_memtable(&context.options);
+    writer.active_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
     // I3: readers find the memtable before its first entry is published.
-    let active_log = engine.writer.live_logs.lock().current();
+    let active_log = writer.live_logs.lock().current();
     debug_assert_ne!(active_log, 0, "a log is begun before an entry is applied");
     keyspace.update_view(|view| ReadView {
         active: Arc::clone(&memtable),
@@ -263,11 +271,11 @@ pub(crate) fn session_log<'a>(engine: &Engine, log: &'a mut LogState) -> Result<
 }
 
 /// Creates the first log of this session, and its manifest where it has none. Everything that was
-/// recovered is in the tables of `recovered`, if it is given, or in the logs and memtables.
+/// recovered is in the tables `recovered`, if they are given, or in the logs and memtables.
 fn start_session(
     engine: &Engine,
     log: &LogState,
-    recovered: Option<VersionEdit>,
+    recovered: Option<&mut NewTables>,
 ) -> Result<WalWriter> {
     let number = engine.catalog.numbers.take_file_number();
     let mut versions = engine.catalog.versions.lock();
@@ -276,7 +284,7 @@ fn start_session(
         let wal = create_log(engine, log, number, *engine.catalog.numbers.position.lock(), &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
-        versions.apply(edit, log.last_sequence)?;
+        versions.apply(edit, &mut NewTables::none(), log.last_sequence)?;
         wal
     } else {
         // The log first, and it names the manifest to come. After a crash between the two,
@@ -285,16 +293,21 @@ fn start_session(
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
         let wal = create_log(engine, log, number, coming, &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
-        let edit = VersionEdit {
-            first_log: recovered.is_some().then_some(first_log),
-            ..recovered.unwrap_or_default()
-        };
-        if let Err(error) = versions.activate(manifest, Some(number), &edit, log.last_sequence) {
-            remove_abandoned(engine, &versions, number);
+        let first_log = recovered.is_some().then_some(first_log);
+        let mut none = NewTables::none();
+        let new = recovered.unwrap_or(&mut none);
+        let edit = VersionEdit { first_log, added: new.added(), ..VersionEdit::default() };
+        let begun = versions.activate(manifest, Some(number), &edit, new, log.last_sequence);
+        if let Err(error) = begun {
+            remove_abandoned(&engine.context, &versions, number);
             return Err(error);
         }
         // Listed now, while every table that a reader may hold is in the version.
-        engine.catalog.obsolete.add(without_kept_logs(engine, versions.obsolete_files()?));
+        engine.catalog.obsolete.add(without_kept_logs(
+            &engine.context,
+            &engine.writer,
+            versions.obsolete_files()?,
+        ));
         wal
     };
     engine.catalog.show(versions.versions().collect());
@@ -309,16 +322,19 @@ fn start_session(
 }
 
 /// `obsolete` without the logs of earlier sessions that are kept for followers.
-fn without_kept_logs(engine: &Engine, mut obsolete: Vec<FileName>) -> Vec<FileName> {
-    let mut logs = engine.writer.live_logs.lock();
+fn without_kept_logs(
+    context: &Context,
+    writer: &Writer,
+    mut obsolete: Vec<FileName>,
+) -> Vec<FileName> {
+    let mut logs = writer.live_logs.lock();
     if logs.keep_bytes_max() == 0 {
         return obsolete;
     }
     let bytes = |name: &FileName| match name {
         // A log that cannot be asked is not kept.
         FileName::Wal(number) => {
-            let metadata =
-                engine.context.env.metadata(&name.path(&engine.context.directory)).ok()?;
+            let metadata = context.env.metadata(&name.path(&context.directory)).ok()?;
             Some((*number, metadata.bytes))
         }
         _ => None,
@@ -332,11 +348,11 @@ fn without_kept_logs(engine: &Engine, mut obsolete: Vec<FileName>) -> Vec<FileNa
 
 /// Removes the files of a session that never began: nothing names them, and every further attempt
 /// would leave more. They stay if the new manifest may be in force.
-fn remove_abandoned(engine: &Engine, versions: &VersionSet, log: u64) {
+fn remove_abandoned(context: &Context, versions: &VersionSet, log: u64) {
     let abandoned = versions.abandoned();
     let log = (!abandoned.is_empty()).then_some(FileName::Wal(log));
     for name in abandoned.iter().copied().chain(log) {
-        let _ = engine.context.env.remove(&name.path(&engine.context.directory));
+        let _ = context.env.remove(&name.path(&context.directory));
     }
 }
 
@@ -361,7 +377,7 @@ fn create_log(
     };
     // An eighth of the write buffer, so a small store has small logs.
     let step = (engine.context.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
-    let loads = [&live_loads(engine)[..], load].concat();
+    let loads = [&live_loads(&engine.catalog)[..], load].concat();
     let wal = WalWriter::create(
         &*engine.context.env,
         &engine.context.directory,
@@ -380,9 +396,9 @@ fn create_log(
 
 /// The ingested tables of all views. Loads come under the lock of the log, which the caller holds,
 /// so none is missing. A table that has just been compacted may be among them.
-fn live_loads(engine: &Engine) -> Vec<LoadedTable> {
+fn live_loads(catalog: &Catalog) -> Vec<LoadedTable> {
     let mut loads = Vec::new();
-    for keyspace in engine.catalog.all_keyspaces() {
+    for keyspace in catalog.all_keyspaces() {
         let view = keyspace.view.load();
         let tables = (0..LEVELS).flat_map(|level| view.version.level(level));
         loads.extend(tables.filter_map(|handle| handle.meta.loaded()));
@@ -390,11 +406,11 @@ fn live_loads(engine: &Engine) -> Vec<LoadedTable> {
     loads
 }
 
-fn sync_older_logs(engine: &Engine, log: &mut LogState) -> Result<()> {
+fn sync_older_logs(context: &Context, log: &mut LogState) -> Result<()> {
     // Oldest first, so what this call has made durable is a prefix of the writes at any moment.
     for wal in &mut log.unsynced {
         wal.sync()?;
-        engine.context.counters.add(Counter::WalSyncs, 1);
+        context.counters.add(Counter::WalSyncs, 1);
     }
     log.unsynced.clear();
     Ok(())
@@ -402,7 +418,7 @@ fn sync_older_logs(engine: &Engine, log: &mut LogState) -> Result<()> {
 
 /// Syncs every log with unsynced writes, oldest first.
 pub(crate) fn sync_logs(engine: &Engine, log: &mut LogState) -> Result<()> {
-    sync_older_logs(engine, log)?;
+    sync_older_logs(&engine.context, log)?;
     if let Some(wal) = log.current.as_mut()
         && log.synced_through < log.last_sequence
     {
@@ -474,7 +490,7 @@ pub(crate) fn sync_beside_writers(engine: &Engine) -> Result<()> {
 /// The failure of a sync or of the mark.
 pub(crate) fn finish_log(engine: &Engine) -> Result<()> {
     let mut log = engine.writer.log.lock();
-    sync_older_logs(engine, &mut log)?;
+    sync_older_logs(&engine.context, &mut log)?;
     let Some(mut wal) = log.current.take() else { return Ok(()) };
     wal.sync()?;
     engine.check_lock()?;

@@ -22,6 +22,8 @@ use crate::base::write_batch::WriteBatch;
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::TOMBSTONES_MAX;
 use crate::state::keyspace::{self, KeyspaceState};
@@ -250,10 +252,10 @@ fn try_commit(
         switch_memtables(engine, &mut log, &switched)
             .map_err(|error| engine.set_background_error(error))?;
     }
-    let named = accept(engine, group, refused);
-    let expiring = expiring_batches(engine, group, &named, refused);
+    let named = accept(&engine.catalog, group, refused);
+    let expiring = expiring_batches(&engine.context, &engine.catalog, group, &named, refused);
     // The last that refuses: what it lets pass is numbered and logged.
-    conflict::refuse_conflicts(engine, &log, group, refused);
+    conflict::refuse_conflicts(&engine.context, &engine.writer, &log, group, refused);
     let accepted = group.iter().enumerate();
     let accepted = accepted.filter(|(place, _)| refused.iter().all(|(left, _)| left != place));
     let sync = accepted.clone().any(|(_, request)| request.sync);
@@ -295,7 +297,7 @@ fn try_commit(
 /// The keyspaces that the batches name, by number, without `default`. A batch that names a dropped
 /// keyspace is refused; the others of the group are written.
 fn accept(
-    engine: &Engine,
+    catalog: &Catalog,
     group: &[Request],
     refused: &mut Vec<(usize, Refusal)>,
 ) -> Vec<Arc<KeyspaceState>> {
@@ -305,7 +307,7 @@ fn accept(
         if ids.is_empty() {
             continue;
         }
-        let all = engine.catalog.keyspaces.lock();
+        let all = catalog.keyspaces.lock();
         match ids.iter().map(|id| keyspace::written(&all, *id).cloned()).collect::<Result<Vec<_>>>()
         {
             Ok(named) => keyspaces.extend(named),
@@ -321,12 +323,13 @@ fn accept(
 /// This is the one place that computes the end of a duration. A batch that grows beyond the limit
 /// is refused.
 fn expiring_batches(
-    engine: &Engine,
+    context: &Context,
+    catalog: &Catalog,
     group: &[Request],
     named: &[Arc<KeyspaceState>],
     refused: &mut Vec<(usize, Refusal)>,
 ) -> Vec<(usize, WriteBatch)> {
-    let default = engine.catalog.default.expiry();
+    let default = catalog.default.expiry();
     // Groups without expiry, which most are, pay these loads and never ask the clock.
     if default.is_none()
         && named.iter().all(|keyspace| keyspace.expiry().is_none())
@@ -334,7 +337,7 @@ fn expiring_batches(
     {
         return Vec::new();
     }
-    let now = clock_millis(engine.context.env.now());
+    let now = clock_millis(context.env.now());
     let of_keyspace = |id: KeyspaceId| match id {
         DEFAULT_KEYSPACE => default,
         id => {
@@ -397,7 +400,8 @@ fn apply<'g>(
     let default = OnceCell::new();
     let memtable = || {
         default.get_or_init(|| {
-            let memtable = writable_memtable(engine, &engine.catalog.default);
+            let memtable =
+                writable_memtable(&engine.context, &engine.writer, &engine.catalog.default);
             let bytes = memtable.bytes();
             (memtable, bytes)
         })
@@ -449,7 +453,7 @@ fn insert_runs<'m>(
         // `accept` found each of them, and nothing drops one while the log is locked.
         let place = named.binary_search_by_key(&id, |keyspace| keyspace.id);
         let keyspace = &named[place.expect("a batch names its keyspaces")];
-        let memtable = writable_memtable(engine, keyspace);
+        let memtable = writable_memtable(&engine.context, &engine.writer, keyspace);
         let before = memtable.bytes();
         memtable.insert(first, run);
         engine.writer.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
@@ -493,16 +497,17 @@ fn make_room(engine: &Engine, group: &[Request]) -> Result<()> {
             .any(|request| !request.batch.is_empty() && request.batch.keyspaces().is_empty())
     };
     if (level0(&engine.catalog.default) >= slowdown && writes_default()) || { named }.any(is_slow) {
-        stalls::slow_down(engine);
+        stalls::slow_down(&engine.context, &engine.writer);
     } else {
-        stalls::full_speed(engine);
+        stalls::full_speed(&engine.context, &engine.writer);
     }
     let switched = to_switch(engine, group);
     let logs_full = || logs_wait_for_flush(engine);
     if switched.is_empty() && !logs_full() {
         return Ok(());
     }
-    let memtables_full = || logs_full() || !may_wait_for_flush(engine, &switched);
+    let memtables_full =
+        || logs_full() || !may_wait_for_flush(&engine.context, &engine.catalog, &switched);
     let level0_full = || {
         let stop = engine.context.options.level0_stop();
         let is_full = |keyspace: &Arc<KeyspaceState>| {
@@ -517,7 +522,7 @@ fn make_room(engine: &Engine, group: &[Request]) -> Result<()> {
         if !full() {
             continue;
         }
-        stall.during(engine, || {
+        stall.during(&engine.context, || {
             let mut jobs = engine.jobs.schedule.lock();
             jobs.flush_wanted = true;
             jobs.compactions_wanted.extend(switched.iter().map(|keyspace| keyspace.id));
@@ -546,8 +551,12 @@ fn logs_wait_for_flush(engine: &Engine) -> bool {
 
 /// True if the memtables of `switched` may join those that wait for their flush: not more than
 /// `immutable_memtables_max` write buffers may wait, and of one keyspace not more than that many.
-fn may_wait_for_flush(engine: &Engine, switched: &[Arc<KeyspaceState>]) -> bool {
-    let count_max = engine.context.options.immutable_memtables_max;
+fn may_wait_for_flush(
+    context: &Context,
+    catalog: &Catalog,
+    switched: &[Arc<KeyspaceState>],
+) -> bool {
+    let count_max = context.options.immutable_memtables_max;
     let views = switched.iter().map(|keyspace| keyspace.view.load());
     // A keyspace that was dropped during the wait is never flushed. Its memtables stay in its view
     // as long as a snapshot reads them.
@@ -555,10 +564,10 @@ fn may_wait_for_flush(engine: &Engine, switched: &[Arc<KeyspaceState>]) -> bool 
     if views.iter().any(|view| view.immutables.len() >= count_max) {
         return false;
     }
-    let waiting = engine.catalog.immutable_bytes();
+    let waiting = catalog.immutable_bytes();
     let joining: usize = views.iter().map(|view| view.active.bytes()).sum();
     // A memtable exceeds its buffer by its last batch.
-    let buffer = engine.context.options.write_buffer_bytes;
+    let buffer = context.options.write_buffer_bytes;
     waiting == 0 || waiting + joining <= buffer * count_max + buffer / 8
 }
 

@@ -18,6 +18,7 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Ordering;
 use crate::filter::hash::KeyHash;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_set::{KeyspaceReads, ReadSet};
@@ -25,6 +26,7 @@ use crate::state::read_view::ReadView;
 use crate::state::recent_writes::{Conflict, RecentList};
 use crate::state::write_queue::{CheckedReads, Request};
 use crate::state::writer::LogState;
+use crate::state::writer::Writer;
 use std::ops::Bound;
 
 /// Recent writes that are compared at a time: the leader waits for their lock.
@@ -127,18 +129,19 @@ fn newer_within(
 /// members of this one, and notes what the others write. In the order of the group, which is that
 /// of the numbers that its members get.
 pub(super) fn refuse_conflicts(
-    engine: &Engine,
+    context: &Context,
+    writer: &Writer,
     log: &LogState,
     group: &[Request],
     refused: &mut Vec<(usize, Refusal)>,
 ) {
     let members = group.iter().filter(|request| request.reads.is_some()).count();
-    let others = engine.writer.recent.transactions() > members;
+    let others = writer.recent.transactions() > members;
     if members == 0 && !others {
         return;
     }
     let notes = others || group.len() > 1;
-    let mut list = engine.writer.recent.list();
+    let mut list = writer.recent.list();
     let (mut last, mut next) = (log.last_sequence, log.next_sequence);
     for (place, request) in group.iter().enumerate() {
         if refused.iter().any(|(left, _)| *left == place) {
@@ -153,7 +156,7 @@ pub(super) fn refuse_conflicts(
         if notes && !request.batch.is_empty() {
             let count = request.batch.len() as u32;
             let batch = DecodedBatch::trusted(next, count, request.batch.entries());
-            list.note(last, &batch, engine.context.options.write_buffer_bytes);
+            list.note(last, &batch, context.options.write_buffer_bytes);
             (last, next) = (next + u64::from(count) - 1, next + u64::from(count));
         }
     }

@@ -39,6 +39,7 @@
 //! | `fixtures` | databases of version 0.1 are read, verified, written on and repaired |
 //! | `ingest` | bulk loads: what they answer, when they appear, what a failure leaves |
 //! | `ingest_threads` | the threads that write their tables |
+//! | `load_opens` | what a load waits for, and what waits for it |
 //! | `ingested` | tables with one sequence for all entries: reads, repair |
 //! | `limits` | keys, bounds and names at their limits are written and read again |
 //! | `levels` | filters by level: a budget, none on the last level, pinning |
@@ -112,6 +113,7 @@ mod kills;
 mod levels;
 mod lifetime;
 mod limits;
+mod load_opens;
 mod long_life;
 mod mapped;
 mod metrics;

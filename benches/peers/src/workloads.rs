@@ -1,9 +1,9 @@
 //! The workloads and the report of `siftdb bench`, with rivals side by side.
 //!
-//! `siftdb_cli::experiment::bench` makes keys and values, draws and times the operations, and reports
-//! them. [`Driven`] lets it drive an engine. Engines take turns in this process: each is open alone
-//! while it is measured, and starts from a copy of its loaded database, or from an empty one. Every
-//! engine is read as it comes, with its filters. `siftdb bench compare` takes the JSON.
+//! `siftdb_cli::experiment::bench` makes keys and values, draws and times the operations, and
+//! reports them. [`Driven`] lets it drive an engine. Engines take turns in this process: each is
+//! open alone while it is measured, and starts from a copy of its loaded database, or from an empty
+//! one. Every engine is read as it comes, with its filters. `siftdb bench compare` takes the JSON.
 
 use crate::args::Args;
 use crate::databases::{copy, disk_bytes};

@@ -12,6 +12,8 @@ use crate::base::key::{SequenceNumber, VALUE_BYTES_MAX, ValueKind};
 use crate::base::sync::{Arc, Ordering};
 use crate::filter::policy::guarded;
 use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 
@@ -38,7 +40,7 @@ impl EntryRules {
         snapshots: &[SequenceNumber],
     ) -> Self {
         EntryRules {
-            now: job_time(engine),
+            now: job_time(&engine.context, &engine.catalog),
             filter: keyspace.options.load().named().compaction_filter.clone(),
             // After `snapshots`: one that registered in between is at the published sequence.
             newest_snapshot: engine.catalog.snapshots.newest().unwrap_or(0),
@@ -83,7 +85,7 @@ impl EntryRules {
 }
 
 /// The time by which a job that begins now removes entries, in milliseconds since the epoch.
-pub(crate) fn job_time(engine: &Engine) -> u64 {
-    let removed = engine.catalog.numbers.expired_through.load(Ordering::Relaxed);
-    clock_millis(engine.context.env.now()).max(removed)
+pub(crate) fn job_time(context: &Context, catalog: &Catalog) -> u64 {
+    let removed = catalog.numbers.expired_through.load(Ordering::Relaxed);
+    clock_millis(context.env.now()).max(removed)
 }

@@ -15,7 +15,6 @@
 //! output does not end.
 
 use crate::base::error::{Error, Result};
-use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
@@ -29,6 +28,7 @@ use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::job_events::{CompactionEvents, TableSums};
 use crate::jobs::obsolete::remove_files;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::jobs::CompactsInto;
 use crate::state::keyspace::KeyspaceState;
@@ -37,7 +37,9 @@ use crate::tree::edit::VersionEdit;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
+use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::tree::overlap::{key_span, sequence_span};
+use crate::tree::set::VersionSet;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::{LevelFiles, Version};
 
@@ -56,7 +58,7 @@ pub(crate) fn compact_once(
     let oldest =
         engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
     let options = keyspace.options.load().compaction_options();
-    let now = job_time(engine);
+    let now = job_time(&engine.context, &engine.catalog);
     let pick = |shape: &LevelFiles| {
         forget_changed(keyspace, shape);
         let is_refused = |task: &CompactionTask| keyspace.is_refused(&replaced_tables(task));
@@ -233,7 +235,8 @@ fn run_claimed(
 ) -> Result<()> {
     let Claim { engine, keyspace, task } = claim;
     let stripe = engine.context.counters.stripe();
-    let (mut added, mut expired_through, mut dropped) = (Vec::new(), None, 0);
+    let Context { env, directory, .. } = &*engine.context;
+    let (mut new, mut expired_through, mut dropped) = (NewTables::none(), None, 0);
     if !task.trivial_move {
         let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
         let options = keyspace.options.load().compaction_options();
@@ -258,30 +261,24 @@ fn run_claimed(
         stripe.add(Counter::EntriesExpired, outcome.counts.entries_expired);
         stripe.add(Counter::EntriesFiltered, outcome.counts.entries_filtered);
         expired_through = Some(context.rules.now).filter(|_| outcome.counts.entries_expired > 0);
-        (added, dropped) = (outcome.tables, outcome.counts.entries_dropped);
+        dropped = outcome.counts.entries_dropped;
+        let tables = DurableTables::sync(&**env, directory, outcome.tables)?;
+        new = engine.catalog.open_new(directory, tables, task.output_level, &[keyspace])?;
     }
-    {
-        engine.check_lock()?;
-        // The lock is held from the edit to the new view, so views appear in the order of edits.
-        let mut versions = engine.catalog.versions.lock();
-        let published = engine.catalog.published.visible();
-        let numbers = added.iter().map(|meta| FileName::Table(meta.number)).collect::<Vec<_>>();
-        let sums = TableSums::of(&added);
-        let edit = VersionEdit { expired_through, ..task.edit(keyspace.id, added) };
-        match versions.apply(edit, published) {
-            Ok(changed) => {
-                engine.catalog.show(changed);
-                events.done(sums, dropped);
-            }
-            Err(error) => {
-                if matches!(error, Error::KeyspaceDropped { .. } | Error::Defect { .. }) {
-                    // No manifest ever named them.
-                    engine.catalog.obsolete.add(numbers);
-                }
-                return Err(error);
-            }
+    engine.check_lock()?;
+    let (sums, files) = (TableSums::of(new.metas()), new.file_names());
+    let edit = |_: &VersionSet, new: &NewTables| {
+        let added = new.metas().cloned().collect();
+        Some(VersionEdit { expired_through, ..task.edit(keyspace.id, added) })
+    };
+    if let Err(error) = engine.catalog.apply(&mut new, edit) {
+        if matches!(error, Error::KeyspaceDropped { .. } | Error::Defect { .. }) {
+            // No manifest ever named them.
+            engine.catalog.obsolete.add(files);
         }
+        return Err(error);
     }
+    events.done(sums, dropped);
     keyspace.filter_workload.lock().compaction_ended();
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(engine);

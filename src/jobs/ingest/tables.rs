@@ -19,11 +19,13 @@ use crate::jobs::compact::filter_budget::{IngestedFilters, ingest_filter};
 use crate::jobs::compact::output::{INDEX_BYTES_MAX, new_table_id};
 use crate::jobs::ingest::level::deepest_level;
 use crate::jobs::ingest::table_thread::TableThread;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::table::builder::{TableBuilder, TableSummary};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::DurableTables;
 use crate::tree::overlap::KeySpan;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -52,6 +54,8 @@ pub(crate) struct LoadTables {
     /// A table whose thread completes it, with its number.
     ending: Option<(u64, TableThread)>,
     finished: Vec<FileMeta>,
+    /// The finished tables once all are durable.
+    durable: DurableTables,
     /// Bytes of the filters of the finished tables.
     filter_bytes: u64,
     /// About the bytes of all tables before the open one.
@@ -100,6 +104,7 @@ impl LoadTables {
             open: None,
             ending: None,
             finished: Vec::new(),
+            durable: DurableTables::default(),
             filter_bytes: 0,
             ended_bytes: 0,
             last_entries: None,
@@ -220,12 +225,19 @@ impl LoadTables {
         self.end_table()?;
         self.join_ending()?;
         check_there(&self.keyspace)?;
-        if self.finished.is_empty() {
-            return Ok(());
-        }
-        let directory = &self.engine.context.directory;
-        let synced = self.engine.context.env.sync_dir(directory);
-        synced.map_err(|error| Error::io("sync_dir", directory, error))
+        let Context { env, directory, .. } = &*self.engine.context;
+        self.durable = DurableTables::sync(&**env, directory, self.finished.clone())?;
+        Ok(())
+    }
+
+    /// Their spans of keys.
+    pub(crate) fn spans(&self) -> Vec<KeySpan<'_>> {
+        self.finished.iter().map(FileMeta::span).collect()
+    }
+
+    /// The finished tables, durable once [`LoadTables::finish`] was called.
+    pub(crate) fn durable(&self) -> &DurableTables {
+        &self.durable
     }
 
     /// Leaves the files to the database: an edit names them, or may.
