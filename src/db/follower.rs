@@ -8,14 +8,16 @@ use crate::base::process::Process;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::report::Stats;
 use crate::base::sync::{Arc, ArcSwap, Mutex};
-use crate::base::value::Value;
+use crate::base::value::{Key, Value};
 use crate::db::changes::Changes;
 use crate::db::database::Db;
 use crate::db::follow::Following;
 use crate::db::keyspace::Keyspace;
+use crate::db::read_methods::read_methods;
 use crate::db::snapshot::Snapshot;
 use crate::options::access::ReadOptions;
 use crate::options::database::Options;
+use crate::read::cursor::Cursor;
 use crate::read::iter::Iter;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -184,7 +186,7 @@ impl Follower {
         self.process.check()?;
         // Under the lock, so that no refresh comes in between.
         let following = self.following.lock();
-        Changes::new(self.moment.load().shared(), following.needed_log(), from)
+        Changes::new(self.moment.load().engine(), following.needed_log(), from)
     }
 
     /// The moment that it shows, as a read-only database that never changes. Closing it closes what
@@ -232,13 +234,7 @@ impl Follower {
         self.moment.load().stats()
     }
 
-    /// The value of `key`, or `None` if there is none.
-    ///
-    /// # Errors
-    /// As for [`Keyspace::get`].
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_with(key, &ReadOptions::new())
-    }
+    read_methods!("of the keyspace `default`, at the read point that it shows");
 
     /// As [`Follower::get`], with options.
     ///
@@ -246,17 +242,6 @@ impl Follower {
     /// As for [`Keyspace::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.moment.load().get_with(key, options)
-    }
-
-    /// The values of many keys at one moment, in the order of `keys`.
-    ///
-    /// # Errors
-    /// As for [`Keyspace::multi_get`].
-    pub fn multi_get(
-        &self,
-        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<Vec<Option<Value>>> {
-        self.multi_get_with(keys, &ReadOptions::new())
     }
 
     /// As [`Follower::multi_get`], with options.
@@ -271,23 +256,8 @@ impl Follower {
         self.moment.load().multi_get_with(keys, options)
     }
 
-    /// All entries, ascending.
-    pub fn iter(&self) -> Iter {
-        self.range(..)
-    }
-
-    /// The entries of a range of keys.
-    pub fn range(&self, range: impl KeyRange) -> Iter {
-        self.range_with(range, &ReadOptions::new())
-    }
-
     /// As [`Follower::range`], with options.
     pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
         self.moment.load().range_with(range, options)
-    }
-
-    /// The entries whose keys start with `prefix`, which may be any bytes.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        self.range(KeyBounds::of_prefix(prefix.as_ref()))
     }
 }

@@ -40,6 +40,7 @@ mod followed_entries;
 pub(crate) mod open;
 pub(crate) mod recover;
 mod log_memory;
+mod read_methods;
 
 pub use changes::{Change, ChangedEntry, Changes};
 pub use database::Db;

@@ -10,6 +10,7 @@ use crate::base::key::SequenceNumber;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::value::{Key, Value};
+use crate::db::read_methods::read_methods;
 use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
 use crate::read::cursor::Cursor;
@@ -18,8 +19,8 @@ use crate::read::iter::Iter;
 use crate::read::multi_get;
 use crate::read::point;
 use crate::read::scan::{ScanOf, TransactionScan};
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::state::snapshots::SnapshotMoment;
 
 /// The database as it was when the snapshot was taken. It reads the keyspace that it was taken of;
@@ -41,7 +42,7 @@ use crate::state::snapshots::SnapshotMoment;
 #[derive(Debug)]
 #[must_use = "a snapshot that is dropped at once keeps nothing"]
 pub struct Snapshot {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     keyspace: Arc<KeyspaceState>,
     /// The moment that it reads. `None` in a forked child, where it is not registered.
     moment: Option<SnapshotMoment>,
@@ -52,40 +53,42 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new(shared: &Arc<Shared>, keyspace: &Arc<KeyspaceState>) -> Self {
+    pub(crate) fn new(engine: &Arc<Engine>, keyspace: &Arc<KeyspaceState>) -> Self {
         let with = |moment, drops, lock| Snapshot {
-            shared: Arc::clone(shared),
+            engine: Arc::clone(engine),
             keyspace: Arc::clone(keyspace),
             moment,
             drops,
             lock,
         };
-        if let Err(forked) = shared.process.check() {
+        if let Err(forked) = engine.context.process.check() {
             // Not registered, so its drop does not release it.
             return with(None, 0, Err(forked));
         }
         // From here on no job drops a version that this sequence sees. A drop that is not counted
         // here finds the registration and keeps the tables. In one step: a batch may publish its
         // entries and drop a keyspace.
-        let drops = || shared.drops.load(Ordering::SeqCst);
-        let (moment, drops) = shared.snapshots.register_with(&shared.published, drops);
-        with(Some(moment), drops, shared.hold()).refused_if_dropped()
+        let drops = || engine.catalog.drops.load(Ordering::SeqCst);
+        let (moment, drops) =
+            engine.catalog.snapshots.register_with(&engine.catalog.published, drops);
+        with(Some(moment), drops, engine.catalog.hold()).refused_if_dropped()
     }
 
-    /// The same moment in the keyspace `state` of `shared`.
-    pub(super) fn moved_to(&self, shared: &Arc<Shared>, state: &Arc<KeyspaceState>) -> Self {
+    /// The same moment in the keyspace `state` of `engine`.
+    pub(super) fn moved_to(&self, engine: &Arc<Engine>, state: &Arc<KeyspaceState>) -> Self {
         // In a forked child another thread may have held the lock, and nothing is released.
         if let Some(moment) = self.moment
-            && self.shared.process.is_current()
+            && self.engine.context.process.is_current()
         {
-            self.shared.snapshots.register_again(moment);
+            self.engine.catalog.snapshots.register_again(moment);
         }
-        let is_here = Arc::ptr_eq(shared, &self.shared);
+        let is_here = Arc::ptr_eq(engine, &self.engine);
         // A handle of another moment of the same follower: the keyspace as it is in this one.
-        let is_of_moment = !is_here && shared.instance == self.shared.instance;
-        let here = is_of_moment.then(|| self.shared.keyspaces.lock().get(state.id).cloned());
+        let is_of_moment = !is_here && engine.context.instance == self.engine.context.instance;
+        let here =
+            is_of_moment.then(|| self.engine.catalog.keyspaces.lock().get(state.id).cloned());
         let mut moved = Snapshot {
-            shared: Arc::clone(&self.shared),
+            engine: Arc::clone(&self.engine),
             keyspace: here.clone().flatten().unwrap_or_else(|| Arc::clone(state)),
             moment: self.moment,
             drops: self.drops,
@@ -109,35 +112,17 @@ impl Snapshot {
         self
     }
 
-    /// The value of `key` at the snapshot, or `None`.
+    read_methods!("as the snapshot has them");
+
+    /// As [`Snapshot::get`], with options.
     ///
     /// # Errors
     /// An unreadable or damaged file on the way of the key; `Closed` if the snapshot was taken of a
     /// closed database, or after `Db::close_now`; `KeyspaceDropped` if the keyspace had been
     /// dropped before.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_with(key, &ReadOptions::new())
-    }
-
-    /// As [`Snapshot::get`], with options.
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        point::timed_get(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence()), options)
-    }
-
-    /// The values of many keys at the snapshot, in the order of `keys`; see
-    /// [`Keyspace::multi_get`](crate::Keyspace::multi_get).
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`]; the first error on the way of any key is the answer for all.
-    pub fn multi_get(
-        &self,
-        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<Vec<Option<Value>>> {
-        self.multi_get_with(keys, &ReadOptions::new())
+        point::timed_get(&self.keyspace, key.as_ref(), Some(self.sequence()), options)
     }
 
     /// As [`Snapshot::multi_get`], with options.
@@ -150,56 +135,12 @@ impl Snapshot {
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        multi_get::multi_get(&self.shared, &self.keyspace, keys, Some(self.sequence()), options)
-    }
-
-    /// All entries of the keyspace at the snapshot.
-    pub fn iter(&self) -> Iter {
-        self.range(..)
-    }
-
-    /// The entries of a range of keys at the snapshot.
-    pub fn range(&self, range: impl KeyRange) -> Iter {
-        self.range_with(range, &ReadOptions::new())
+        multi_get::multi_get(&self.keyspace, keys, Some(self.sequence()), options)
     }
 
     /// As [`Snapshot::range`], with options.
     pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
-        self.iterate(range.into_bounds(), options)
-    }
-
-    /// The entries at the snapshot whose keys start with `prefix`.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
-    }
-
-    /// A cursor over all entries then; see [`Keyspace::cursor`](crate::Keyspace::cursor).
-    pub fn cursor(&self) -> Cursor {
-        self.iter().cursor()
-    }
-
-    /// True if `key` had a value.
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`].
-    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
-    }
-
-    /// The entry with the smallest key.
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`].
-    pub fn first(&self) -> Result<Option<(Key, Value)>> {
-        self.iter().next().transpose()
-    }
-
-    /// The entry with the largest key.
-    ///
-    /// # Errors
-    /// As for [`Snapshot::get`].
-    pub fn last(&self) -> Result<Option<(Key, Value)>> {
-        self.iter().next_back().transpose()
+        self.iterate_with(range.into_bounds(), options, None)
     }
 
     /// Looks `key` up at the snapshot and says what that touched, table by table.
@@ -209,14 +150,10 @@ impl Snapshot {
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explain> {
         self.check()?;
         let options = ReadOptions::new();
-        explain(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence()), &options)
+        explain(&self.keyspace, key.as_ref(), Some(self.sequence()), &options)
     }
 
-    fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        self.iterate_with(bounds, options, None)
-    }
-
-    /// The same, with what a transaction adds.
+    /// The entries of a range of keys, with what a transaction adds.
     pub(super) fn iterate_with(
         &self,
         bounds: KeyBounds,
@@ -224,7 +161,7 @@ impl Snapshot {
         transaction: Option<Box<TransactionScan>>,
     ) -> Iter {
         let of = ScanOf { sequence: self.sequence(), lock: self.lock.clone(), transaction };
-        Iter::new(&self.shared, &self.keyspace, Some(of), bounds, options)
+        Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
     /// An iterator that answers `refused`.
@@ -235,7 +172,7 @@ impl Snapshot {
         refused: Error,
     ) -> Iter {
         let of = ScanOf { sequence: self.sequence(), lock: Err(refused), transaction: None };
-        Iter::new(&self.shared, &self.keyspace, Some(of), bounds, options)
+        Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
     /// The keyspace that it reads.
@@ -245,7 +182,7 @@ impl Snapshot {
 
     /// The open database.
     pub(super) fn database(&self) -> u64 {
-        self.shared.instance
+        self.engine.context.instance
     }
 
     /// The moment that it reads.
@@ -255,16 +192,16 @@ impl Snapshot {
 
     /// The error that all its reads return, if there is one.
     pub(super) fn check(&self) -> Result<()> {
-        self.lock.as_ref().map_err(Error::clone).and_then(|_| self.shared.check_reads())
+        self.lock.as_ref().map_err(Error::clone).and_then(|_| self.engine.context.check_reads())
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
         if let Some(moment) = self.moment
-            && self.shared.process.is_current()
+            && self.engine.context.process.is_current()
         {
-            self.shared.release_snapshot(moment);
+            self.engine.release_snapshot(moment);
         }
     }
 }

@@ -17,13 +17,15 @@ use crate::base::write_batch::WriteBatch;
 use crate::db::again::run_again;
 use crate::db::keyspace::{Keyspace, put_with};
 use crate::db::own_writes::OwnWrites;
+use crate::db::read_methods::read_methods;
 use crate::db::snapshot::Snapshot;
 use crate::options::access::{ReadOptions, WriteOptions};
+use crate::read::cursor::Cursor;
 use crate::read::iter::Iter;
 use crate::read::point::unexpired;
 use crate::read::scan::TransactionScan;
+use crate::state::engine::Engine;
 use crate::state::read_set::ReadSet;
-use crate::state::shared::Shared;
 #[cfg(test)]
 use crate::state::write_queue::{CheckedReads, Request};
 use crate::write::commit;
@@ -92,20 +94,20 @@ pub struct KeyspaceTransaction<'t> {
 pub struct Savepoint(u64);
 
 /// While it lives, the leaders of write groups note what they write.
-struct LiveTransaction(Arc<Shared>);
+struct LiveTransaction(Arc<Engine>);
 
 impl LiveTransaction {
-    fn begin(shared: &Arc<Shared>) -> Self {
-        shared.recent.begin_transaction();
-        LiveTransaction(Arc::clone(shared))
+    fn begin(engine: &Arc<Engine>) -> Self {
+        engine.writer.recent.begin_transaction();
+        LiveTransaction(Arc::clone(engine))
     }
 }
 
 impl Drop for LiveTransaction {
     fn drop(&mut self) {
         // In a forked child another thread may have held the lock of the list.
-        if self.0.process.is_current() {
-            self.0.recent.end_transaction();
+        if self.0.context.process.is_current() {
+            self.0.writer.recent.end_transaction();
         }
     }
 }
@@ -114,7 +116,7 @@ impl Keyspace {
     /// Begins a transaction. Its methods act on this keyspace; see [`Transaction`].
     pub fn transaction(&self) -> Transaction {
         // First, so that no write after the snapshot is missed.
-        let live = LiveTransaction::begin(self.shared());
+        let live = LiveTransaction::begin(self.engine());
         let (own, reads) = (Mutex::default(), Arc::default());
         Transaction { own, reads, snapshot: self.snapshot(), live }
     }
@@ -223,8 +225,8 @@ impl Keyspace {
         mut run: impl FnMut(&Transaction) -> Result<std::result::Result<T, E>>,
     ) -> Result<std::result::Result<T, E>> {
         // A forked child must not wait for a turn.
-        self.shared().process.check()?;
-        run_again(&self.shared().turns, RUNS_MAX, || {
+        self.engine().context.process.check()?;
+        run_again(&self.engine().writer.turns, RUNS_MAX, || {
             let transaction = self.transaction();
             match run(&transaction)? {
                 Ok(value) => transaction.commit_with(options).map(|()| Ok(value)),
@@ -237,18 +239,12 @@ impl Keyspace {
 /// The methods that a transaction has in each of its keyspaces. `part` is that keyspace's.
 macro_rules! methods {
     () => {
-        /// The value of `key`, or `None`.
-        ///
-        /// # Errors
-        /// As for [`Keyspace::get`]; `TransactionTooLarge`.
-        pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-            self.get_with(key, &ReadOptions::new())
-        }
+        read_methods!("as the transaction sees them");
 
         /// As [`get`](Self::get), with options.
         ///
         /// # Errors
-        /// As for [`get`](Self::get).
+        /// As for [`Keyspace::get`]; `TransactionTooLarge`.
         pub fn get_with(
             &self,
             key: impl AsRef<[u8]>,
@@ -257,21 +253,10 @@ macro_rules! methods {
             self.part().get(key.as_ref(), options)
         }
 
-        /// The values of many keys, in the order of `keys`.
-        ///
-        /// # Errors
-        /// As for [`get`](Self::get).
-        pub fn multi_get(
-            &self,
-            keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-        ) -> Result<Vec<Option<Value>>> {
-            self.multi_get_with(keys, &ReadOptions::new())
-        }
-
         /// As [`multi_get`](Self::multi_get), with options.
         ///
         /// # Errors
-        /// As for [`get`](Self::get).
+        /// As for [`get_with`](Self::get_with).
         pub fn multi_get_with(
             &self,
             keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -280,50 +265,13 @@ macro_rules! methods {
             self.part().multi_get(keys, options)
         }
 
-        /// True if `key` has a value.
-        ///
-        /// # Errors
-        /// As for [`get`](Self::get).
-        pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-            Ok(self.get(key)?.is_some())
-        }
-
-        /// All entries, ascending; see [`range`](Self::range).
-        pub fn iter(&self) -> Iter {
-            self.range(..)
-        }
-
-        /// The entries of a range of keys. The iterator has the writes that the transaction had
-        /// made when it was asked for. The keys between its begin and its last entry count as read.
-        /// Drop it before the commit: until then all of its range counts as read.
-        pub fn range(&self, range: impl KeyRange) -> Iter {
-            self.range_with(range, &ReadOptions::new())
-        }
-
-        /// As [`range`](Self::range), with options.
+        /// As [`range`](Self::range), with options. The iterator has the writes that the
+        /// transaction had made when it was asked for. The keys between its begin and its last
+        /// entry count as read. Drop it before the commit: until then all of its range counts as
+        /// read. [`first`](Self::first) and [`last`](Self::last) read one entry, and the gap
+        /// before or after it.
         pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
             self.part().range(range.into_bounds(), options)
-        }
-
-        /// The entries whose keys start with `prefix`; see [`range`](Self::range).
-        pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-            self.range(KeyBounds::of_prefix(prefix.as_ref()))
-        }
-
-        /// The entry with the smallest key. It and the gap before it count as read.
-        ///
-        /// # Errors
-        /// As for [`get`](Self::get).
-        pub fn first(&self) -> Result<Option<(Key, Value)>> {
-            self.iter().next().transpose()
-        }
-
-        /// The entry with the largest key. It and the gap after it count as read.
-        ///
-        /// # Errors
-        /// As for [`get`](Self::get).
-        pub fn last(&self) -> Result<Option<(Key, Value)>> {
-            self.iter().next_back().transpose()
         }
 
         /// Counts `key` as read without reading it: the commit fails if another write touched it.
@@ -461,7 +409,7 @@ impl Transaction {
     pub fn commit_with(self, options: &WriteOptions) -> Result<()> {
         // The snapshot is released afterwards: until then compactions keep what shows a conflict.
         let result = self.try_commit(options);
-        let counters = &self.live.0.counters;
+        let counters = &self.live.0.context.counters;
         match &result {
             Ok(()) => counters.add(Counter::TransactionsCommitted, 1),
             Err(Error::Conflict { .. }) => counters.add(Counter::TransactionConflicts, 1),
@@ -471,8 +419,8 @@ impl Transaction {
     }
 
     fn try_commit(&self, options: &WriteOptions) -> Result<()> {
-        let shared = &self.live.0;
-        shared.process.check()?;
+        let engine = &self.live.0;
+        engine.context.process.check()?;
         self.check_bytes()?;
         let reads = self.reads.lock().take();
         let batch = std::mem::take(&mut *self.own.lock()).into_batch();
@@ -481,10 +429,10 @@ impl Transaction {
         // sync is a write of nothing.
         match (batch.is_empty(), options.sync) {
             (true, false) => Ok(()),
-            (true, true) => commit::write(shared, batch, options),
+            (true, true) => commit::write(engine, batch, options),
             (false, _) => {
                 let since = self.snapshot.sequence();
-                commit::write_checked(shared, batch, options, reads, since)
+                commit::write_checked(engine, batch, options, reads, since)
             }
         }
     }
@@ -504,7 +452,7 @@ impl Transaction {
 
     fn check_bytes(&self) -> Result<()> {
         let bytes = self.own.lock().bytes() + self.reads.lock().bytes();
-        let bytes_max = self.live.0.options.transaction_bytes_max;
+        let bytes_max = self.live.0.context.options.transaction_bytes_max;
         match bytes > bytes_max {
             true => Err(Error::TransactionTooLarge { bytes_max }),
             false => Ok(()),
@@ -535,14 +483,14 @@ impl Part<'_> {
     /// that was dropped before; and all of them in a forked child, where another thread may have
     /// held a lock.
     fn check(&self) -> Result<()> {
-        self.transaction.live.0.process.check()?;
+        self.transaction.live.0.context.process.check()?;
         self.snapshot.check()
     }
 
     fn get(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        let (shared, clock) = (&*self.transaction.live.0, ReadClock::default());
-        let unexpired = |stored| unexpired(shared, &clock, stored);
+        let (keyspace, clock) = (self.snapshot.keyspace(), ReadClock::default());
+        let unexpired = |stored| unexpired(keyspace, &clock, stored);
         if let Some(own) = self.transaction.own.lock().get(self.id(), key, unexpired) {
             return Ok(own);
         }
@@ -558,8 +506,8 @@ impl Part<'_> {
         self.check()?;
         let keys: Vec<K> = keys.into_iter().collect();
         let own: Vec<_> = {
-            let (shared, clock) = (&*self.transaction.live.0, ReadClock::default());
-            let unexpired = |stored| unexpired(shared, &clock, stored);
+            let (keyspace, clock) = (self.snapshot.keyspace(), ReadClock::default());
+            let unexpired = |stored| unexpired(keyspace, &clock, stored);
             let mut own = self.transaction.own.lock();
             keys.iter().map(|key| own.get(self.id(), key.as_ref(), unexpired)).collect()
         };
