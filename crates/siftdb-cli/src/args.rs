@@ -12,7 +12,6 @@ use crate::text::{escaped, unescaped};
 use clap::Args;
 use siftdb::{Db, Error, Keyspace, KeyspaceOptions, Options};
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -44,20 +43,6 @@ pub fn open_to_read(options: Options, directory: &Path) -> siftdb::Result<Db> {
 }
 
 impl Database {
-    /// Does `work` with the database open read-only: neither recovery nor counters write anything.
-    pub fn read<T>(&self, options: Options, work: impl FnOnce(&Db) -> Outcome<T>) -> Outcome<T> {
-        self.with(open_to_read(options, &self.directory), None, work)
-    }
-
-    /// The same, for what a program that writes would change under the command.
-    pub fn read_alone<T>(
-        &self,
-        options: Options,
-        work: impl FnOnce(&Db) -> Outcome<T>,
-    ) -> Outcome<T> {
-        self.with(options.open_read_only(&self.directory), None, work)
-    }
-
     /// Does `work` with the database open to write.
     pub fn write<T>(&self, options: Options, work: impl FnOnce(&Db) -> Outcome<T>) -> Outcome<T> {
         self.with(options.open(&self.directory), None, work)
@@ -71,14 +56,7 @@ impl Database {
         advice: Option<&str>,
         work: impl FnOnce(&Db) -> Outcome<T>,
     ) -> Outcome<T> {
-        let db = match opened {
-            Err(Error::Io { path, source, .. })
-                if path == self.directory && source.kind() == ErrorKind::NotFound =>
-            {
-                return Err(Failure::no_database(&path, advice));
-            }
-            opened => opened?,
-        };
+        let db = opened.map_err(|error| Failure::opening(error, &self.directory, advice))?;
         let done = work(&db)?;
         db.close()?;
         Ok(done)
@@ -96,6 +74,11 @@ pub struct InKeyspace {
 }
 
 impl InKeyspace {
+    /// Opens the database read-only, for what a program that writes would change under the command.
+    pub fn open_alone(&self) -> siftdb::Result<Db> {
+        options().open_read_only(&self.database.directory)
+    }
+
     /// Calls `work` with the opened database and the named keyspace; without a name, `default`.
     pub fn with<T>(
         &self,
@@ -113,15 +96,6 @@ impl InKeyspace {
         work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
     ) -> Outcome<T> {
         self.with(open_to_read(options, &self.database.directory), work)
-    }
-
-    /// The same, for what a program that writes would change under the command.
-    pub fn read_alone<T>(
-        &self,
-        options: Options,
-        work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,
-    ) -> Outcome<T> {
-        self.with(options.open_read_only(&self.database.directory), work)
     }
 
     /// Does `work` with the keyspace of the database open to write, after naming `settings` of it.
@@ -144,10 +118,9 @@ impl InKeyspace {
         settings: &KeyspaceOptions,
         work: impl FnOnce(&Db, &[Keyspace]) -> Outcome<T>,
     ) -> Outcome<T> {
-        let name = self.name.as_deref();
-        self.database.read(with_settings(options, name, settings), |db| {
-            work(db, &self.keyspaces(db, settings)?)
-        })
+        let options = with_settings(options, self.name.as_deref(), settings);
+        let opened = open_to_read(options, &self.database.directory);
+        self.database.with(opened, None, |db| work(db, &self.keyspaces(db, settings)?))
     }
 
     /// The named keyspace, or all of them if none is named, after naming `settings` of each.

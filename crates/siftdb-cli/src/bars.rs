@@ -6,6 +6,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use siftdb::{Db, Stats};
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -14,7 +15,11 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(100);
 
 /// One line of progress.
-pub struct Bar(ProgressBar);
+pub struct Bar {
+    bar: ProgressBar,
+    /// Entries that [`Bar::step`] counted.
+    steps: Cell<u64>,
+}
 
 impl Bar {
     /// Counts bytes, of a known total or not.
@@ -37,22 +42,32 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
-        Bar(bar.with_message(name))
+        Bar { bar: bar.with_message(name), steps: Cell::new(0) }
     }
 
     /// Advances by `count`.
     pub fn add(&self, count: u64) {
-        self.0.inc(count);
+        self.bar.inc(count);
+    }
+
+    /// Advances by one, for loops that are too fast to draw each time. Returns the sum.
+    pub fn step(&self) -> u64 {
+        let steps = self.steps.get() + 1;
+        self.steps.set(steps);
+        if steps.is_multiple_of(1 << 14) {
+            self.set(steps);
+        }
+        steps
     }
 
     /// Advances to `count`.
     pub fn set(&self, count: u64) {
-        self.0.set_position(count);
+        self.bar.set_position(count);
     }
 
     /// Does `work`, which prints, without the bar.
     pub fn hidden<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.0.suspend(work)
+        self.bar.suspend(work)
     }
 
     /// A name that turns, above which lines appear.
@@ -62,21 +77,21 @@ impl Bar {
 
     /// Prints a line above the bar, if that is drawn.
     pub fn line(&self, line: &str) {
-        self.0.println(format!("  {:<9} {line}", self.0.message()));
-        self.0.tick();
+        self.bar.println(format!("  {:<9} {line}", self.bar.message()));
+        self.bar.tick();
     }
 
     /// Replaces the bar by a line, if it was drawn.
     pub fn finish(&self, line: &str) {
         self.line(line);
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
 /// Dropping removes the bar, also at an early return, so that the error has a line of its own.
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 

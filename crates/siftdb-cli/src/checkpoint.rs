@@ -5,25 +5,29 @@
 //! to. `restore` reads one without changing it, and makes a new database of it.
 
 use crate::args::{Database, options};
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Shown};
 use crate::text::counted;
 use clap::Args;
-use serde_json::json;
 use siftdb::CheckpointReport;
 use siftdb_cli::experiment::bytes;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-const JSON: &str = "\
-JSON fields:
-  format          1
-  last_sequence   every write up to this sequence number is in it
-  tables, bytes   tables in it, and their bytes
-  tables_new, bytes_new   of these, what was linked or copied now";
+result! {
+    struct Copied of made: &CheckpointReport {
+        /// every write up to this sequence number is in it
+        last_sequence: u64;
+        /// tables in it, and their bytes
+        tables, bytes: u64;
+        /// of these, what was linked or copied now
+        tables_new, bytes_new: u64;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Copied>())]
 pub struct Checkpoint {
     #[command(flatten)]
     database: Database,
@@ -49,7 +53,7 @@ impl Checkpoint {
 }
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Copied>())]
 pub struct Restore {
     /// Directory of the checkpoint
     #[arg(value_name = "CHECKPOINT")]
@@ -63,7 +67,8 @@ impl Restore {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         differ(&self.checkpoint, &self.to)?;
         let checkpoint = Database { directory: self.checkpoint };
-        let made = checkpoint.read_alone(options(), |db| Ok(db.checkpoint(&self.to)?))?;
+        let opened = options().open_read_only(&checkpoint.directory);
+        let made = checkpoint.with(opened, None, |db| Ok(db.checkpoint(&self.to)?))?;
         show(output, "database", &self.to, made)
     }
 }
@@ -79,14 +84,7 @@ fn differ(from: &Path, to: &Path) -> Outcome {
 }
 
 fn show(output: Output, what: &str, to: &Path, made: CheckpointReport) -> Outcome<Shown> {
-    let json = json!({
-        "last_sequence": made.last_sequence,
-        "tables": made.tables,
-        "bytes": made.bytes,
-        "tables_new": made.tables_new,
-        "bytes_new": made.bytes_new,
-    });
-    output.show(json, |out| {
+    output.show(&Copied::of(&made), |out| {
         let (tables, new) = (counted(made.tables, "table"), counted(made.tables_new, "table"));
         let (size, size_new) = (bytes(made.bytes), bytes(made.bytes_new));
         writeln!(out, "{what} {}: {tables}, {size}; {new} new, {size_new}", to.display())

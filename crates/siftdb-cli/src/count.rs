@@ -5,24 +5,27 @@
 
 use crate::args::{InKeyspace, Part, Range, options};
 use crate::bars::Bar;
+use crate::described::{help, result};
 use crate::failure::Outcome;
 use crate::output::{Output, Shown};
 use clap::Args;
-use serde_json::json;
 use siftdb::Keyspace;
 use std::io::Write;
 
-const JSON: &str = "\
-Examples:
-  siftdb count DIR --prefix user/
-  siftdb count DIR --estimate
-JSON fields:
-  format          1
-  entries         entries of these keys
-  estimated       true with --estimate: then old versions and deletions count, too";
+result! {
+    /// Examples:
+    ///   siftdb count DIR --prefix user/
+    ///   siftdb count DIR --estimate
+    struct Counted {
+        /// entries of these keys
+        entries: u64;
+        /// true with --estimate: then old versions and deletions count, too
+        estimated: bool;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Counted>())]
 pub struct Count {
     #[command(flatten)]
     place: InKeyspace,
@@ -33,9 +36,6 @@ pub struct Count {
     estimate: bool,
 }
 
-/// Entries between two updates of the progress bar.
-const STEP: u64 = 1 << 14;
-
 impl Count {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let range = self.part.range()?;
@@ -43,20 +43,13 @@ impl Count {
             true => Ok(keyspace.estimate_range(range)?.entries),
             false => counted(keyspace, range),
         })?;
-        let json = json!({ "entries": entries, "estimated": self.estimate });
-        output.show(json, |out| writeln!(out, "{entries}"))
+        let counted = Counted { entries, estimated: self.estimate };
+        output.show(&counted, |out| writeln!(out, "{entries}"))
     }
 }
 
 fn counted(keyspace: &Keyspace, range: Range) -> Outcome<u64> {
     let bar = Bar::keys("count", None);
-    let mut entries = 0u64;
-    for key in keyspace.range(range).keys() {
-        key?;
-        entries += 1;
-        if entries.is_multiple_of(STEP) {
-            bar.set(entries);
-        }
-    }
-    Ok(entries)
+    let mut keys = keyspace.range(range).keys();
+    Ok(keys.try_fold(0, |_, key| key.map(|_| bar.step()))?)
 }

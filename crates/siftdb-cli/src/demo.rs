@@ -9,59 +9,111 @@
 use crate::args::options;
 use crate::bars::Bar;
 use crate::cold::{disk_bytes_read, make_cold};
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::figure_text::print_figure;
 use crate::filter_args::{ENCODING_DEFAULT, encoding_labels, encoding_of};
 use crate::interrupt::{on_interrupt, remove_whole, wait_if_interrupted};
-use crate::json::{fields, joined, list, path_field, variant};
-use crate::lines::{next_line, open_lines};
+use crate::json::{Bytes, What, variant};
+use crate::lines::key_set;
 use crate::numbers::{Sweep, count, share, size, sweep};
 use crate::output::{Output, Shown, Text};
-use crate::page_args::{PAGE_JSON, PageArgs};
+use crate::page_args::{PageArgs, PageJson};
 use crate::step::walk;
 use crate::text::{escaped, shell_word};
 use clap::{Args, value_parser};
-use serde_json::{Value, json};
-use siftdb::{Db, Error, Filter, ReadOptions};
+use siftdb::{Db, Error, Filter, LevelStats, ReadOptions};
 use siftdb_cli::experiment::{
-    Act, ActKind, ColdFiles, Column, Figure, FilterTrial, KEYS_MAX, KEYS_MIN, KeySet, Measurement,
-    Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure, cold_figure,
-    encoding_figures, fpr_figure, latency_figure, monkey_figure, run, steps_figure, tree_figures,
+    Act, ActKind, ColdFiles, Column, DatabaseFacts, Figure, FilterTrial, KEYS_MAX, KEYS_MIN,
+    KeySet, Measurement, Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure,
+    cold_figure, encoding_figures, fpr_figure, latency_figure, monkey_figure, run, steps_figure,
+    tree_figures,
 };
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const JSON: &str = "\
-JSON fields:
-  format            1
-  siftdb            the version of the command
-  keys, key_bytes   how many keys, and their bytes
-  value_bytes       bytes of each value
-  input             the file of the keys, or null
-  encoding, bits    how keys become bits, bits of filter for each key
-  seed, lookups, layouts, hit_ratio   as given
-  databases         one for each column: column, tables (by level), entries, data_blocks,
-                    data_bytes, filter_bytes, index_bytes
-  acts              absent keys, present keys, with --hit-ratio both, absent keys with a cache
-                    too small:
-    act             absent, present, mixed or starved
-    cache_bytes     the block cache
-    columns         one for each way to look up: column, and
-      lookups, found            lookups made, and those that found a value
-      data_blocks, data_blocks_read, data_bytes_read   searched, read from files, their bytes
-      data_reads_saved          share of data block reads that filters saved, or null
-      data_blocks_avoided       data blocks not searched because a filter said no
-      index_seeks, index_blocks_read, index_bytes_read
-      filter_blocks_read, filter_bytes_read
-      false_positives, filter_answers_absent   filters that said maybe of absent keys, and all
-      observed_fpr, expected_fpr               the rate, and the one to expect, or null
-      p50_nanos, p99_nanos      time within which 50 or 99 of 100 lookups end
-      env_read_calls, env_bytes_read           reads of files, counted by the file system layer
-  faults            counts that disagree: what
-";
+result! {
+    struct Demonstrated of demo: &Demo, all: &KeySet, report: &Report, figures: &Page {
+        /// the version of the command
+        siftdb: &'static str = env!("CARGO_PKG_VERSION");
+        /// how many keys, and their bytes
+        keys: usize = all.len();
+        /// bytes of all keys
+        key_bytes: u64 = all.bytes();
+        /// bytes of each value
+        value_bytes: usize;
+        /// the file of the keys, or null
+        #[serde(flatten)] input: Bytes =
+            Bytes::or_null("input", demo.input.as_ref().map(|path| path.as_os_str().as_bytes()));
+        /// how keys become bits
+        encoding: String;
+        /// bits of filter for each key
+        bits: f64;
+        seed: u64;
+        lookups: u32;
+        layouts: Vec<String>;
+        /// as given
+        hit_ratio: Option<f64>;
+        /// one for each column:
+        databases: Vec<DatabaseColumn> = report.databases.iter().map(DatabaseColumn::of).collect();
+        /// absent keys, present keys, with --hit-ratio both, absent keys with a cache too small:
+        acts: Vec<ActColumns> = report.acts.iter().map(ActColumns::of).collect();
+        /// counts that disagree: what
+        faults: Vec<What> = report.faults.iter().map(|one| What::of(one)).collect();
+        #[serde(flatten)] page: PageJson = PageJson(figures.json());
+    }
 
-fn json_help() -> String {
-    format!("{JSON}{PAGE_JSON}")
+    struct DatabaseColumn of facts: &DatabaseFacts {
+        /// its column
+        column: &'static str = facts.column.name();
+        /// its tables, by level
+        tables: Vec<u64>;
+        /// what all of them have
+        entries, data_blocks, data_bytes, filter_bytes, index_bytes: u64 => facts.total;
+    }
+
+    struct ActColumns of measured: &Act {
+        /// absent, present, mixed or starved
+        act: String = variant(measured.kind);
+        /// the block cache
+        cache_bytes: u64;
+        /// one for each way to look up:
+        columns: Vec<ActColumn> = {
+            let columns = measured.columns.iter();
+            columns.map(|(column, one)| ActColumn::of(one, &one.total, measured, *column)).collect()
+        };
+    }
+
+    struct ActColumn of measured: &Measurement, total: &LevelStats, act: &Act, way: Column {
+        /// its heading
+        column: &'static str = way.name();
+        /// lookups made, and those that found a value
+        lookups, found: u64;
+        /// data blocks searched
+        data_blocks: u64 = total.data_blocks();
+        /// read from files, and their bytes
+        data_blocks_read, data_bytes_read: u64 => total;
+        /// share of data block reads that filters saved, or null
+        data_reads_saved: Option<f64> = act.data_reads_saved(way);
+        /// data blocks not searched because a filter said no
+        data_blocks_avoided: u64 = total.data_blocks_avoided();
+        index_seeks, index_blocks_read, index_bytes_read: u64 => total;
+        /// what indexes and filters took
+        filter_blocks_read, filter_bytes_read: u64 => total;
+        /// filters that said maybe of absent keys
+        false_positives: u64 => total;
+        /// all that were asked for absent keys
+        filter_answers_absent: u64 = total.false_positives + total.negatives;
+        /// the rate, or null
+        observed_fpr: Option<f64> = total.observed_fpr();
+        /// the one to expect, or null
+        expected_fpr: Option<f64>;
+        /// time within which 50 or 99 of 100 lookups end
+        p50_nanos, p99_nanos: u32;
+        /// reads of files, counted by the file system layer
+        env_read_calls, env_bytes_read: u64;
+    }
 }
 
 /// The number of keys to generate, such as 1e5.
@@ -74,7 +126,7 @@ fn key_count(text: &str) -> Result<u64, String> {
 }
 
 #[derive(Args)]
-#[command(after_long_help = json_help())]
+#[command(after_long_help = help::<Demonstrated>())]
 pub struct Demo {
     /// Take the keys from this file, one a line, instead of generating them; `-` is standard input
     #[arg(long, value_name = "FILE")]
@@ -166,8 +218,8 @@ impl Demo {
         drop(bars);
         let page = self.page_of(&keys, &report, shows);
         self.page.write(&page)?;
-        let json = joined([self.report_json(&keys, &report), page.json()]);
-        let shown = output.show(json, |out| {
+        let result = Demonstrated::of(&self, &keys, &report, &page);
+        let shown = output.show(&result, |out| {
             writeln!(out, "siftdb {} demo: {}\n", env!("CARGO_PKG_VERSION"), self.heading(&keys))?;
             writeln!(out, "{report}")?;
             for figure in page.figures.iter().filter(|figure| self.names(figure)) {
@@ -193,23 +245,10 @@ impl Demo {
     }
 
     fn key_set(&self) -> Outcome<KeySet> {
-        let Some(path) = &self.input else {
-            return Ok(KeySet::generate(self.keys as usize, self.seed));
-        };
-        let (mut lines, _) = open_lines(path)?;
-        let (mut keys, mut line, mut number) = (Vec::new(), Vec::new(), 0);
-        while next_line(&mut lines, &mut line, path)?.is_some() {
-            number += 1;
-            let (bytes, limit) = (line.len(), KeySet::KEY_BYTES_MAX);
-            if bytes > limit {
-                let what = format!("a key of {bytes} bytes; at most {limit} are allowed");
-                return Err(Failure::usage(what).at_line(path, number, None));
-            }
-            if !line.is_empty() {
-                keys.push(line.clone());
-            }
+        match &self.input {
+            Some(path) => key_set(path),
+            None => Ok(KeySet::generate(self.keys as usize, self.seed)),
         }
-        Ok(KeySet::new(keys))
     }
 
     fn heading(&self, keys: &KeySet) -> String {
@@ -401,31 +440,6 @@ impl Demo {
             figures: shows.figures,
         }
     }
-
-    fn report_json(&self, keys: &KeySet, report: &Report) -> Value {
-        let databases = list(&report.databases, |facts| {
-            joined([
-                json!({ "column": facts.column.name(), "tables": facts.tables }),
-                fields!(facts.total; entries, data_blocks, data_bytes, filter_bytes, index_bytes),
-            ])
-        });
-        let input = match &self.input {
-            Some(path) => path_field("input", path),
-            None => json!({ "input": null }),
-        };
-        joined([
-            fields!(self; value_bytes, encoding, bits, seed, lookups, layouts, hit_ratio),
-            json!({
-                "siftdb": env!("CARGO_PKG_VERSION"),
-                "keys": keys.len(),
-                "key_bytes": keys.bytes(),
-                "databases": databases,
-                "acts": list(&report.acts, act_json),
-                "faults": list(&report.faults, |fault| json!({ "what": fault })),
-            }),
-            input,
-        ])
-    }
 }
 
 /// How the figures of a page measure filters by themselves: all in the same way, so that an
@@ -526,30 +540,6 @@ impl Drop for Bars {
             bar.finish("done");
         }
     }
-}
-
-fn act_json(act: &Act) -> Value {
-    let columns = list(&act.columns, |(column, one)| column_json(act, *column, one));
-    json!({ "act": variant(act.kind), "cache_bytes": act.cache_bytes, "columns": columns })
-}
-
-fn column_json(act: &Act, column: Column, measured: &Measurement) -> Value {
-    let total = &measured.total;
-    joined([
-        fields!(measured;
-            lookups, found, expected_fpr, p50_nanos, p99_nanos, env_read_calls, env_bytes_read),
-        fields!(total;
-            data_blocks_read, data_bytes_read, index_seeks, index_blocks_read, index_bytes_read,
-            filter_blocks_read, filter_bytes_read, false_positives),
-        json!({
-            "column": column.name(),
-            "data_blocks": total.data_blocks(),
-            "data_reads_saved": act.data_reads_saved(column),
-            "data_blocks_avoided": total.data_blocks_avoided(),
-            "filter_answers_absent": total.false_positives + total.negatives,
-            "observed_fpr": total.observed_fpr(),
-        }),
-    ])
 }
 
 #[cfg(test)]

@@ -12,13 +12,12 @@
 //! values: opening and closing a database costs more than one write.
 
 use crate::args::{InKeyspace, Spelling, ToWrite, options, prefix_range, range, unnamed};
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::json::{bytes_field, joined};
-use crate::lines::{next_line, open_lines};
-use crate::output::{Output, Rows, Shown};
+use crate::lines::{each_line, open_lines};
+use crate::output::{KeyValue, Output, Rows, Shown};
 use crate::text::escaped;
 use clap::Args;
-use serde_json::json;
 use siftdb::{Keyspace, WriteBatch};
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -30,20 +29,20 @@ const KEYS_AT_ONCE: usize = 1 << 10;
 /// More bytes than a value may have.
 const VALUE_READ_MAX: u64 = (1 << 30) + 1;
 
-const GET_JSON: &str = "\
-Examples:
-  siftdb get DIR KEY
-  siftdb get DIR KEY1 KEY2 KEY3
-  siftdb get DIR --input FILE
-JSON fields; of several keys one object a line:
-  format          1
-  key             the key, or key_base64 if it is not UTF-8
-  value           the value, or value_base64 if it is not UTF-8
-Each absent key is an error on standard error, with the fields
-  key             the key, or key_base64 if it is not UTF-8";
+result! {
+    /// Examples:
+    ///   siftdb get DIR KEY
+    ///   siftdb get DIR KEY1 KEY2 KEY3
+    ///   siftdb get DIR --input FILE
+    /// JSON fields; of several keys one object a line. Each absent key is an error on standard
+    /// error, which has the key, too:
+    value Got {
+        entry: KeyValue;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = GET_JSON)]
+#[command(after_long_help = help::<Got>())]
 pub struct Get {
     #[command(flatten)]
     place: InKeyspace,
@@ -77,8 +76,7 @@ impl Get {
 fn get_one(place: &InKeyspace, key: &[u8], output: Output) -> Outcome<Shown> {
     let value = place.read(options(), |_, keyspace| Ok(keyspace.get(key)?))?;
     let value = value.ok_or_else(|| Failure::not_found(key))?;
-    let json = joined([bytes_field("key", key), bytes_field("value", &value)]);
-    output.show_whole(json, |out| match output.is_read_by_people() {
+    output.show_whole(&KeyValue::new(key, &value), |out| match output.is_read_by_people() {
         true => writeln!(out, "{}", escaped(&value)),
         false => out.write_all(&value),
     })
@@ -106,31 +104,31 @@ fn look_up_file(
     spelling: &Spelling,
     rows: &mut Rows,
 ) -> Outcome<u64> {
-    let (mut lines, _) = open_lines(path)?;
-    let (mut line, mut number, mut missing) = (Vec::new(), 0, 0);
-    let mut keys = Vec::new();
-    while next_line(&mut lines, &mut line, path)?.is_some() {
-        number += 1;
-        let key = spelling.unspelled(std::mem::take(&mut line));
+    let (mut keys, mut missing) = (Vec::new(), 0);
+    each_line(path, |number, line| {
+        let key = spelling.unspelled(std::mem::take(line));
         keys.push(key.map_err(|cause| cause.at_line(path, number, None))?);
         if keys.len() == KEYS_AT_ONCE {
             missing += look_up(keyspace, &keys, rows)?;
             keys.clear();
         }
-    }
+        Ok(())
+    })?;
     Ok(missing + look_up(keyspace, &keys, rows)?)
 }
 
-const PUT_JSON: &str = "\
-Examples:
-  siftdb put DIR KEY VALUE --create
-  siftdb put DIR KEY --input FILE
-JSON fields:
-  format          1
-  entries         entries written";
+result! {
+    /// Examples:
+    ///   siftdb put DIR KEY VALUE --create
+    ///   siftdb put DIR KEY --input FILE
+    struct Written {
+        /// entries written
+        entries: usize;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = PUT_JSON)]
+#[command(after_long_help = help::<Written>())]
 pub struct Put {
     #[command(flatten)]
     place: ToWrite,
@@ -154,7 +152,7 @@ impl Put {
             None => self.spelling.bytes(self.value.unwrap_or_default())?,
         };
         self.place.write(|_, keyspace| Ok(keyspace.put(key, value)?))?;
-        output.show_json(json!({ "entries": 1 }))
+        output.show_json(&Written { entries: 1 })
     }
 }
 
@@ -167,17 +165,19 @@ fn contents(path: &Path) -> Outcome<Vec<u8>> {
     Ok(bytes)
 }
 
-const DELETE_JSON: &str = "\
-Examples:
-  siftdb delete DIR KEY1 KEY2
-  siftdb delete DIR --prefix user/7/
-  siftdb delete DIR --range 2025-01-01 2026-01-01
-JSON fields:
-  format          1
-  entries         tombstones written; a range or prefix takes one";
+result! {
+    /// Examples:
+    ///   siftdb delete DIR KEY1 KEY2
+    ///   siftdb delete DIR --prefix user/7/
+    ///   siftdb delete DIR --range 2025-01-01 2026-01-01
+    struct Deleted {
+        /// tombstones written; a range or prefix takes one
+        entries: usize;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = DELETE_JSON)]
+#[command(after_long_help = help::<Deleted>())]
 pub struct Delete {
     #[command(flatten)]
     place: InKeyspace,
@@ -226,6 +226,6 @@ impl Delete {
             db.write(batch)?;
             Ok(entries)
         })?;
-        output.show_json(json!({ "entries": entries }))
+        output.show_json(&Deleted { entries })
     }
 }

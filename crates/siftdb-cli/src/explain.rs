@@ -5,37 +5,73 @@
 //! `--no-filters` shows the cost without filters, `--step` the same lookup step by step.
 
 use crate::args::{InKeyspace, Spelling, options};
+use crate::described::{help, result};
 use crate::failure::Outcome;
-use crate::json::{bytes_field, fields, joined, list, variant};
+use crate::json::{Bytes, variant};
 use crate::output::{Output, Shown};
 use crate::step::walk;
 use clap::Args;
 use serde_json::{Value, json};
-use siftdb::{Explain as Explained, ExplainStep, ExplainTarget, ReadOptions};
+use siftdb::{
+    Explain as Explained, ExplainFilter, ExplainStep, ExplainTarget, ExplainTouched, ReadOptions,
+};
 use std::ffi::OsString;
 use std::io::Write;
 
-const JSON: &str = "\
-JSON fields:
-  format          1
-  key             the key, or key_base64 if it is not UTF-8
-  sequence        the sequence number that the lookup read at
-  found           whether it has a value
-  value_bytes     bytes of the value, or null
-  steps           the memtables and tables that were asked, in order:
-    target        memtable_age, 0 for the newest memtable; or level and table, its number
-    filter        answer: not_asked, damaged, no or maybe; source: pinned, cached, file or null;
-                  bytes_read: bytes of the filter read from the file
-    touched       index_seeks, index_bytes_read, data_blocks_cached, data_blocks_read,
-                  data_bytes_read
-    outcome       found, deleted, absent, false_positive, skipped (by the filter) or empty
-  out_of_range    by level: tables that were not asked
-  data_blocks     data blocks looked at
-  bytes_read      bytes read from files
-  data_blocks_without_filters   data blocks that the same lookup looks at without filters";
+result! {
+    struct Explanation of explain: &Explained {
+        /// the key, or key_base64 if it is not UTF-8
+        #[serde(flatten)] key: Bytes = Bytes::new("key", &explain.key);
+        /// the sequence number that the lookup read at
+        sequence: u64;
+        /// whether it has a value
+        found: bool = explain.value.is_some();
+        /// bytes of the value, or null
+        value_bytes: Option<usize> = explain.value.as_ref().map(|value| value.len());
+        /// the memtables and tables that were asked, in order:
+        steps: Vec<Step> = explain.steps.iter().map(Step::of).collect();
+        /// by level: tables that were not asked
+        out_of_range: Vec<u64>;
+        /// data blocks looked at
+        data_blocks: u64;
+        /// bytes read from files
+        bytes_read: u64;
+        /// data blocks that the same lookup looks at without filters
+        data_blocks_without_filters: u64;
+    }
+
+    struct Step of step: &ExplainStep {
+        /// memtable_age, 0 for the newest memtable; or level and table, its number
+        target: Value = match step.target {
+            ExplainTarget::Memtable(age) => json!({ "memtable_age": age }),
+            ExplainTarget::Table { level, number } => json!({ "level": level, "table": number }),
+            _ => json!({}),
+        };
+        /// its filter:
+        filter: Asked = Asked::of(&step.filter);
+        /// what was searched and read:
+        touched: Touched = Touched::of(&step.touched);
+        /// found, deleted, absent, false_positive, skipped (by the filter) or empty
+        outcome: String = variant(step.outcome);
+    }
+
+    struct Asked of filter: &ExplainFilter {
+        /// not_asked, damaged, no or maybe
+        answer: String = variant(filter.answer);
+        /// pinned, cached, file or null
+        source: Option<String> = filter.source.map(variant);
+        /// bytes of the filter read from the file
+        bytes_read: u64;
+    }
+
+    struct Touched of touched: &ExplainTouched {
+        /// how often, or how much
+        index_seeks, index_bytes_read, data_blocks_cached, data_blocks_read, data_bytes_read: u64;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Explanation>())]
 pub struct Explain {
     #[command(flatten)]
     place: InKeyspace,
@@ -58,40 +94,9 @@ impl Explain {
         let (explain, report) = self.place.read(options(), |_, keyspace| {
             Ok((keyspace.explain_with(&key, &how)?, keyspace.filter_report()))
         })?;
-        output.show(explain_json(&explain), |out| match self.step {
+        output.show(&Explanation::of(&explain), |out| match self.step {
             true => walk(&explain, &report, out),
             false => Ok(writeln!(out, "{explain}")?),
         })
     }
-}
-
-fn explain_json(explain: &Explained) -> Value {
-    joined([
-        bytes_field("key", &explain.key),
-        fields!(explain;
-            sequence, out_of_range, data_blocks, bytes_read, data_blocks_without_filters),
-        json!({
-            "found": explain.value.is_some(),
-            "value_bytes": explain.value.as_ref().map(|value| value.len()),
-            "steps": list(&explain.steps, step_json),
-        }),
-    ])
-}
-
-fn step_json(step: &ExplainStep) -> Value {
-    json!({
-        "target": match step.target {
-            ExplainTarget::Memtable(age) => json!({ "memtable_age": age }),
-            ExplainTarget::Table { level, number } => json!({ "level": level, "table": number }),
-            _ => json!({}),
-        },
-        "filter": {
-            "answer": variant(step.filter.answer),
-            "source": step.filter.source.map(variant),
-            "bytes_read": step.filter.bytes_read,
-        },
-        "touched": fields!(step.touched;
-            index_seeks, index_bytes_read, data_blocks_cached, data_blocks_read, data_bytes_read),
-        "outcome": variant(step.outcome),
-    })
 }

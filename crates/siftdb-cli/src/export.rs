@@ -6,38 +6,48 @@
 
 use crate::args::{InKeyspace, options, unnamed};
 use crate::bars::Bar;
-use crate::exchange::jsonl::JsonlWriter;
+use crate::described::{help, result};
+use crate::exchange::jsonl::{EndLine, EntryLine, JsonlWriter, KeyspaceLine};
 use crate::exchange::mdb::MdbWriter;
 use crate::exchange::record::{Entry, KeyspaceBegin, Writer};
 use crate::exchange::tsv::Tsv;
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::is_of_program;
-use crate::output::{Output, Shown};
-use crate::settings::pairs;
+use crate::output::{Output, Shown, note};
+use crate::settings::{pairs, settings_of};
 use crate::text::counted_entries;
 use crate::whole_file::{check_file, replace_with};
 use clap::{Args, ValueEnum};
-use serde_json::json;
 use siftdb::Keyspace;
 use std::io::Write;
 use std::path::PathBuf;
 
-const JSON: &str = "\
-JSON of --format jsonl, one object a line. The first of each keyspace:
-  format          1
-  keyspace        its name
-  settings        those that are not the defaults of the library: name and value
-Its entries:
-  format          1
-  key             the key, or key_base64 if it is not UTF-8
-  value           the value, or value_base64 if it is not UTF-8
-  expires_at      when it expires, in milliseconds since 1970; absent if never
-The last line, and what -o prints:
-  format          1
-  entries         how many entries there are";
+result! {
+    /// A note names the saved settings that a format leaves out, and those that import cannot name
+    /// again: filter policies and prefixes of a program's own.
+    ///
+    /// JSON of --format jsonl, one object a line. The first of each keyspace:
+    value First {
+        begin: KeyspaceLine;
+    }
+
+    /// Its entries:
+    value Entries {
+        entry: EntryLine;
+    }
+
+    /// The last line, and what -o prints:
+    value Last {
+        end: EndLine;
+    }
+}
+
+fn json_help() -> String {
+    [help::<First>(), help::<Entries>(), help::<Last>()].concat()
+}
 
 #[derive(Args)]
-#[command(after_long_help = format!("{AFTER}{JSON}"))]
+#[command(after_long_help = json_help())]
 pub struct Export {
     #[command(flatten)]
     place: InKeyspace,
@@ -61,15 +71,6 @@ enum Format {
     Bdb,
 }
 
-const AFTER: &str = "\
-A note names the saved settings that a format leaves out, and those that import cannot name again:
-filter policies and prefixes of a program's own.
-
-";
-
-/// Entries between two updates of the progress bar.
-const STEP: u64 = 1 << 14;
-
 impl Export {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         if output.is_json() && !matches!(self.format, Format::Jsonl) {
@@ -85,32 +86,28 @@ impl Export {
                 }
                 Some(file) => {
                     let entries = replace_with(file, |out| self.write(keyspaces, out))?;
-                    output.show(json!({ "entries": entries }), |out| {
+                    output.show(&EndLine { entries }, |out| {
                         writeln!(out, "{}: {}", counted_entries(entries), file.display())
                     })
                 }
             }?;
-            self.note_left_out(keyspaces, output);
+            self.note_left_out(keyspaces);
             Ok(shown)
         })
     }
 
     /// Notes the settings that the file does not carry, or that import does not read back.
-    fn note_left_out(&self, keyspaces: &[Keyspace], output: Output) {
+    fn note_left_out(&self, keyspaces: &[Keyspace]) {
         let carries = matches!(self.format, Format::Jsonl);
         let why = match carries {
             true => "import leaves out, as only a program can name it",
             false => "not exported, as only jsonl has settings",
         };
         for keyspace in keyspaces {
-            let mut left_out = keyspace.settings().settings();
-            left_out.retain(|(_, value)| !carries || is_of_program(value));
+            let mut left_out = settings_of(&keyspace.settings());
+            left_out.retain(|one| !carries || is_of_program(&one.value));
             if !left_out.is_empty() {
-                output.note(&format!(
-                    "keyspace {:?}: {why}: {}",
-                    keyspace.name(),
-                    pairs(&left_out)
-                ));
+                note(&format!("keyspace {:?}: {why}: {}", keyspace.name(), pairs(&left_out)));
             }
         }
     }
@@ -141,10 +138,7 @@ impl Export {
             while let Some((key, value)) = cursor.entry() {
                 let expires_at = cursor.expires_at();
                 writer.entry(out, &Entry { key, value, expires_at })?;
-                written += 1;
-                if written.is_multiple_of(STEP) {
-                    bar.set(written);
-                }
+                written = bar.step();
                 cursor.next()?;
             }
             writer.end(out)?;

@@ -6,19 +6,51 @@
 //! codes: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 done with losses. A closed pipe is
 //! not a failure, because its reader has finished.
 
-use crate::json::{FORMAT, bytes_field, error_json, joined, path_field};
+use crate::described::result;
+use crate::json::{Bytes, ErrorFields, FORMAT};
 use crate::text::escaped;
-use serde_json::{Value, json};
+use serde_json::json;
 use siftdb::Error;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The failure of a command: its exit code, and each error as a sentence and as an object.
+/// The failure of a command: its exit code and its errors.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
-    errors: Vec<(String, Value)>,
+    errors: Vec<Reported>,
+}
+
+/// An error as a sentence and as an object.
+#[derive(Debug)]
+struct Reported {
+    sentence: String,
+    object: EndingError,
+}
+
+result! {
+    /// An error that ends a command.
+    pub struct EndingError {
+        #[serde(flatten)] error: ErrorFields;
+        /// see `siftdb help exit-codes`
+        exit_code: u8;
+        /// of `get`: the absent key
+        #[serde(flatten)] key: Option<Bytes>;
+        /// of `load` and `import`: the line of input
+        #[serde(skip_serializing_if = "Option::is_none")] line: Option<u64>;
+        /// of `load`: how many lines before it were written
+        #[serde(skip_serializing_if = "Option::is_none")] lines_written: Option<Option<u64>>;
+        /// of `import`: how many entries before it were written
+        #[serde(skip_serializing_if = "Option::is_none")] entries_written: Option<u64>;
+    }
+}
+
+impl EndingError {
+    fn new(exit_code: u8, error: ErrorFields) -> Self {
+        let (key, line, lines_written, entries_written) = (None, None, None, None);
+        EndingError { error, exit_code, key, line, lines_written, entries_written }
+    }
 }
 
 /// The result of a command.
@@ -38,29 +70,34 @@ impl From<std::io::Error> for Failure {
 }
 
 impl Failure {
-    fn new(code: u8, kind: &str, what: &str) -> Self {
-        let rest = json!({ "path": null, "offset": null, "operation": null, "advice": null });
-        let object = joined([rest, json!({ "kind": kind, "what": what })]);
-        Failure { code, errors: vec![(what.into(), object)] }
+    fn new(code: u8, kind: &'static str, what: &str) -> Self {
+        let object = EndingError::new(code, ErrorFields::new(kind, what));
+        Failure { code, errors: vec![Reported { sentence: what.into(), object }] }
     }
 
-    /// The first error with another sentence, with this path and with more fields.
-    fn told(self, sentence: String, path: Option<&Path>, more: Value) -> Self {
-        let object = self.errors.into_iter().next().map(|(_, object)| object);
-        let mut object = joined([object.unwrap_or_default(), more]);
-        if let (Some(path), Some(fields)) = (path, object.as_object_mut()) {
-            // A path that is not UTF-8 has another name.
-            fields.remove("path");
-            object = joined([object, path_field("path", path)]);
+    /// The first error with another sentence and other fields.
+    fn told(mut self, sentence: String, change: impl FnOnce(&mut EndingError)) -> Self {
+        self.errors.truncate(1);
+        if let Some(first) = self.errors.first_mut() {
+            first.sentence = sentence;
+            change(&mut first.object);
         }
-        Failure { code: self.code, errors: vec![(sentence, object)] }
+        self
+    }
+
+    /// The same, at `path` and with advice.
+    fn told_at(self, sentence: String, path: &Path, advice: Option<&str>) -> Self {
+        self.told(sentence, |EndingError { error, .. }| {
+            error.path = Bytes::path(path);
+            error.advice = advice.map(str::to_string);
+        })
     }
 
     /// The key is not there.
     pub fn not_found(key: &[u8]) -> Self {
         let sentence = format!("not found: {}", escaped(key));
         let failure = Failure::new(1, "not_found", "no such key");
-        failure.told(sentence, None, bytes_field("key", key))
+        failure.told(sentence, |object| object.key = Some(Bytes::new("key", key)))
     }
 
     /// Some of several keys are not there, and each is reported.
@@ -81,8 +118,7 @@ impl Failure {
     /// A command that did what it was asked for, but not with all entries; its report is printed,
     /// of which `report` says more.
     pub fn losses(what: &str, report: &str) -> Self {
-        let sentence = format!("{what}; {report}");
-        Failure::new(5, "losses", what).told(sentence, None, Value::Null)
+        Failure::new(5, "losses", what).told(format!("{what}; {report}"), |_| {})
     }
 
     /// A directory without a database, and advice.
@@ -90,14 +126,14 @@ impl Failure {
         let hint = advice.map_or(String::new(), |advice| format!(" ({advice})"));
         let sentence = format!("no database in {}{hint}", directory.display());
         let failure = Failure::new(4, "no_database", "no database in this directory");
-        failure.told(sentence, Some(directory), json!({ "advice": advice }))
+        failure.told_at(sentence, directory, advice)
     }
 
     /// A directory without a database of LevelDB.
     pub fn no_leveldb(directory: &Path) -> Self {
-        let what = "no LevelDB database in this directory";
+        let failure = Failure::new(4, "no_database", "no LevelDB database in this directory");
         let sentence = format!("no LevelDB database in {}", directory.display());
-        Failure::new(4, "no_database", what).told(sentence, Some(directory), Value::Null)
+        failure.told_at(sentence, directory, None)
     }
 
     /// A database without this keyspace, and advice.
@@ -105,14 +141,26 @@ impl Failure {
         let what = format!("no keyspace {name:?}");
         let sentence = format!("{what} in {} ({advice})", directory.display());
         let failure = Failure::new(4, "keyspace_not_found", &what);
-        failure.told(sentence, Some(directory), json!({ "advice": advice }))
+        failure.told_at(sentence, directory, Some(advice))
+    }
+
+    /// The failure to open the database in `directory`: there may be none.
+    pub fn opening(error: Error, directory: &Path, advice: Option<&str>) -> Self {
+        match error {
+            Error::Io { path, source, .. }
+                if path == directory && source.kind() == ErrorKind::NotFound =>
+            {
+                Failure::no_database(directory, advice)
+            }
+            error => error.into(),
+        }
     }
 
     /// A failed call on the output, or on a file outside the database.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         let code = if source.kind() == ErrorKind::BrokenPipe { 0 } else { 4 };
         let sentence = format!("{}: {source}", path.display());
-        Failure::new(code, "io", &source.to_string()).told(sentence, Some(path), Value::Null)
+        Failure::new(code, "io", &source.to_string()).told_at(sentence, path, None)
     }
 
     /// A file of the user that cannot be written, and what to do.
@@ -123,43 +171,44 @@ impl Failure {
             None => source.kind().into(),
         };
         let sentence = format!("{}: not written: {source} ({advice})", path.display());
-        let more = json!({ "operation": "write", "advice": advice });
-        Failure::io(path, source).told(sentence, Some(path), more)
+        let failure = Failure::io(path, source).told_at(sentence.clone(), path, Some(advice));
+        failure.told(sentence, |object| object.error.operation = Some("write"))
     }
 
     /// The same, with what to do.
     pub fn with_advice(self, advice: &str) -> Self {
         let sentence = format!("{}; {advice}", self.sentence());
-        self.told(sentence, None, json!({ "advice": advice }))
+        self.told(sentence, |object| object.error.advice = Some(advice.into()))
     }
 
     /// The same, with `to` where messages and paths have `from`, such as a temporary directory.
-    pub fn with_place(self, from: &Path, to: &Path) -> Self {
+    pub fn with_place(mut self, from: &Path, to: &Path) -> Self {
         let [from, to] = [from, to].map(|path| path.display().to_string());
-        let errors = self.errors.into_iter().map(|(sentence, mut object)| {
-            for value in object.as_object_mut().into_iter().flat_map(|fields| fields.values_mut()) {
-                if let Value::String(text) = value {
-                    *text = text.replace(&from, &to);
-                }
-            }
-            (sentence.replace(&from, &to), object)
-        });
-        Failure { code: self.code, errors: errors.collect() }
+        let place = |text: &str| text.replace(&from, &to);
+        for Reported { sentence, object: EndingError { error, .. } } in &mut self.errors {
+            *sentence = place(sentence);
+            error.what = place(&error.what);
+            error.advice = error.advice.as_deref().map(place);
+            error.path.map_text(place);
+        }
+        self
     }
 
     /// The same, with how many entries of an import were written.
     pub fn with_entries_written(self, entries: u64) -> Self {
         let sentence = self.sentence().to_string();
-        self.told(sentence, None, json!({ "entries_written": entries }))
+        self.told(sentence, |object| object.entries_written = Some(entries))
     }
 
     /// Errors of the database; at least one. Damage decides the exit code.
     pub fn damage(errors: &[Error]) -> Self {
         let damaged = errors.iter().find(|error| error.is_corruption());
-        Failure {
-            code: damaged.or(errors.first()).map_or(4, code_of),
-            errors: errors.iter().map(|error| (error.to_string(), error_json(error))).collect(),
-        }
+        let code = damaged.or(errors.first()).map_or(4, code_of);
+        let reported = |error: &Error| Reported {
+            sentence: error.to_string(),
+            object: EndingError::new(code, ErrorFields::of(error)),
+        };
+        Failure { code, errors: errors.iter().map(reported).collect() }
     }
 
     /// The same at a line of an input file; `written` lines before it were written.
@@ -174,12 +223,16 @@ impl Failure {
             Some(lines) => format!("; lines written before it: {lines}"),
         };
         let sentence = format!("{name}: line {line}: {message}{rest}");
-        self.told(sentence, Some(file), json!({ "line": line, "lines_written": written }))
+        self.told(sentence, |object| {
+            object.error.path = Bytes::path(file);
+            object.line = Some(line);
+            object.lines_written = Some(written);
+        })
     }
 
     /// What happened, as a sentence.
     pub fn sentence(&self) -> &str {
-        self.errors.first().map_or("", |(sentence, _)| sentence)
+        self.errors.first().map_or("", |first| &first.sentence)
     }
 
     /// Prints it on standard error, as JSON or as text, and returns the exit code.
@@ -187,13 +240,11 @@ impl Failure {
         let code = self.code;
         let mut stderr = std::io::stderr().lock();
         // Code 0 is a closed pipe. Its reader has gone, so nothing is printed.
-        for (sentence, error) in self.errors.iter().filter(|_| code != 0) {
+        for Reported { sentence, object } in self.errors.iter().filter(|_| code != 0) {
             // There is no other place to report an error of standard error.
-            let _ = if json {
-                let error = joined([error.clone(), json!({ "exit_code": code })]);
-                writeln!(stderr, "{}", json!({ "format": FORMAT, "error": error }))
-            } else {
-                writeln!(stderr, "siftdb: {sentence}")
+            let _ = match json {
+                true => writeln!(stderr, "{}", json!({ "format": FORMAT, "error": object })),
+                false => writeln!(stderr, "siftdb: {sentence}"),
             };
         }
         ExitCode::from(code)

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Columns where nobody says how many there are.
-const COLUMNS: usize = 80;
+pub const COLUMNS: usize = 80;
 
 /// Help is no wider: longer lines are hard to read.
 pub const HELP_COLUMNS_MAX: usize = 100;

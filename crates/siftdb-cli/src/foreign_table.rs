@@ -1,11 +1,12 @@
 //! `siftdb sst layout|dump|verify` of a single table of LevelDB or RocksDB, which its last bytes
 //! tell from a table of siftdb.
 
-use crate::failure::{Failure, Outcome};
-use crate::json::{bytes_field, error_json, fields, joined, path_field};
+use crate::described::result;
+use crate::failure::Outcome;
+use crate::json::{Bytes, bytes_entry};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
-use serde_json::{Value, json};
+use serde_json::json;
 use siftdb::Error;
 use siftdb::env::DiskEnv;
 use siftdb::foreign::{EntryKind, ForeignTable, PropertyValue, TableCounts, TableItem, TablePart};
@@ -27,49 +28,78 @@ pub fn open(path: &Path) -> Outcome<ForeignTable> {
     Ok(ForeignTable::open(&(Arc::new(DiskEnv::new()) as _), path)?)
 }
 
+result! {
+    /// Of a table of LevelDB or RocksDB:
+    pub struct Layout of table: &ForeignTable {
+        #[serde(flatten)] facts: Facts = Facts::of(table);
+        /// of RocksDB: name, and number or value
+        properties: Vec<Property> = Vec::new();
+        /// in the order of the text:
+        parts: Vec<Part> = Vec::new();
+    }
+
+    pub struct Facts of table: &ForeignTable {
+        /// leveldb or rocksdb
+        store: &'static str = table.store();
+        /// length of the file
+        bytes: u64 = table.bytes();
+        /// none, CRC-32C, xxHash, xxHash64 or XXH3
+        checksum: &'static str = table.checksum();
+        format_version: Option<u32> = table.format_version();
+        /// of RocksDB, else null
+        index_type: Option<&'static str> = table.index_type();
+    }
+
+    pub struct Property {
+        #[serde(flatten)] name: Bytes;
+        #[serde(skip_serializing_if = "Option::is_none")] number: Option<u64>;
+        /// one of number and value
+        #[serde(flatten)] value: Option<Bytes>;
+    }
+}
+
+impl Property {
+    fn of(name: &[u8], value: PropertyValue<'_>) -> Self {
+        let (number, value) = match value {
+            PropertyValue::Number(number) => (Some(number), None),
+            PropertyValue::Bytes(bytes) => (None, Some(Bytes::new("value", bytes))),
+        };
+        Property { name: Bytes::new("name", name), number, value }
+    }
+}
+
+result! {
+    pub struct Part of part: &TablePart<'_> {
+        /// such as data, filter, index or footer
+        kind: &'static str;
+        /// with checksum
+        offset, bytes: u64;
+        /// none, snappy, ..., or empty
+        compression: &'static str;
+        /// its name in the metaindex, or empty
+        #[serde(flatten)] name: Bytes = Bytes::new("name", part.name);
+        /// a key at or above all of the part, if it has one
+        #[serde(flatten)] separator: Option<Bytes> =
+            part.separator.map(|key| Bytes::new("separator", key));
+    }
+}
+
 /// Prints what the table consists of.
 pub fn layout(path: &Path, output: Output) -> Outcome<Shown> {
     let table = open(path)?;
     if !output.is_json() {
-        return output.show(json!({}), |out| print_layout(&table, path, out));
+        return output.show_text(|out| print_layout(&table, path, out));
     }
-    let (mut properties, mut parts) = (Vec::new(), Vec::new());
+    let mut layout = Layout::of(&table);
     table.each_property(&mut |name, value| {
-        properties.push(property_json(name, value));
+        layout.properties.push(Property::of(name, value));
         Ok(())
     })?;
     table.each_part(&mut |part| {
-        parts.push(part_json(part));
+        layout.parts.push(Part::of(part));
         Ok(())
     })?;
-    let facts = json!({ "properties": properties, "parts": parts });
-    output.show(joined([facts_json(&table), facts]), |_| Outcome::Ok(()))
-}
-
-fn facts_json(table: &ForeignTable) -> Value {
-    json!({
-        "store": table.store(),
-        "bytes": table.bytes(),
-        "checksum": table.checksum(),
-        "format_version": table.format_version(),
-        "index_type": table.index_type(),
-    })
-}
-
-fn property_json(name: &[u8], value: PropertyValue<'_>) -> Value {
-    let value = match value {
-        PropertyValue::Number(number) => json!({ "number": number }),
-        PropertyValue::Bytes(bytes) => bytes_field("value", bytes),
-    };
-    joined([bytes_field("name", name), value])
-}
-
-fn part_json(part: &TablePart<'_>) -> Value {
-    joined([
-        fields!(part; kind, offset, bytes, compression),
-        bytes_field("name", part.name),
-        part.separator.map_or(json!({}), |key| bytes_field("separator", key)),
-    ])
+    output.show_json(&layout)
 }
 
 /// The name of the store, for people.
@@ -140,7 +170,7 @@ pub fn dump(path: &Path, block: Option<usize>, limit: u64, output: Output) -> Ou
             left -= 1;
         }
         match output.is_json() {
-            true => rows.json(item_json(item))?,
+            true => rows.json(&item_of(item))?,
             false => print_item(item, rows.text())?,
         }
         Ok(true)
@@ -148,28 +178,46 @@ pub fn dump(path: &Path, block: Option<usize>, limit: u64, output: Output) -> Ou
     rows.end()
 }
 
-fn item_json(item: &TableItem<'_>) -> Value {
-    match item {
-        TableItem::Block { number, part, .. } => joined([
-            json!({ "record": "block", "number": number, "stored_bytes": part.bytes }),
-            fields!(part; offset, compression),
-            bytes_field("separator", part.separator.unwrap_or_default()),
-        ]),
-        TableItem::RangeDelete { start, end, sequence, .. } => joined([
-            json!({ "record": "range_deletion", "sequence": sequence }),
-            bytes_field("start", start),
-            bytes_field("end", end),
-        ]),
-        TableItem::Entry { key, sequence, kind, value, .. } => {
+result! {
+    /// Of a table of LevelDB or RocksDB:
+    pub value Item {
+        /// number, offset, stored_bytes, compression, separator
+        block;
+        /// kind: value, merge, deletion, single_deletion, blob_index, wide_columns or
+        /// value_with_time; key, value, and sequence as it is stored, which is 0 in a table made to
+        /// be ingested: there a property global_seqno has it for all
+        entry, deletion;
+        /// start, end and sequence
+        range_deletion;
+    }
+}
+
+fn item_of(item: &TableItem<'_>) -> Item {
+    let mut object = match item {
+        TableItem::Block { number, part, .. } => json!({
+            "record": "block", "number": number, "stored_bytes": part.bytes,
+            "offset": part.offset, "compression": part.compression,
+        }),
+        TableItem::RangeDelete { sequence, .. } => {
+            json!({ "record": "range_deletion", "sequence": sequence })
+        }
+        TableItem::Entry { sequence, kind, .. } => {
             let record = if kind.is_deletion() { "deletion" } else { "entry" };
-            joined([
-                json!({ "record": record, "kind": kind.name(), "sequence": sequence }),
-                bytes_field("key", key),
-                if kind.is_deletion() { json!({}) } else { bytes_field("value", value) },
-            ])
+            json!({ "record": record, "kind": kind.name(), "sequence": sequence })
         }
         _ => json!({}),
+    };
+    let bytes: &[(&str, &[u8])] = match item {
+        TableItem::Block { part, .. } => &[("separator", part.separator.unwrap_or_default())],
+        TableItem::RangeDelete { start, end, .. } => &[("start", start), ("end", end)],
+        TableItem::Entry { key, kind, .. } if kind.is_deletion() => &[("key", key)],
+        TableItem::Entry { key, value, .. } => &[("key", key), ("value", value)],
+        _ => &[],
+    };
+    if let Some(object) = object.as_object_mut() {
+        object.extend(bytes.iter().map(|(name, bytes)| bytes_entry(name, bytes)));
     }
+    Item(object)
 }
 
 fn print_item(item: &TableItem<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -204,44 +252,26 @@ pub fn judged<T>(checked: Result<T, Error>) -> Outcome<Result<T, Error>> {
     }
 }
 
-/// Checks a table.
-pub fn verify(path: &Path, output: Output) -> Outcome<Shown> {
-    let checked = judged(
+/// Checks a table. `print` gets it with its counts.
+pub fn verify(path: &Path) -> Outcome<Result<(ForeignTable, TableCounts), Error>> {
+    judged(
         ForeignTable::open(&(Arc::new(DiskEnv::new()) as _), path)
             .and_then(|table| table.verify().map(|counts| (table, counts))),
-    )?;
-    let table = joined([
-        path_field("path", path),
-        json!({
-            "keyspace": null,
-            "ok": checked.is_ok(),
-            "error": checked.as_ref().err().map(error_json),
-            "table": checked.as_ref().ok().map(|(table, counts)| counts_json(table, counts)),
-        }),
-    ]);
-    let json = json!({
-        "sound": checked.is_ok(), "in_use": null, "unchecked_logs": null, "tables": [table],
-    });
-    let shown = output.show(json, |out| match &checked {
-        Ok((table, counts)) => print_counts(path, table, counts, out),
-        Err(_) => writeln!(out, "1 table, 1 not in order"),
-    })?;
-    match checked {
-        Ok(_) => Ok(shown),
-        Err(error) => Err(Failure::damage(&[error])),
+    )
+}
+
+result! {
+    /// Of a table of LevelDB or RocksDB, table is null, or
+    pub struct Counts of counts: &TableCounts, table: &ForeignTable {
+        #[serde(flatten)] facts: Facts = Facts::of(table);
+        /// as counted
+        entries, keys, deletions, merges, range_deletes, data_blocks, data_bytes, filter_bytes,
+        filter_partitions, smallest_sequence, largest_sequence: u64;
     }
 }
 
-fn counts_json(table: &ForeignTable, counts: &TableCounts) -> Value {
-    joined([
-        facts_json(table),
-        fields!(counts;
-            entries, keys, deletions, merges, range_deletes, data_blocks, data_bytes, filter_bytes,
-            filter_partitions, smallest_sequence, largest_sequence),
-    ])
-}
-
-fn print_counts(
+/// Prints what the check of a table counted.
+pub fn print_counts(
     path: &Path,
     table: &ForeignTable,
     counts: &TableCounts,

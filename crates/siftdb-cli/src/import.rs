@@ -11,6 +11,7 @@
 
 use crate::args::{Database, options, unnamed};
 use crate::bars::Bar;
+use crate::described::{help, result};
 use crate::exchange::input::Input;
 use crate::exchange::jsonl::JsonlReader;
 use crate::exchange::ldb::Ldb;
@@ -18,50 +19,57 @@ use crate::exchange::mdb::MdbReader;
 use crate::exchange::record::{Expiry, Reader, Record};
 use crate::exchange::tsv::Tsv;
 use crate::failure::{Failure, Outcome};
-use crate::json::{dropped_json, list};
+use crate::json::Dropped;
 use crate::leveldb::OldDatabase;
 use crate::new_database::NewDatabase;
-use crate::output::{Output, Shown};
-use crate::settings::{pairs, pairs_json};
+use crate::output::{Output, Shown, note};
+use crate::settings::{Setting, pairs, settings_of};
 use crate::sink::Sink;
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
 use siftdb::{Db, DroppedPart, Keyspace, KeyspaceOptions};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-const AFTER: &str = "\
-From other stores:
-  LevelDB    siftdb import leveldb DIR TO
-  RocksDB    ldb --db=DIR dump --hex > FILE && siftdb import ldb FILE TO
-             for each column family: ldb --column_family=NAME ..., and --keyspace NAME;
-             not by a pipe alone: ldb ends a dump as if it were whole, also if it failed
-  LMDB       mdb_dump DIR | siftdb import mdb - TO
-             with -a it prints only the databases with names, no entries of the main one;
-             not with -p, which loses backslashes in older versions
-  Berkeley   db_dump FILE | siftdb import bdb - TO
+result! {
+    /// From other stores:
+    ///   LevelDB    siftdb import leveldb DIR TO
+    ///   RocksDB    ldb --db=DIR dump --hex > FILE && siftdb import ldb FILE TO
+    ///              for each column family: ldb --column_family=NAME ..., and --keyspace NAME;
+    ///              not by a pipe alone: ldb ends a dump as if it were whole, also if it failed
+    ///   LMDB       mdb_dump DIR | siftdb import mdb - TO
+    ///              with -a it prints only the databases with names, no entries of the main one;
+    ///              not with -p, which loses backslashes in older versions
+    ///   Berkeley   db_dump FILE | siftdb import bdb - TO
+    ///
+    /// A keyspace that is there keeps its settings (`default` only if it has entries); a note names
+    /// those of the file that were ignored. An import that is killed (kill -9) leaves a directory
+    /// .siftdb-import-... next to TO or in it; the next import there removes it.
+    ///
+    struct Imported {
+        /// entries written
+        entries: u64;
+        /// how long it took, flush and close included
+        seconds: f64;
+        /// keyspaces that kept other settings than the file has: each has
+        settings_kept: Vec<Ignored>;
+        /// settings that only a program can name, in the same form
+        settings_left_out: Vec<Ignored>;
+        /// parts of a LevelDB database that were not read: each has
+        dropped: Vec<Dropped>;
+    }
 
-A keyspace that is there keeps its settings (`default` only if it has entries); a note names those
-of the file that were ignored.
-An import that is killed (kill -9) leaves a directory .siftdb-import-... next to TO or in it; the
-next import there removes it.
-
-";
-
-const JSON: &str = "\
-JSON fields:
-  format          1
-  entries         entries written
-  seconds         how long it took, flush and close included
-  settings_kept   keyspaces that kept other settings than the file has: each has
-    keyspace, ignored   its name, and the settings of the file that were ignored: name and value
-  settings_left_out   settings that only a program can name, in the same form
-  dropped         parts of a LevelDB database that were not read: each has
-    path, offset, what   the file, where in it, and why";
+    /// A keyspace, and the settings of the file that it does not have.
+    struct Ignored {
+        /// its name
+        keyspace: String;
+        /// the settings of the file that were ignored: name and value
+        ignored: Vec<Setting>;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = format!("{AFTER}{JSON}"))]
+#[command(after_long_help = help::<Imported>())]
 pub struct Import {
     /// What FROM is
     #[arg(value_enum)]
@@ -125,8 +133,9 @@ impl Import {
             None => failure,
         })?;
         new.map_or(Ok(()), NewDatabase::appear)?;
+        let has_losses = self.salvage && !copied.dropped.is_empty();
         let shown = copied.report(started.elapsed().as_secs_f64(), output)?;
-        match self.salvage && !copied.dropped.is_empty() {
+        match has_losses {
             false => Ok(shown),
             true => Err(Failure::losses("imported, but entries are lost", "the report says where")),
         }
@@ -150,10 +159,11 @@ impl Import {
         };
         // Every database has this file.
         let is_there = database.directory.join("CURRENT").exists();
-        let is_empty = |db: &Db| Ok(db.first()?.is_none());
-        match settings.settings().is_empty()
-            || is_there && !database.read_alone(options(), is_empty)?
-        {
+        let is_empty = || {
+            let opened = options().open_read_only(&database.directory);
+            database.with(opened, None, |db| Ok(db.first()?.is_none()))
+        };
+        match settings.settings().is_empty() || is_there && !is_empty()? {
             true => Ok(unnamed()),
             false => Ok(settings.clone()),
         }
@@ -169,65 +179,51 @@ impl Import {
                 return Ok(Source::LevelDb(OldDatabase::open(&self.source, self.salvage)?));
             }
         };
-        let (input, length) = Input::open(&self.source)?;
-        Ok(Source::Lines { reader, input, length, begin: None })
+        let input = Input::open(&self.source, "import")?;
+        Ok(Source::Lines { reader, input, begin: None })
     }
 }
 
 /// A finished import.
 struct Copied {
     entries: u64,
-    kept: Vec<IgnoredSettings>,
-    left_out: Vec<IgnoredSettings>,
+    kept: Vec<Ignored>,
+    left_out: Vec<Ignored>,
     dropped: Vec<DroppedPart>,
 }
 
-/// A keyspace, and the settings of the file that it does not have.
-struct IgnoredSettings {
-    keyspace: String,
-    ignored: Vec<(String, String)>,
-}
-
-impl IgnoredSettings {
+impl Ignored {
     /// Those of `settings` that `keyspace` does not have, if any.
-    fn of(keyspace: &Keyspace, mut settings: Vec<(String, String)>) -> Option<Self> {
-        let has = keyspace.settings().settings();
+    fn of(keyspace: &Keyspace, mut settings: Vec<Setting>) -> Option<Self> {
+        let has = settings_of(&keyspace.settings());
         settings.retain(|setting| !has.contains(setting));
         let keyspace = keyspace.name().into();
-        (!settings.is_empty()).then_some(IgnoredSettings { keyspace, ignored: settings })
-    }
-
-    fn json(&self) -> Value {
-        json!({ "keyspace": self.keyspace, "ignored": pairs_json(&self.ignored) })
+        (!settings.is_empty()).then_some(Ignored { keyspace, ignored: settings })
     }
 }
 
 impl Copied {
-    fn report(&self, seconds: f64, output: Output) -> Outcome<Shown> {
+    fn report(self, seconds: f64, output: Output) -> Outcome<Shown> {
         let Copied { entries, kept, left_out, dropped } = self;
-        output.note(&format!("{} imported in {seconds:.1} s", counted_entries(*entries)));
-        for IgnoredSettings { keyspace, ignored } in kept {
+        note(&format!("{} imported in {seconds:.1} s", counted_entries(entries)));
+        for Ignored { keyspace, ignored } in &kept {
             let ignored = pairs(ignored);
-            output.note(&format!(
+            note(&format!(
                 "keyspace {keyspace:?} was there and keeps its settings; ignored: {ignored}"
             ));
         }
-        for IgnoredSettings { keyspace, ignored } in left_out {
+        for Ignored { keyspace, ignored } in &left_out {
             let ignored = pairs(ignored);
-            output.note(&format!(
+            note(&format!(
                 "keyspace {keyspace:?}: left out, as only a program can name it: {ignored}"
             ));
         }
-        for DroppedPart { path, offset, what, .. } in dropped {
-            output.note(&format!("not read: {} from byte {offset}: {what}", path.display()));
+        for DroppedPart { path, offset, what, .. } in &dropped {
+            note(&format!("not read: {} from byte {offset}: {what}", path.display()));
         }
-        output.show_json(json!({
-            "entries": entries,
-            "seconds": seconds,
-            "settings_kept": list(kept, IgnoredSettings::json),
-            "settings_left_out": list(left_out, IgnoredSettings::json),
-            "dropped": list(dropped, dropped_json),
-        }))
+        let dropped = dropped.iter().map(Dropped::of).collect();
+        let (settings_kept, settings_left_out) = (kept, left_out);
+        output.show_json(&Imported { entries, seconds, settings_kept, settings_left_out, dropped })
     }
 }
 
@@ -236,7 +232,6 @@ enum Source {
     Lines {
         reader: Box<dyn Reader>,
         input: Input,
-        length: Option<u64>,
         /// A record that was read, and is still to be written.
         begin: Option<Box<Record>>,
     },
@@ -255,9 +250,7 @@ impl Source {
     /// Gives all entries to `target`. Returns what could not be read.
     fn copy(self, target: &mut Target<'_>) -> Outcome<Vec<DroppedPart>> {
         let dropped = match self {
-            Source::Lines { mut reader, mut input, length, mut begin } => {
-                let bar = Bar::bytes("import", length);
-                let mut shown = 0;
+            Source::Lines { mut reader, mut input, mut begin } => {
                 let mut next = || -> Outcome<bool> {
                     let record = match begin.take() {
                         None => reader.next(&mut input)?,
@@ -265,8 +258,6 @@ impl Source {
                     };
                     let Some(record) = record else { return Ok(false) };
                     target.take(record)?;
-                    bar.add(input.taken() - shown);
-                    shown = input.taken();
                     Ok(true)
                 };
                 loop {
@@ -282,7 +273,7 @@ impl Source {
                 for entry in database.entries() {
                     let (key, value) = entry?;
                     target.sink.put(&key, &value, Expiry::OfKeyspace)?;
-                    bar.add(1);
+                    bar.step();
                 }
                 database.losses()
             }
@@ -299,9 +290,9 @@ struct Target<'a> {
     /// The keyspace was named by an argument.
     by_argument: bool,
     /// The keyspaces that were there.
-    kept: Vec<IgnoredSettings>,
+    kept: Vec<Ignored>,
     /// Settings that only a program can name.
-    left_out: Vec<IgnoredSettings>,
+    left_out: Vec<Ignored>,
 }
 
 impl<'a> Target<'a> {
@@ -324,8 +315,8 @@ impl<'a> Target<'a> {
                     !self.db.keyspaces().contains(&name) || self.is_empty_default(&name)?;
                 let named = if is_new { &*settings } else { &unnamed() };
                 let keyspace = self.db.keyspace_with(&name, named)?;
-                let lacking = |settings| IgnoredSettings::of(&keyspace, settings);
-                self.kept.extend(lacking(settings.settings()));
+                let lacking = |settings| Ignored::of(&keyspace, settings);
+                self.kept.extend(lacking(settings_of(&settings)));
                 self.left_out.extend(lacking(left_out));
                 self.sink.turn_to(keyspace)?;
                 Ok(self.db.save_settings()?)

@@ -4,7 +4,10 @@
 //! suffix `_base64`, and the plain name is absent. So every value can be read back. Errors are
 //! objects; their `what` and `advice` are text for people.
 
-use serde_json::{Map, Value, json};
+use crate::described::{Described, result};
+use data_encoding::BASE64;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::Value;
 use siftdb::{DroppedPart, Error};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
@@ -14,81 +17,64 @@ use std::path::Path;
 /// may be added under the same version.
 pub const FORMAT: u64 = 1;
 
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/// `bytes` in base64 with padding, as in RFC 4648.
-pub fn base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| chunk.get(at).copied().unwrap_or(0) as usize;
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            // A chunk of n bytes has n + 1 digits.
-            let symbol = BASE64[bits >> (18 - 6 * digit) & 63];
-            text.push(if digit <= chunk.len() { symbol as char } else { '=' });
-        }
-    }
-    text
-}
-
-/// The bytes of base64 with padding.
+/// The bytes of base64 with padding, in its only spelling.
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let text = text.as_bytes();
-    let digits = text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text);
-    if !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    for group in digits.chunks(4) {
-        let mut bits = 0u32;
-        for place in 0..4 {
-            let digit = group.get(place).copied();
-            let value = digit.map_or(Some(0), |digit| BASE64.iter().position(|&d| d == digit))?;
-            bits = bits << 6 | value as u32;
-        }
-        let group_bytes = [(bits >> 16) as u8, (bits >> 8) as u8, bits as u8];
-        // A group of n + 1 digits has n bytes; what is left of the last digit is zero.
-        let count = group.len().saturating_sub(1);
-        if group_bytes[count..].iter().any(|&byte| byte != 0) {
-            return None;
-        }
-        bytes.extend_from_slice(&group_bytes[..count]);
-    }
-    Some(bytes)
+    let bytes = BASE64.decode(text.as_bytes()).ok()?;
+    (BASE64.encode(&bytes) == text).then_some(bytes)
 }
 
-/// An object of a field `name` that holds `bytes`.
-pub fn bytes_field(name: &str, bytes: &[u8]) -> Value {
+/// A field of bytes. Under `#[serde(flatten)]` its name depends on the bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bytes {
+    name: &'static str,
+    bytes: Option<Vec<u8>>,
+}
+
+impl Bytes {
+    /// The field `name`.
+    pub fn new(name: &'static str, bytes: &[u8]) -> Self {
+        Bytes::or_null(name, Some(bytes))
+    }
+
+    /// The same; null without bytes.
+    pub fn or_null(name: &'static str, bytes: Option<&[u8]>) -> Self {
+        Bytes { name, bytes: bytes.map(<[u8]>::to_vec) }
+    }
+
+    /// The field `path`.
+    pub fn path(path: &Path) -> Self {
+        Bytes::new("path", path.as_os_str().as_bytes())
+    }
+
+    /// The same with another text; other bytes stay.
+    pub fn map_text(&mut self, change: impl Fn(&str) -> String) {
+        if let Some(Ok(text)) = self.bytes.as_deref().map(std::str::from_utf8) {
+            self.bytes = Some(change(text).into_bytes());
+        }
+    }
+}
+
+impl Described for Bytes {}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(Some(1))?;
+        match self.bytes.as_deref().map(|bytes| (bytes, std::str::from_utf8(bytes))) {
+            Some((bytes, Err(_))) => {
+                fields.serialize_entry(&format!("{}_base64", self.name), &BASE64.encode(bytes))?;
+            }
+            text => fields.serialize_entry(self.name, &text.and_then(|(_, text)| text.ok()))?,
+        }
+        fields.end()
+    }
+}
+
+/// The field `name` of an object that is no struct.
+pub fn bytes_entry(name: &str, bytes: &[u8]) -> (String, Value) {
     match std::str::from_utf8(bytes) {
-        Ok(text) => json!({ name: text }),
-        Err(_) => json!({ format!("{name}_base64"): base64(bytes) }),
+        Ok(text) => (name.into(), text.into()),
+        Err(_) => (format!("{name}_base64"), BASE64.encode(bytes).into()),
     }
-}
-
-/// An object of a field `name` that holds `path`.
-pub fn path_field(name: &str, path: &Path) -> Value {
-    bytes_field(name, path.as_os_str().as_bytes())
-}
-
-/// An object of fields of `$from`, under the names that they have in the library.
-macro_rules! fields {
-    ($from:expr; $($field:ident),* $(,)?) => {{
-        let mut fields = serde_json::Map::new();
-        $(fields.insert(stringify!($field).into(), serde_json::json!($from.$field));)*
-        serde_json::Value::Object(fields)
-    }};
-}
-pub(crate) use fields;
-
-/// One object of the fields of all `parts`.
-pub fn joined<const PARTS: usize>(parts: [Value; PARTS]) -> Value {
-    let mut fields = Map::new();
-    for part in parts {
-        if let Value::Object(part) = part {
-            fields.extend(part);
-        }
-    }
-    Value::Object(fields)
 }
 
 /// The name of a variant without fields, in the case of JSON: `FalsePositive` is `false_positive`.
@@ -103,48 +89,73 @@ pub fn variant(of: impl std::fmt::Debug) -> String {
     name
 }
 
-/// An array of `one` for each item.
-pub fn list<T>(items: impl IntoIterator<Item = T>, one: impl FnMut(T) -> Value) -> Value {
-    items.into_iter().map(one).collect()
-}
-
 /// Ranges of sequence numbers as pairs of first and last.
-pub fn ranges(ranges: &[RangeInclusive<u64>]) -> Value {
-    list(ranges, |range| json!([range.start(), range.end()]))
+pub fn ranges(ranges: &[RangeInclusive<u64>]) -> Vec<[u64; 2]> {
+    ranges.iter().map(|range| [*range.start(), *range.end()]).collect()
 }
 
-/// An error: kind, file, offset, and the words for it.
-pub fn error_json(error: &Error) -> Value {
-    let (path, offset, operation, what) = match error {
-        Error::Io { op, path, source } => (Some(path), None, Some(*op), source.to_string()),
-        Error::Corruption { path, offset, what, .. } => {
-            (Some(path), Some(*offset), None, what.clone())
+result! {
+    pub struct ErrorFields {
+        /// not_found, usage, no_database, keyspace_not_found, disagreement, losses, or of the
+        /// database: io, corruption, missing_file, memory_corruption, invalid_options,
+        /// invalid_argument, key_order, locked, lock_lost, read_only, opened_read_only, closed,
+        /// keyspace_dropped, defect, history_changed, follower_overtaken, too_few_descriptors,
+        /// logs_too_large, unsupported_format, unfinished
+        kind: &'static str;
+        /// the file, or null
+        #[serde(flatten)] path: Bytes;
+        /// where in it, in bytes, or null
+        offset: Option<u64>;
+        /// open, read, write, sync, ..., or null
+        operation: Option<&'static str>;
+        /// what happened
+        what: String;
+        /// what to do, or null
+        advice: Option<String>;
+    }
+}
+
+impl ErrorFields {
+    /// An error of the command itself.
+    pub fn new(kind: &'static str, what: &str) -> Self {
+        let path = Bytes::or_null("path", None);
+        ErrorFields { kind, path, offset: None, operation: None, what: what.into(), advice: None }
+    }
+
+    /// An error of the database: kind, file, offset, and the words for it.
+    pub fn of(error: &Error) -> Self {
+        let mut fields = ErrorFields::new(error.kind(), &reason(error));
+        fields.advice = error.advice().map(str::to_string);
+        let mut is_at = |path: &Path, what: &str| {
+            fields.path = Bytes::path(path);
+            fields.what = what.into();
+        };
+        match error {
+            Error::Io { op, path, source } => {
+                is_at(path, &source.to_string());
+                fields.operation = Some(*op);
+            }
+            Error::Corruption { path, offset, what, .. } => {
+                is_at(path, what);
+                fields.offset = Some(*offset);
+            }
+            Error::Missing { path, what } | Error::UnsupportedFormat { path, what } => {
+                is_at(path, what);
+            }
+            Error::Locked { path, .. }
+            | Error::LockLost { path }
+            | Error::Unfinished { directory: path } => fields.path = Bytes::path(path),
+            // The kind says that the database is read-only; the other fields describe the cause.
+            Error::ReadOnly { cause } => {
+                return ErrorFields { kind: error.kind(), ..ErrorFields::of(cause) };
+            }
+            Error::MemoryCorruption { what }
+            | Error::InvalidOptions { what }
+            | Error::InvalidArgument { what } => fields.what = what.clone(),
+            _ => {}
         }
-        Error::Missing { path, what } | Error::UnsupportedFormat { path, what } => {
-            (Some(path), None, None, what.clone())
-        }
-        Error::Locked { path, .. }
-        | Error::LockLost { path }
-        | Error::Unfinished { directory: path } => (Some(path), None, None, reason(error)),
-        // The kind says that the database is read-only; the other fields describe the cause.
-        Error::ReadOnly { cause } => {
-            return joined([error_json(cause), json!({ "kind": error.kind() })]);
-        }
-        Error::MemoryCorruption { what }
-        | Error::InvalidOptions { what }
-        | Error::InvalidArgument { what } => (None, None, None, what.clone()),
-        other => (None, None, None, reason(other)),
-    };
-    joined([
-        json!({
-            "kind": error.kind(),
-            "operation": operation,
-            "offset": offset,
-            "what": what,
-            "advice": error.advice(),
-        }),
-        path.map_or_else(|| json!({ "path": null }), |path| path_field("path", path)),
-    ])
+        fields
+    }
 }
 
 /// The text of an error without the advice, which has a field of its own.
@@ -154,9 +165,36 @@ fn reason(error: &Error) -> String {
     text.strip_suffix(&advice).unwrap_or(&text).to_string()
 }
 
-/// A part of a log or manifest that was left out.
-pub fn dropped_json(part: &DroppedPart) -> Value {
-    joined([path_field("path", &part.path), fields!(part; offset, what)])
+result! {
+    /// A sentence for people.
+    pub struct What of text: &str {
+        what: String = text.into();
+    }
+
+    /// The interval of an observed rate.
+    pub struct Interval {
+        /// the ends of its 95 % interval, or null
+        observed_fpr_low, observed_fpr_high: Option<f64>;
+    }
+}
+
+impl Interval {
+    pub fn of(ends: Option<(f64, f64)>) -> Self {
+        let (observed_fpr_low, observed_fpr_high) = ends.unzip();
+        Interval { observed_fpr_low, observed_fpr_high }
+    }
+}
+
+result! {
+    /// A part of a log or manifest that was left out.
+    pub struct Dropped of part: &DroppedPart {
+        /// the file
+        #[serde(flatten)] path: Bytes = Bytes::path(&part.path);
+        /// where in it
+        offset: u64;
+        /// what, and why it was dropped
+        what: String;
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_equals_the_rfc() {
+    fn base64_is_that_of_the_rfc_and_strict() {
         let words: [(&[u8], &str); 9] = [
             (b"", ""),
             (b"f", "Zg=="),
@@ -177,7 +215,7 @@ mod tests {
             (b"\0\0\0", "AAAA"),
         ];
         for (bytes, text) in words {
-            assert_eq!(base64(bytes), text);
+            assert_eq!(BASE64.encode(bytes), text);
             assert_eq!(from_base64(text).unwrap(), bytes);
         }
         for wrong in ["Z", "Zg", "Zg=", "Zg==Zg==", "Zh==", "Zm9=", "Z===", "====", "Zm9_"] {
@@ -193,7 +231,8 @@ mod tests {
 
     #[test]
     fn only_non_text_is_base64() {
-        assert_eq!(bytes_field("key", b"a\tb\\"), json!({ "key": "a\tb\\" }));
-        assert_eq!(bytes_field("key", b"\xff"), json!({ "key_base64": "/w==" }));
+        let json = |bytes: &[u8]| serde_json::to_string(&Bytes::new("key", bytes)).unwrap();
+        assert_eq!(json(b"a\tb\\"), r#"{"key":"a\tb\\"}"#);
+        assert_eq!(json(b"\xff"), r#"{"key_base64":"/w=="}"#);
     }
 }

@@ -5,99 +5,78 @@
 //! gone with all its entries; the command does not ask first.
 
 use crate::args::{Database, InKeyspace, LIST_THEM, options, unnamed};
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::json::list;
 use crate::output::{Output, Shown};
-use crate::settings::{Named, settings_json, write_settings};
+use crate::settings::{Named, Setting, settings_of, write_settings};
 use crate::text::{counted, counted_entries};
 use clap::Args;
-use serde_json::{Value, json};
-use siftdb::{Keyspace, KeyspaceOptions, LevelStats};
+use siftdb::{Keyspace, LevelStats};
 use siftdb_cli::experiment::bytes;
 use std::io::{self, Write};
 
-const LIST_JSON: &str = "\
-JSON fields:
-  format          1
-  keyspaces       each keyspace, in the order of creation:
-    keyspace      its name
-    number        its number, which is never used again
-    tables, bytes, entries, filter_bytes   its tables, their bytes, entries and bytes of filters
-    log_entries   entries that are only in the log, in no table
-    settings      those that are not the defaults of the library: name and value";
+result! {
+    struct All {
+        /// each keyspace, in the order of creation:
+        keyspaces: Vec<Listed>;
+    }
+
+    struct Listed of total: &LevelStats, of: &Keyspace {
+        /// its name
+        keyspace: String = of.name().into();
+        /// its number, which is never used again
+        number: u32 = of.number();
+        /// its tables, their bytes, entries and bytes of filters
+        tables, bytes, entries, filter_bytes: u64;
+        /// entries that are only in the log, in no table
+        log_entries: u64 = of.stats().memtable_entries;
+        /// those that are not the defaults of the library: name and value
+        settings: Vec<Setting> = settings_of(&of.settings());
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = LIST_JSON)]
+#[command(after_long_help = help::<All>())]
 pub struct List {
     #[command(flatten)]
     place: InKeyspace,
 }
 
-/// The listed facts of a keyspace.
-struct Listed {
-    name: String,
-    number: u32,
-    total: LevelStats,
-    log_entries: u64,
-    settings: KeyspaceOptions,
-}
-
 impl List {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let listed = self.place.read_all(options(), &unnamed(), |_, keyspaces| {
-            Ok(keyspaces.iter().map(Listed::of).collect::<Vec<_>>())
+        let listed = |one: &Keyspace| Listed::of(&one.stats().total(), one);
+        let keyspaces = self.place.read_all(options(), &unnamed(), |_, keyspaces| {
+            Ok(keyspaces.iter().map(listed).collect())
         })?;
-        output.show(json!({ "keyspaces": list(&listed, Listed::json) }), |out| {
-            listed.iter().try_for_each(|keyspace| keyspace.write(out))
-        })
+        let all = All { keyspaces };
+        output.show(&all, |out| all.keyspaces.iter().try_for_each(|one| one.write(out)))
     }
 }
 
 impl Listed {
-    fn of(keyspace: &Keyspace) -> Self {
-        let stats = keyspace.stats();
-        Listed {
-            name: keyspace.name().into(),
-            number: keyspace.number(),
-            total: stats.total(),
-            log_entries: stats.memtable_entries,
-            settings: keyspace.settings(),
-        }
-    }
-
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (tables, entries) = (counted(self.total.tables, "table"), self.total.entries);
-        let (entries, size) = (counted_entries(entries), bytes(self.total.bytes));
-        write!(out, "{} {:?}: {tables}, {entries}, {size}", self.number, self.name)?;
+        let (tables, entries) = (counted(self.tables, "table"), counted_entries(self.entries));
+        let size = bytes(self.bytes);
+        write!(out, "{} {:?}: {tables}, {entries}, {size}", self.number, self.keyspace)?;
         match self.log_entries {
             0 => writeln!(out)?,
             count => writeln!(out, "; {} only in the log", counted_entries(count))?,
         }
         write_settings(&self.settings, out)
     }
+}
 
-    fn json(&self) -> Value {
-        json!({
-            "keyspace": self.name,
-            "number": self.number,
-            "tables": self.total.tables,
-            "bytes": self.total.bytes,
-            "entries": self.total.entries,
-            "filter_bytes": self.total.filter_bytes,
-            "log_entries": self.log_entries,
-            "settings": settings_json(&self.settings),
-        })
+result! {
+    struct Created {
+        /// its name
+        keyspace: String;
+        /// its number
+        number: u32;
     }
 }
 
-const CREATE_JSON: &str = "\
-JSON fields:
-  format          1
-  keyspace        its name
-  number          its number";
-
 #[derive(Args)]
-#[command(after_long_help = CREATE_JSON)]
+#[command(after_long_help = help::<Created>())]
 pub struct Create {
     #[command(flatten)]
     database: Database,
@@ -116,17 +95,19 @@ impl Create {
             }
             Ok(db.keyspace_with(name, &settings)?.number())
         })?;
-        output.show_json(json!({ "keyspace": name, "number": number }))
+        output.show_json(&Created { keyspace: self.name, number })
     }
 }
 
-const DROP_JSON: &str = "\
-JSON fields:
-  format          1
-  keyspace        the name of the dropped keyspace";
+result! {
+    struct Dropped {
+        /// the name of the dropped keyspace
+        keyspace: String;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = DROP_JSON)]
+#[command(after_long_help = help::<Dropped>())]
 pub struct Drop {
     #[command(flatten)]
     database: Database,
@@ -143,6 +124,6 @@ impl Drop {
             }
             dropped => Ok(dropped?),
         })?;
-        output.show_json(json!({ "keyspace": name }))
+        output.show_json(&Dropped { keyspace: self.name })
     }
 }

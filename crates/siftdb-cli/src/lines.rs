@@ -1,6 +1,7 @@
 //! Files of the user that are read line by line: entries, keys, answers.
 
 use crate::failure::{Failure, Outcome};
+use siftdb_cli::experiment::KeySet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
@@ -33,4 +34,32 @@ pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<
         line.pop();
     }
     Ok((taken > 0).then_some(taken as u64))
+}
+
+/// Calls `each` with the number and the bytes of every line.
+pub fn each_line(path: &Path, mut each: impl FnMut(u64, &mut Vec<u8>) -> Outcome) -> Outcome {
+    let (mut lines, _) = open_lines(path)?;
+    let (mut line, mut number) = (Vec::new(), 0);
+    while next_line(&mut lines, &mut line, path)?.is_some() {
+        number += 1;
+        each(number, &mut line)?;
+    }
+    Ok(())
+}
+
+/// The keys of a file, one a line. Empty lines are none.
+pub fn key_set(path: &Path) -> Outcome<KeySet> {
+    let mut keys = Vec::new();
+    each_line(path, |number, line| match (line.len(), KeySet::KEY_BYTES_MAX) {
+        (0, _) => Ok(()),
+        (bytes, limit) if bytes > limit => {
+            let what = format!("a key of {bytes} bytes; at most {limit} are allowed");
+            Err(Failure::usage(what).at_line(path, number, None))
+        }
+        _ => {
+            keys.push(std::mem::take(line));
+            Ok(())
+        }
+    })?;
+    Ok(KeySet::new(keys))
 }

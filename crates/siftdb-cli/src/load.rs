@@ -13,17 +13,16 @@
 
 use crate::args::ToWrite;
 use crate::bars::Bar;
+use crate::described::{help, result};
 use crate::exchange::input::Input;
 use crate::exchange::record::Expiry;
 use crate::exchange::tsv::Columns;
 use crate::failure::{Failure, Outcome};
-use crate::json::list;
 use crate::output::{Output, Shown, note};
 use crate::settings::Named;
 use crate::sink::{Sink, check_sizes};
 use crate::text::{counted, counted_entries, unescaped};
 use clap::{Args, value_parser};
-use serde_json::json;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -31,20 +30,31 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-const JSON: &str = "\
-JSON fields:
-  format          1
-  entries         entries written
-  seconds         how long it took, flush and close included
-  bad_lines       lines that were left out
-  first_bad_lines the first ten of these: each has
-    line, what    its number, and why";
+result! {
+    struct Loaded {
+        /// entries written
+        entries: u64;
+        /// how long it took, flush and close included
+        seconds: f64;
+        /// lines that were left out
+        bad_lines: u64;
+        /// the first ten of these: each has
+        first_bad_lines: Vec<BadLine>;
+    }
+
+    struct BadLine {
+        /// its number
+        line: u64;
+        /// why
+        what: String;
+    }
+}
 
 /// Bad lines that are reported one by one.
 const REPORTED: u64 = 10;
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Loaded>())]
 pub struct Load {
     #[command(flatten)]
     place: ToWrite,
@@ -79,8 +89,7 @@ pub struct Load {
 /// Lines that were left out.
 struct BadLines {
     count: u64,
-    /// The first ones: number and reason.
-    first: Vec<(u64, String)>,
+    first: Vec<BadLine>,
     /// Where all of them go, if they are collected.
     path: Option<PathBuf>,
     /// The file, once there is a line for it.
@@ -103,7 +112,7 @@ impl BadLines {
         if self.count <= REPORTED {
             let why = why.sentence().to_string();
             bar.hidden(|| note(&format!("line {number} left out: {why}")));
-            self.first.push((number, why));
+            self.first.push(BadLine { line: number, what: why });
         }
         let Some(path) = &self.path else { return Ok(()) };
         let file = match self.file.take() {
@@ -160,12 +169,10 @@ impl Load {
         input: &mut Input,
         sink: &mut Sink<'_>,
         bad: &mut BadLines,
-        bar: &Bar,
     ) -> Outcome {
         let skips = self.skip_bad_lines || self.bad_lines.is_some();
-        let mut shown = 0;
         loop {
-            let (number, line) = match input.next() {
+            let (number, line, bar) = match input.next() {
                 Ok(Some(next)) => next,
                 Ok(None) => return sink.finish(),
                 Err(failure) => return Err(input.at_line(failure, Some(sink.written()))),
@@ -180,39 +187,32 @@ impl Load {
                 Err(why) => Err(why),
             };
             put.map_err(|failure| input.at_line(failure, Some(sink.written())))?;
-            bar.add(input.taken() - shown);
-            shown = input.taken();
         }
     }
 
     pub fn run(self, output: Output) -> Outcome<Shown> {
         // Before anything is created.
         let (columns, settings) = (self.columns()?, self.named.settings()?);
-        let (mut input, length) = Input::open(&self.file)?;
+        let mut input = Input::open(&self.file, "load")?;
         let mut started = Instant::now();
-        let bar = Bar::bytes("load", length);
         let (entries, bad) = self.place.write_with(&settings, |db, keyspace| {
             started = Instant::now();
             let mut bad = BadLines::new(self.bad_lines.as_deref())?;
             let mut sink = Sink::new(db, keyspace.clone());
-            let loaded = self.write_lines(&columns, &mut input, &mut sink, &mut bad, &bar);
+            let loaded = self.write_lines(&columns, &mut input, &mut sink, &mut bad);
             bad.finish()?;
             loaded?;
             // Only tables have filters and appear in most figures.
             keyspace.flush()?;
             Ok((sink.taken(), bad))
         })?;
-        drop(bar);
+        drop(input);
         let seconds = started.elapsed().as_secs_f64();
-        output.note(&format!("{} loaded in {seconds:.1} s", counted_entries(entries)));
-        let first = list(&bad.first, |(line, what)| json!({ "line": line, "what": what }));
-        let shown = output.show_json(json!({
-            "entries": entries,
-            "seconds": seconds,
-            "bad_lines": bad.count,
-            "first_bad_lines": first,
-        }))?;
-        match bad.count {
+        note(&format!("{} loaded in {seconds:.1} s", counted_entries(entries)));
+        let (bad_lines, first_bad_lines) = (bad.count, bad.first);
+        let loaded = Loaded { entries, seconds, bad_lines, first_bad_lines };
+        let shown = output.show_json(&loaded)?;
+        match bad_lines {
             0 => Ok(shown),
             count => {
                 let more = match &self.bad_lines {

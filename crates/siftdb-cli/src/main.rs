@@ -4,9 +4,10 @@
 //! # Output
 //!
 //! Results go to standard output, everything else to standard error. A closed output (`| head`)
-//! ends a command quietly. `topics.rs` has the rules for bytes, JSON and exit codes. The fields of
-//! each object are at the end of `siftdb COMMAND --help`; a test compares every object with that
-//! text, and docs/json.md has all of them. The field `format` is the version of the objects: within
+//! ends a command quietly. `topics.rs` has the rules for bytes, JSON and exit codes. Each command
+//! fills a struct, which is its JSON; the comments of the fields are at the end of `siftdb COMMAND
+//! --help` (`described.rs`). A test compares every object with that text, and docs/json.md, which a
+//! test writes, has all of them. The field `format` is the version of the objects: within
 //! a version fields are only added. With `--json`, errors are objects on standard error.
 
 // Subcommands first, then what they share: a module uses only modules below it.
@@ -53,6 +54,7 @@ mod interrupt;
 mod failure;
 mod json;
 mod text;
+mod described;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
@@ -197,6 +199,17 @@ enum Sst {
     Verify(sst::Verify),
 }
 
+/// Runs the command of a variant of `$group`, or does what follows the patterns.
+macro_rules! run {
+    ($command:expr, $output:ident, $group:ident: $($variant:ident)+
+        $(, $other:pat => $run:expr)*) => {
+        match $command {
+            $($group::$variant(command) => command.run($output),)+
+            $($other => $run,)*
+        }
+    };
+}
+
 /// The whole command, with help as wide as the terminal.
 fn root() -> clap::Command {
     let width = fold::columns().min(fold::HELP_COLUMNS_MAX);
@@ -253,42 +266,14 @@ fn main() -> ExitCode {
         Err(refusal) => return refused(&refusal),
     };
     let output = Output::new(cli.json);
-    let outcome = match cli.command {
-        Command::Demo(command) => command.run(output),
-        Command::Bench(command) => command.run(output),
-        Command::Load(command) => command.run(output),
-        Command::Export(command) => command.run(output),
-        Command::Import(command) => command.run(output),
-        Command::Get(command) => command.run(output),
-        Command::Put(command) => command.run(output),
-        Command::Delete(command) => command.run(output),
-        Command::Scan(command) => command.run(output),
-        Command::Count(command) => command.run(output),
-        Command::Keyspace(Keyspace::List(command)) => command.run(output),
-        Command::Keyspace(Keyspace::Create(command)) => command.run(output),
-        Command::Keyspace(Keyspace::Drop(command)) => command.run(output),
-        Command::Settings(command) => command.run(output),
-        Command::Flush(command) => command.run(output),
-        Command::Checkpoint(command) => command.run(output),
-        Command::Restore(command) => command.run(output),
-        Command::Compact(command) => command.run(output),
-        Command::Stats(command) => command.run(output),
-        Command::Report(command) => command.run(output),
-        Command::Explain(command) => command.run(output),
-        Command::Verify(command) => command.run(output),
-        Command::Repair(command) => command.run(output),
-        Command::Filter(Filter::Stats(command)) => command.run(output),
-        Command::Filter(Filter::Advise(command)) => command.run(output),
-        Command::Filter(Filter::Rebuild(command)) => command.run(output),
-        Command::Filter(Filter::Sim(command)) => command.run(output),
-        Command::Filter(Filter::Bench(command)) => command.run(output),
-        Command::Sst(Sst::Layout(command)) => command.run(output),
-        Command::Sst(Sst::Dump(command)) => command.run(output),
-        Command::Sst(Sst::Verify(command)) => command.run(output),
+    let outcome = run!(cli.command, output, Command: Demo Bench Load Export Import Get Put Delete
+        Scan Count Settings Flush Compact Checkpoint Restore Stats Report Explain Verify Repair,
+        Command::Keyspace(command) => run!(command, output, Keyspace: List Create Drop),
+        Command::Filter(command) => run!(command, output, Filter: Stats Advise Rebuild Sim Bench),
+        Command::Sst(command) => run!(command, output, Sst: Layout Dump Verify),
         Command::Help(command) => command.run(output, &root),
         Command::Completions(command) => command.run(output, &root),
-        Command::Man(command) => command.run(output, &root_of_manual()),
-    };
+        Command::Man(command) => command.run(output, &root_of_manual()));
     match outcome {
         Ok(_shown) => ExitCode::SUCCESS,
         Err(failure) => {

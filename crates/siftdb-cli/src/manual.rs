@@ -13,24 +13,28 @@
 
 use crate::args::{InKeyspace, Part, options, unnamed};
 use crate::bars::watched;
+use crate::described::{help, result};
 use crate::failure::Outcome;
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
 use clap::Args;
-use serde_json::json;
-use siftdb::{CompactRangeOptions, Db, Keyspace, Stats};
+use siftdb::{CompactRangeOptions, Db, Keyspace, LevelStats, Stats};
 use siftdb_cli::experiment::bytes;
 use std::io::Write;
 
-const FLUSH_JSON: &str = "\
-JSON fields:
-  format          1
-  log_entries     entries that were only in the log, tombstones included
-  bytes_written   bytes of the tables that have them now
-  tables          tables of the database now, or of the keyspace that --keyspace names";
+result! {
+    struct Flushed {
+        /// entries that were only in the log, tombstones included
+        log_entries: u64;
+        /// bytes of the tables that have them now
+        bytes_written: u64;
+        /// tables of the database now, or of the keyspace that --keyspace names
+        tables: u64;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = FLUSH_JSON)]
+#[command(after_long_help = help::<Flushed>())]
 pub struct Flush {
     #[command(flatten)]
     place: InKeyspace,
@@ -45,37 +49,44 @@ impl Flush {
         };
         // Opening to write may flush entries already, so they are counted before.
         let before = |db: &Db, keyspace: &Keyspace| Ok(stats(db, keyspace).memtable_entries);
-        let entries = self.place.read_alone(options(), before)?;
-        let (written, tables) = self.place.write(options(), &unnamed(), |db, keyspace| {
+        let log_entries = self.place.with(self.place.open_alone(), before)?;
+        let flushed = self.place.write(options(), &unnamed(), |db, keyspace| {
             let memory = stats(db, keyspace).memtable_bytes;
             let flush = |db: &Db| if is_whole { db.flush() } else { keyspace.flush() };
             watched("flush", db, memory, |stats| stats.flush_bytes, flush)?;
-            Ok((db.stats().flush_bytes, stats(db, keyspace).total().tables))
+            let tables = stats(db, keyspace).total().tables;
+            Ok(Flushed { log_entries, bytes_written: db.stats().flush_bytes, tables })
         })?;
-        let json = json!({ "log_entries": entries, "bytes_written": written, "tables": tables });
-        output.show(json, |out| {
-            let tables = counted(tables, "table");
-            if entries == 0 {
+        output.show(&flushed, |out| {
+            let tables = counted(flushed.tables, "table");
+            if log_entries == 0 {
                 return writeln!(out, "nothing to flush: the log holds no entries; {tables}");
             }
-            let (entries, written) = (counted_entries(entries), bytes(written));
+            let (entries, written) = (counted_entries(log_entries), bytes(flushed.bytes_written));
             writeln!(out, "{entries} of the log flushed, {written}; {tables} now")
         })
     }
 }
 
-const COMPACT_JSON: &str = "\
-JSON fields:
-  format          1
-  tables_before   tables of the keyspace before, after the flush
-  tables_after    tables of the keyspace now
-  bytes_before    bytes of the tables before
-  bytes_after     bytes of the tables now
-  bytes_read      bytes that the compactions read
-  bytes_written   bytes that the compactions wrote";
+result! {
+    struct Compacted of before: &LevelStats, after: &LevelStats, work: &Stats {
+        /// tables of the keyspace before, after the flush
+        tables_before: u64 = before.tables;
+        /// tables of the keyspace now
+        tables_after: u64 = after.tables;
+        /// bytes of the tables before
+        bytes_before: u64 = before.bytes;
+        /// bytes of the tables now
+        bytes_after: u64 = after.bytes;
+        /// bytes that the compactions read
+        bytes_read: u64 = work.compaction_bytes_read;
+        /// bytes that the compactions wrote
+        bytes_written: u64 = work.compaction_bytes_written;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = COMPACT_JSON)]
+#[command(after_long_help = help::<Compacted>())]
 pub struct Compact {
     #[command(flatten)]
     place: InKeyspace,
@@ -98,19 +109,11 @@ impl Compact {
             watched("compact", db, before.bytes, read, compact)?;
             Ok((before, keyspace.stats().total(), db.stats().since(&counted)))
         })?;
-        let json = json!({
-            "tables_before": before.tables,
-            "tables_after": after.tables,
-            "bytes_before": before.bytes,
-            "bytes_after": after.bytes,
-            "bytes_read": work.compaction_bytes_read,
-            "bytes_written": work.compaction_bytes_written,
-        });
-        output.show(json, |out| {
+        let compacted = Compacted::of(&before, &after, &work);
+        output.show(&compacted, |out| {
             let [then, now] = [&before, &after]
                 .map(|total| format!("{}, {}", counted(total.tables, "table"), bytes(total.bytes)));
-            let [read, wrote] =
-                [work.compaction_bytes_read, work.compaction_bytes_written].map(bytes);
+            let [read, wrote] = [compacted.bytes_read, compacted.bytes_written].map(bytes);
             writeln!(out, "{then} before; {now} now; read {read}, wrote {wrote}")
         })
     }

@@ -6,11 +6,13 @@
 //! Results go to standard output, notes to standard error. On a terminal, text is folded to its
 //! width ([`crate::fold`]); entries are not.
 
+use crate::described::result;
 use crate::failure::{Failure, Outcome};
 use crate::fold::{columns, folded};
-use crate::json::{FORMAT, bytes_field, joined};
+use crate::json::{Bytes, FORMAT};
 use crate::text::escaped;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,9 +58,30 @@ impl Write for Text<'_> {
     }
 }
 
-/// `object` with the version of its format first.
-pub fn with_format(object: Value) -> Value {
-    joined([json!({ "format": FORMAT }), object])
+/// The object that `result` serializes to, with the version of its format.
+pub fn with_format(result: &impl Serialize) -> io::Result<Value> {
+    let mut fields = Map::from_iter([("format".to_string(), FORMAT.into())]);
+    match serde_json::to_value(result)? {
+        Value::Object(more) => fields.extend(more),
+        other => return Err(io::Error::other(format!("{other} is no object"))),
+    }
+    Ok(fields.into())
+}
+
+result! {
+    /// An entry as JSON.
+    pub struct KeyValue {
+        /// the key, or key_base64 if it is not UTF-8
+        #[serde(flatten)] key: Bytes;
+        /// the value, or value_base64 if it is not UTF-8
+        #[serde(flatten)] value: Bytes;
+    }
+}
+
+impl KeyValue {
+    pub fn new(key: &[u8], value: &[u8]) -> Self {
+        KeyValue { key: Bytes::new("key", key), value: Bytes::new("value", value) }
+    }
 }
 
 impl Output {
@@ -81,7 +104,7 @@ impl Output {
     /// Prints the whole answer.
     pub fn show<E: Into<Failure>>(
         self,
-        json: Value,
+        json: &impl Serialize,
         text: impl FnOnce(&mut Text<'_>) -> Result<(), E>,
     ) -> Outcome<Shown> {
         let width = self.is_read_by_people().then(columns);
@@ -91,7 +114,7 @@ impl Output {
     /// The same for text that is not folded, such as a value.
     pub fn show_whole<E: Into<Failure>>(
         self,
-        json: Value,
+        json: &impl Serialize,
         text: impl FnOnce(&mut Text<'_>) -> Result<(), E>,
     ) -> Outcome<Shown> {
         self.write(json, Text::new(None), text)
@@ -99,20 +122,28 @@ impl Output {
 
     fn write<E: Into<Failure>>(
         self,
-        json: Value,
+        json: &impl Serialize,
         mut out: Text<'_>,
         text: impl FnOnce(&mut Text<'_>) -> Result<(), E>,
     ) -> Outcome<Shown> {
         match self.json {
-            true => writeln!(out, "{:#}", with_format(json))?,
+            true => writeln!(out, "{:#}", with_format(json)?)?,
             false => text(&mut out).map_err(E::into)?,
         }
         out.flush()?;
         Ok(Shown(()))
     }
 
+    /// Prints text where the JSON is printed elsewhere.
+    pub fn show_text<E: Into<Failure>>(
+        self,
+        text: impl FnOnce(&mut Text<'_>) -> Result<(), E>,
+    ) -> Outcome<Shown> {
+        self.show(&Value::Null, text)
+    }
+
     /// Prints the JSON alone: text says nothing where the exit code says all.
-    pub fn show_json(self, json: Value) -> Outcome<Shown> {
+    pub fn show_json(self, json: &impl Serialize) -> Outcome<Shown> {
         self.show(json, |_| Outcome::Ok(()))
     }
 
@@ -130,11 +161,6 @@ impl Output {
     /// Begins an answer of rows that are texts, folded to the width of a terminal.
     pub fn folded_rows(self) -> Rows {
         Rows { is_json: self.json, out: Text::new(self.is_read_by_people().then(columns)) }
-    }
-
-    /// Prints a note on standard error, unless the output is JSON.
-    pub fn note(self, line: &str) {
-        note(line);
     }
 }
 
@@ -157,18 +183,18 @@ pub struct Rows {
 
 impl Rows {
     /// Prints one object.
-    pub fn json(&mut self, object: Value) -> io::Result<()> {
-        writeln!(self.out, "{}", with_format(object))
+    pub fn json(&mut self, result: &impl Serialize) -> io::Result<()> {
+        writeln!(self.out, "{}", with_format(result)?)
     }
 
     /// Prints one row.
     pub fn row(
         &mut self,
-        json: impl FnOnce() -> Value,
+        json: &impl Serialize,
         text: impl FnOnce(&mut Text<'static>) -> io::Result<()>,
     ) -> Outcome {
         match self.is_json {
-            true => self.json(json())?,
+            true => self.json(json)?,
             false => text(&mut self.out)?,
         }
         Ok(())
@@ -176,11 +202,16 @@ impl Rows {
 
     /// Prints an entry: a line of key, TAB and value, as `load` reads it, or an object.
     pub fn entry(&mut self, key: &[u8], value: &[u8], raw: bool) -> Outcome {
-        let json = || joined([bytes_field("key", key), bytes_field("value", value)]);
-        self.row(json, |out| match raw {
-            true => [key, b"\t", value, b"\n"].into_iter().try_for_each(|part| out.write_all(part)),
-            false => writeln!(out, "{}\t{}", escaped(key), escaped(value)),
-        })
+        match (self.is_json, raw) {
+            (true, _) => self.json(&KeyValue::new(key, value))?,
+            (false, true) => {
+                for part in [key, b"\t", value, b"\n"] {
+                    self.out.write_all(part)?;
+                }
+            }
+            (false, false) => writeln!(self.out, "{}\t{}", escaped(key), escaped(value))?,
+        }
+        Ok(())
     }
 
     /// Where rows of a format of its own are written.

@@ -3,6 +3,7 @@
 //! A command flattens [`PageArgs`] into its arguments, calls [`PageArgs::check`] before it measures
 //! and [`PageArgs::write`] at its end. Files are replaced whole; see [`crate::whole_file`].
 
+use crate::described::result;
 use crate::failure::Outcome;
 use crate::text::counted;
 use crate::whole_file::{check_file, refused, replace};
@@ -10,17 +11,32 @@ use clap::Args;
 use siftdb_cli::experiment::{Page, bytes};
 use std::path::{Path, PathBuf};
 
-/// The fields of a page in JSON, for the help of its command.
-pub const PAGE_JSON: &str = "\
-  title, sentence   what is shown
-  command           what shows it again
-  facts             what belongs to the run: name and text of each
-  figures           each with its table:
-    id, title       its name and heading
-    finding         what to see in it
-    command         what makes it again
-    columns         name and unit of each column: text, count, number, share, bytes or nanos
-    rows            the cells of each row, in the order of the columns; null if there is none";
+result! {
+    /// A page as JSON.
+    pub value PageJson {
+        /// what is shown
+        title, sentence;
+        /// what shows it again
+        command;
+        /// what belongs to the run: name and text of each
+        facts;
+        /// each with its table:
+        figures: FigureJson;
+    }
+
+    pub value FigureJson {
+        /// its name and heading
+        id, title;
+        /// what to see in it
+        finding;
+        /// what makes it again
+        command;
+        /// name and unit of each column: text, count, number, share, bytes or nanos
+        columns;
+        /// the cells of each row, in the order of the columns; null if there is none
+        rows;
+    }
+}
 
 #[derive(Args)]
 pub struct PageArgs {

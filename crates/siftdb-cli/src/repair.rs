@@ -6,37 +6,76 @@
 //! and the exit code is 5.
 
 use crate::args::{Database, options};
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::json::{bytes_field, dropped_json, fields, joined, list, path_field, ranges};
+use crate::json::{Bytes, Dropped, ranges};
 use crate::output::{Output, Shown};
 use clap::Args;
-use serde_json::{Value, json};
-use siftdb::{Error, RepairReport};
-use std::io::{ErrorKind, Write};
+use siftdb::{LostEntries, RenamedKeyspace, RepairReport, SetAside};
+use std::io::Write;
 
-const JSON: &str = "\
-JSON fields:
-  format          1
-  saved_everything   whether a manifest was used and nothing is lost; else the exit code is 5
-  changed         whether anything was written
-  manifest_used   whether a manifest told which tables there are; without one, nobody knows
-                  what is missing
-  tables_kept     tables that stay as they were
-  tables_written  tables written again
-  entries         entries in all tables now
-  entries_lost    entries that damaged tables say they had, beyond those that were read
-  log_entries     writes that were read from logs
-  last_sequence   the highest sequence number
-  lost            where entries of tables were lost: keyspace (null if not known, and for a log),
-                  path of the table, first_key and last_key
-                  (each null if not known, or with _base64 if it is not UTF-8), what: the damage
-  not_used        parts of logs, manifest and CURRENT: path, offset, what
-  missing_sequences   writes that should have been in the logs: pairs of first and last
-  renamed         keyspaces whose names are not certain: number, name, why
-  set_aside       files in the folder lost: path, what: the reason";
+result! {
+    struct Repaired of report: &RepairReport {
+        /// whether a manifest was used and nothing is lost; else the exit code is 5
+        saved_everything: bool = report.saved_everything();
+        /// whether anything was written
+        changed: bool;
+        /// whether a manifest told which tables there are; without one, nobody knows what is
+        /// missing
+        manifest_used: bool;
+        /// tables that stay as they were
+        tables_kept: u64;
+        /// tables written again
+        tables_written: u64;
+        /// entries in all tables now
+        entries: u64;
+        /// entries that damaged tables say they had, beyond those that were read
+        entries_lost: u64;
+        /// writes that were read from logs
+        log_entries: u64;
+        /// the highest sequence number
+        last_sequence: u64;
+        /// where entries of tables were lost:
+        lost: Vec<Lost> = report.lost.iter().map(Lost::of).collect();
+        /// parts of logs, manifest and CURRENT:
+        not_used: Vec<Dropped> = report.dropped.iter().map(Dropped::of).collect();
+        /// writes that should have been in the logs: pairs of first and last
+        missing_sequences: Vec<[u64; 2]> = ranges(&report.missing);
+        /// keyspaces whose names are not certain:
+        renamed: Vec<Renamed> = report.renamed.iter().map(Renamed::of).collect();
+        /// files in the folder lost:
+        set_aside: Vec<Aside> = report.set_aside.iter().map(Aside::of).collect();
+    }
+
+    struct Lost of lost: &LostEntries {
+        /// null if not known, and for a log
+        keyspace: Option<String>;
+        /// the table
+        #[serde(flatten)] path: Bytes = Bytes::path(&lost.path);
+        /// null if not known, or with _base64 if it is not UTF-8
+        #[serde(flatten)] first_key: Bytes = Bytes::or_null("first_key", lost.from.as_deref());
+        /// the same
+        #[serde(flatten)] last_key: Bytes = Bytes::or_null("last_key", lost.to.as_deref());
+        /// the damage
+        what: String;
+    }
+
+    struct Renamed of keyspace: &RenamedKeyspace {
+        number: u32;
+        /// as they are now
+        name, why: String;
+    }
+
+    struct Aside of file: &SetAside {
+        /// the file
+        #[serde(flatten)] path: Bytes = Bytes::path(&file.path);
+        /// the reason
+        what: String = file.why.clone();
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Repaired>())]
 pub struct Repair {
     #[command(flatten)]
     database: Database,
@@ -45,15 +84,9 @@ pub struct Repair {
 impl Repair {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let directory = &self.database.directory;
-        let report = match options().repair(directory) {
-            Err(Error::Io { path, source, .. })
-                if path == *directory && source.kind() == ErrorKind::NotFound =>
-            {
-                return Err(Failure::no_database(&path, None));
-            }
-            repaired => repaired?,
-        };
-        let shown = output.show(report_json(&report), |out| writeln!(out, "{report}"))?;
+        let repaired = options().repair(directory);
+        let report = repaired.map_err(|error| Failure::opening(error, directory, None))?;
+        let shown = output.show(&Repaired::of(&report), |out| writeln!(out, "{report}"))?;
         let is_known = report.lost.is_empty() && report.missing.is_empty();
         match report.saved_everything() {
             true => Ok(shown),
@@ -66,36 +99,4 @@ impl Repair {
             }
         }
     }
-}
-
-fn report_json(report: &RepairReport) -> Value {
-    let key = |name: &str, key: &Option<Vec<u8>>| match key {
-        Some(key) => bytes_field(name, key),
-        None => json!({ name: null }),
-    };
-    let lost = list(&report.lost, |lost| {
-        joined([
-            json!({ "keyspace": lost.keyspace }),
-            path_field("path", &lost.path),
-            key("first_key", &lost.from),
-            key("last_key", &lost.to),
-            fields!(lost; what),
-        ])
-    });
-    let set_aside = list(&report.set_aside, |file| {
-        joined([path_field("path", &file.path), json!({ "what": file.why })])
-    });
-    joined([
-        fields!(report;
-            changed, manifest_used, tables_kept, tables_written, entries, entries_lost,
-            log_entries, last_sequence),
-        json!({
-            "saved_everything": report.saved_everything(),
-            "lost": lost,
-            "not_used": list(&report.dropped, dropped_json),
-            "missing_sequences": ranges(&report.missing),
-            "renamed": list(&report.renamed, |keyspace| fields!(keyspace; number, name, why)),
-            "set_aside": set_aside,
-        }),
-    ])
 }

@@ -4,9 +4,10 @@
 //! file to write, the command prints what they say.
 
 use crate::args::{InKeyspace, Spelling, options};
+use crate::described::{help, result};
 use crate::failure::Outcome;
 use crate::output::{Output, Shown};
-use crate::page_args::{PAGE_JSON, PageArgs};
+use crate::page_args::{PageArgs, PageJson};
 use crate::text::{date, escaped, shell_word};
 use clap::Args;
 use siftdb::{Db, Keyspace};
@@ -14,8 +15,14 @@ use siftdb_cli::experiment::{Page, Unit, bytes, contents_figures};
 use std::ffi::OsString;
 use std::io::Write;
 
+result! {
+    struct Reported {
+        #[serde(flatten)] page: PageJson;
+    }
+}
+
 #[derive(Args)]
-#[command(after_long_help = format!("JSON fields:\n  format            1\n{PAGE_JSON}"))]
+#[command(after_long_help = help::<Reported>())]
 pub struct Report {
     #[command(flatten)]
     place: InKeyspace,
@@ -35,7 +42,7 @@ impl Report {
         let page =
             self.place.read(options(), |db, keyspace| self.page(db, keyspace, key.as_deref()))?;
         let written = self.page.write(&page)?;
-        output.show(page.json(), |out| {
+        output.show(&Reported { page: PageJson(page.json()) }, |out| {
             writeln!(out, "{}\n{}", page.title, page.sentence)?;
             for figure in &page.figures {
                 writeln!(out, "\n{}\n  {}", figure.title, figure.finding)?;

@@ -5,18 +5,20 @@
 //! An error ends the scan with its exit code, after the entries before it.
 
 use crate::args::{InKeyspace, Part, options};
+use crate::described::{help, result};
 use crate::failure::Outcome;
-use crate::output::{Output, Shown};
+use crate::output::{KeyValue, Output, Shown};
 use clap::Args;
 
-const JSON: &str = "\
-JSON, one object a line:
-  format          1
-  key             the key, or key_base64 if it is not UTF-8
-  value           the value, or value_base64 if it is not UTF-8";
+result! {
+    /// JSON, one object a line:
+    value Scanned {
+        entry: KeyValue;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Scanned>())]
 pub struct Scan {
     #[command(flatten)]
     place: InKeyspace,

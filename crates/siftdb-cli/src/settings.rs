@@ -6,36 +6,44 @@
 //! never named have the library's defaults and are not listed.
 
 use crate::args::{InKeyspace, options, unnamed};
+use crate::described::{help, result};
 use crate::failure::Outcome;
 use crate::filter_args::with_setting;
-use crate::json::list;
 use crate::output::{Output, Shown};
 use clap::Args;
-use serde_json::{Value, json};
 use siftdb::{Keyspace, KeyspaceOptions};
 use std::io::{self, Write};
 
-const JSON: &str = "\
-JSON fields:
-  format          1
-  keyspaces       all, or the one that was named or changed:
-    keyspace      its name
-    settings      those that are not the defaults of the library: name and value";
+result! {
+    /// Settings:
+    ///   filter=FILTER                   the filter of new tables
+    ///   filter_at_level.LEVEL=FILTER    the filter at one level, 0 to 6
+    ///   filter_last_level=true|false    whether tables of the last level have filters
+    ///   block_bytes=SIZE                bytes of a data block before compression
+    ///   block_hash_index=true|false     whether data blocks have a hash index
+    ///   snappy=true|false               whether data blocks are compressed
+    ///   expire_after=DURATION|never     how long after its write an entry expires: 500ms, 60s, 7d
+    /// A FILTER is none, bloom:BITS, ENCODING:BITS, bloom-then-ribbon:BITS:LEVEL or monkey:SIZE,
+    /// and after a space each of layout=full|partitioned[:BYTES]|block-based[:BYTES], prefix=ID,
+    /// whole_key=false and pinning=none|all. `siftdb filter sim` lists the encodings.
+    ///
+    struct All {
+        /// all, or the one that was named or changed:
+        keyspaces: Vec<OfKeyspace>;
+    }
 
-const AFTER: &str = "\
-Settings:
-  filter=FILTER                   the filter of new tables
-  filter_at_level.LEVEL=FILTER    the filter at one level, 0 to 6
-  filter_last_level=true|false    whether tables of the last level have filters
-  block_bytes=SIZE                bytes of a data block before compression
-  block_hash_index=true|false     whether data blocks have a hash index
-  snappy=true|false               whether data blocks are compressed
-  expire_after=DURATION|never     how long after its write an entry expires: 500ms, 60s, 7d
-A FILTER is none, bloom:BITS, ENCODING:BITS, bloom-then-ribbon:BITS:LEVEL or monkey:SIZE, and after
-a space each of layout=full|partitioned[:BYTES]|block-based[:BYTES], prefix=ID, whole_key=false and
-pinning=none|all. `siftdb filter sim` lists the encodings.
+    struct OfKeyspace of from: &Keyspace {
+        /// its name
+        keyspace: String = from.name().into();
+        /// those that are not the defaults of the library: name and value
+        settings: Vec<Setting> = settings_of(&from.settings());
+    }
 
-";
+    /// A setting as `--set` takes it.
+    pub struct Setting {
+        name, value: String;
+    }
+}
 
 /// The arguments that name settings.
 #[derive(Args)]
@@ -53,7 +61,7 @@ impl Named {
 }
 
 #[derive(Args)]
-#[command(after_long_help = format!("{AFTER}{JSON}"))]
+#[command(after_long_help = help::<All>())]
 pub struct Settings {
     #[command(flatten)]
     place: InKeyspace,
@@ -64,50 +72,40 @@ pub struct Settings {
 impl Settings {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let named = self.named.settings()?;
-        let of = |keyspace: &Keyspace| (keyspace.name().to_string(), keyspace.settings());
         let keyspaces = if named.settings().is_empty() {
-            let all = |keyspaces: &[Keyspace]| keyspaces.iter().map(of).collect::<Vec<_>>();
+            let all = |keyspaces: &[Keyspace]| keyspaces.iter().map(OfKeyspace::of).collect();
             self.place.read_all(options(), &named, |_, keyspaces| Ok(all(keyspaces)))?
         } else {
             self.place.write(options(), &named, |db, keyspace| {
                 db.save_settings()?;
-                Ok(vec![of(keyspace)])
+                Ok(vec![OfKeyspace::of(keyspace)])
             })?
         };
-        let json = list(
-            &keyspaces,
-            |(name, settings)| json!({ "keyspace": name, "settings": settings_json(settings) }),
-        );
-        output.show(json!({ "keyspaces": json }), |out| {
-            keyspaces.iter().try_for_each(|(name, settings)| {
-                writeln!(out, "keyspace {name:?}:")?;
+        let all = All { keyspaces };
+        output.show(&all, |out| {
+            all.keyspaces.iter().try_for_each(|OfKeyspace { keyspace, settings }| {
+                writeln!(out, "keyspace {keyspace:?}:")?;
                 write_settings(settings, out)
             })
         })
     }
 }
 
-/// Settings as an array of their names and values.
-pub fn settings_json(settings: &KeyspaceOptions) -> Value {
-    pairs_json(&settings.settings())
-}
-
-/// The same for some of them.
-pub fn pairs_json(settings: &[(String, String)]) -> Value {
-    list(settings, |(name, value)| json!({ "name": name, "value": value }))
+/// Settings that are not the defaults of the library.
+pub fn settings_of(settings: &KeyspaceOptions) -> Vec<Setting> {
+    settings.settings().into_iter().map(|(name, value)| Setting { name, value }).collect()
 }
 
 /// Settings in one line, for a note.
-pub fn pairs(settings: &[(String, String)]) -> String {
-    let pair = |(name, value): &(String, String)| format!("{name}={value}");
+pub fn pairs(settings: &[Setting]) -> String {
+    let pair = |Setting { name, value }: &Setting| format!("{name}={value}");
     settings.iter().map(pair).collect::<Vec<_>>().join(", ")
 }
 
 /// Prints settings, one a line, as `--set` reads them.
-pub fn write_settings(settings: &KeyspaceOptions, out: &mut dyn Write) -> io::Result<()> {
-    let settings = settings.settings();
+pub fn write_settings(settings: &[Setting], out: &mut dyn Write) -> io::Result<()> {
     if settings.is_empty() {
         return writeln!(out, "  all settings have their defaults");
     }
-    settings.iter().try_for_each(|(name, value)| writeln!(out, "  {name}={value}"))
+    settings.iter().try_for_each(|Setting { name, value }| writeln!(out, "  {name}={value}"))
 }

@@ -1,28 +1,31 @@
 //! `siftdb completions SHELL` and `siftdb man [DIR]`: what a shell and the program `man` read about
 //! the command. Both are made from the arguments of the command, so they have all of them.
 
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Shown};
-use crate::topics::TOPICS;
+use crate::topics::topics;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use serde_json::json;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-const COMPLETIONS_HELP: &str = "\
-Examples:
-  siftdb completions bash > ~/.local/share/bash-completion/completions/siftdb
-  siftdb completions zsh > ~/.zfunc/_siftdb       with ~/.zfunc in fpath
-  siftdb completions fish > ~/.config/fish/completions/siftdb.fish
-JSON fields:
-  format          1
-  shell           the shell
-  text            the script";
+result! {
+    /// Examples:
+    ///   siftdb completions bash > ~/.local/share/bash-completion/completions/siftdb
+    ///   siftdb completions zsh > ~/.zfunc/_siftdb       with ~/.zfunc in fpath
+    ///   siftdb completions fish > ~/.config/fish/completions/siftdb.fish
+    struct Script {
+        /// the shell
+        shell: String;
+        /// the script
+        text: String;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = COMPLETIONS_HELP)]
+#[command(after_long_help = help::<Script>())]
 pub struct Completions {
     /// The shell
     shell: Shell,
@@ -33,24 +36,31 @@ impl Completions {
     pub fn run(self, output: Output, root: &Command) -> Outcome<Shown> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut root.clone(), "siftdb", &mut script);
-        let text = String::from_utf8_lossy(&script);
-        let json = json!({ "shell": self.shell.to_string(), "text": text });
-        output.show_whole(json, |out| out.write_all(&script))
+        let text = String::from_utf8_lossy(&script).into_owned();
+        let result = Script { shell: self.shell.to_string(), text };
+        output.show_whole(&result, |out| out.write_all(&script))
     }
 }
 
-const MAN_HELP: &str = "\
-Examples:
-  siftdb man | man -l -
-  siftdb man ~/.local/share/man/man1
-JSON fields:
-  format          1
-  pages           each page: the one of siftdb, or all that were written
-    page          the name of its file
-    text          its contents, for roff";
+result! {
+    /// Examples:
+    ///   siftdb man | man -l -
+    ///   siftdb man ~/.local/share/man/man1
+    struct Pages {
+        /// each page: the one of siftdb, or all that were written
+        pages: Vec<Page>;
+    }
+
+    struct Page {
+        /// the name of its file
+        page: String;
+        /// its contents, for roff
+        text: String;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = MAN_HELP)]
+#[command(after_long_help = help::<Pages>())]
 pub struct ManPages {
     /// Write a page for each command into this directory, instead of printing the first
     #[arg(value_name = "DIR")]
@@ -69,19 +79,16 @@ impl ManPages {
         render(&root, true, &mut pages).map_err(unwritten)?;
         let Some(directory) = &self.directory else {
             pages.truncate(1);
-            let text = pages.first().map_or(String::new(), |(_, text)| text.clone());
-            return output.show_whole(pages_json(&pages), |out| write!(out, "{text}"));
+            let result = Pages { pages };
+            let mut texts = result.pages.iter().map(|page| &page.text);
+            return output
+                .show_whole(&result, |out| texts.try_for_each(|text| write!(out, "{text}")));
         };
-        for (name, text) in &pages {
-            write_page(&directory.join(name), text)?;
+        for Page { page, text } in &pages {
+            write_page(&directory.join(page), text)?;
         }
-        output.show_json(pages_json(&pages))
+        output.show_json(&Pages { pages })
     }
-}
-
-fn pages_json(pages: &[(String, String)]) -> serde_json::Value {
-    let page = |(name, text): &(String, String)| json!({ "page": name, "text": text });
-    json!({ "pages": pages.iter().map(page).collect::<Vec<_>>() })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the user's own file, no part of a database")]
@@ -91,7 +98,7 @@ fn write_page(path: &Path, text: &str) -> Outcome {
 }
 
 /// The pages of `command` and of its subcommands, by file name.
-fn render(command: &Command, is_root: bool, pages: &mut Vec<(String, String)>) -> io::Result<()> {
+fn render(command: &Command, is_root: bool, pages: &mut Vec<Page>) -> io::Result<()> {
     let page = Man::new(command.clone());
     let mut text = Vec::new();
     page.render_title(&mut text)?;
@@ -106,10 +113,11 @@ fn render(command: &Command, is_root: bool, pages: &mut Vec<(String, String)>) -
     if let Some(more) = more.filter(|_| !is_root) {
         section("more", &more, &mut text)?;
     }
-    for topic in TOPICS.iter().filter(|_| is_root) {
-        section(topic.name, topic.text, &mut text)?;
+    for topic in topics().iter().filter(|_| is_root) {
+        section(&topic.name, &topic.text, &mut text)?;
     }
-    pages.push((page.get_filename(), without_repeats(&String::from_utf8_lossy(&text))));
+    let text = without_repeats(&String::from_utf8_lossy(&text));
+    pages.push(Page { page: page.get_filename(), text });
     command.get_subcommands().try_for_each(|command| render(command, false, pages))
 }
 

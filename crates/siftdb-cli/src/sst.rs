@@ -9,121 +9,168 @@
 
 use crate::args::LIST_THEM;
 use crate::bars::Bar;
+use crate::described::{Described, Field, help, more_help, result};
 use crate::failure::{Failure, Outcome};
 use crate::foreign_table;
-use crate::json::{bytes_field, error_json, fields, joined, list, path_field};
+use crate::json::{Bytes, ErrorFields, bytes_entry};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Map;
 use siftdb::Error;
 use siftdb::env::{DiskEnv, Env, FileKind};
 use siftdb::inspect::{self, DumpRecord, DumpValue, LiveTable, TableFacts, UncheckedLogs};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The fields of [`facts_json`].
-macro_rules! facts_help {
-    () => {
-        "\
-  bytes             length of the file
-  table_id          the number that ties its blocks together, in hexadecimal
-  keyspace, keyspace_name   number and name of the keyspace it was written for
-  entries, tombstones   all entries, and those that delete their key
-  range_deletes     range deletes, each counted in every part that others cut it into
-  data_blocks, data_bytes   data blocks and their bytes
-  index_bytes       bytes of the index
-  filter_bytes      bytes of the filter
-  filter_partitions partitions of the filter; 0 in the other layouts
-  filter_policy, filter_encoding, filter_layout   empty without a filter
-  databases         ids of the database that wrote it and of its ancestors, in hexadecimal; empty in
-                    a table of 0.1.0
-  smallest_sequence, largest_sequence   the sequence numbers of entries and range deletes"
-    };
+result! {
+    struct Facts of facts: &TableFacts {
+        /// length of the file
+        bytes: u64;
+        /// the number that ties its blocks together, in hexadecimal
+        table_id: String = format!("{:016x}", facts.table_id);
+        /// number of the keyspace it was written for
+        keyspace: u32;
+        /// its name
+        keyspace_name: String;
+        /// all entries, and those that delete their key
+        entries, tombstones: u64;
+        /// range deletes, each counted in every part that others cut it into
+        range_deletes: u64;
+        /// data blocks and their bytes
+        data_blocks, data_bytes: u64;
+        /// bytes of the index
+        index_bytes: u64;
+        /// bytes of the filter
+        filter_bytes: u64;
+        /// partitions of the filter; 0 in the other layouts
+        filter_partitions: u64;
+        /// empty without a filter
+        filter_policy, filter_encoding, filter_layout: String;
+        /// ids of the database that wrote it and of its ancestors, in hexadecimal; empty in a table
+        /// of 0.1.0
+        databases: Vec<String>;
+        /// the sequence numbers of entries and range deletes
+        smallest_sequence, largest_sequence: u64;
+    }
+
+    struct Verified {
+        /// whether all tables that were checked are in order
+        sound: bool;
+        /// whether a program has the database open to write; null for a single table
+        in_use: Option<bool>;
+        /// not checked here; null for a single table
+        unchecked_logs: Option<Unchecked>;
+        /// each table:
+        tables: Vec<OfTable>;
+    }
+
+    struct Unchecked of unchecked: &UncheckedLogs {
+        /// how many
+        logs: u64;
+        /// the entries in them that are in no table
+        log_entries: u64 = unchecked.entries;
+    }
+
+    struct OfTable {
+        /// its file
+        #[serde(flatten)] path: Bytes;
+        /// its number; null for a single table
+        keyspace: Option<u32>;
+        /// whether it is in order
+        ok: bool;
+        /// null, or kind, path, offset, operation, what, advice
+        error: Option<ErrorFields>;
+        /// null, or:
+        table: Option<Either>;
+    }
 }
 
-const LAYOUT_JSON: &str = concat!(
-    "JSON fields:\n  format            1\n",
-    facts_help!(),
-    "
-Of a table of LevelDB or RocksDB:
-  store             leveldb or rocksdb
-  bytes, checksum   length of the file; none, CRC-32C, xxHash, xxHash64 or XXH3
-  format_version, index_type   of RocksDB, else null
-  properties        of RocksDB: name, and number or value
-  parts             in the order of the text: kind, such as data, filter, index or footer; offset
-                    and bytes, with checksum; compression; name in the metaindex or empty;
-                    separator, a key at or above all of the part, if it has one"
-);
+/// The facts of a table of siftdb, or those of another store.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Either {
+    Own(Box<Facts>),
+    Foreign(Box<foreign_table::Counts>),
+}
 
-const VERIFY_JSON: &str = concat!(
-    "\
-JSON fields:
-  format            1
-  sound             whether all tables that were checked are in order
-  in_use            whether a program has the database open to write; null for a single table
-  unchecked_logs    logs, and log_entries: the entries in them that are in no table; not checked
-                    here. Null for a single table
-  tables            each table: path, keyspace, its number, ok, error, table; keyspace is null
-                    for a single table
-    error           null, or kind, path, offset, operation, what, advice
-    table           null, or\n",
-    facts_help!(),
-    "
-Of a table of LevelDB or RocksDB, table is null, or
-  store, bytes, checksum, format_version, index_type   as `sst layout` says
-  entries, keys, deletions, merges, range_deletes, data_blocks, data_bytes, filter_bytes,
-  filter_partitions, smallest_sequence, largest_sequence   as counted"
-);
+impl Described for Either {
+    const FIELDS: &'static [Field] = Facts::FIELDS;
+}
+
+impl OfTable {
+    fn new(path: &Path, keyspace: Option<u32>, checked: Result<Either, &Error>) -> Self {
+        let error = checked.as_ref().err().map(|error| ErrorFields::of(error));
+        OfTable {
+            path: Bytes::path(path),
+            keyspace,
+            ok: checked.is_ok(),
+            error,
+            table: checked.ok(),
+        }
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = LAYOUT_JSON)]
+#[command(after_long_help = layout_help())]
 pub struct Layout {
     /// A table of siftdb, LevelDB or RocksDB; its last bytes say which
     file: PathBuf,
 }
 
-const DUMP_JSON: &str = "\
-JSON, one object a line: format, 1, and record, what the rest is about. A keyspace is a number.
-  block             of a table: number, offset, stored_bytes, bytes, separator
-  entry, deletion   key and sequence, and of an entry its value, whole, and expires_at in ms since
-                    1970 if it expires; keys and values that are not UTF-8 are under the names with
-                    _base64; in a log also keyspace
-  range_deletion    start, end (absent without an end) and sequence; in a log also keyspace
-  log, manifest     number, bytes, header: its state in words
-  start             of a log: offset, synced_through, previous_log, previous_last_sequence,
-                    first_sequence, manifest, manifest_bytes, database_id in hexadecimal, epoch
-  batch             offset, entries, sequence of the first, synced_through
-  edit              of a manifest: offset, ordinal, and first_log, flushed_through, next_file,
-                    last_sequence, synced_through, session_log, next_keyspace, database_id,
-                    epoch, checkpoint_of, ancestors (ids with a space between),
-                    expired_through, each null where it is not changed;
-                    after a clean close closed_at_sequence, closed_log, closed_log_bytes, else null
-  created, settings, flushed, dropped   keyspaces of the edit: keyspace, name, flushed_through,
-                    settings in words; each where it changes
-  removed, added    tables of the edit: keyspace, level, table; and bytes, entries, range_deletes,
-                    expiring, expires_by,
-                    smallest_sequence, largest_sequence, global_sequence of an ingested table or
-                    null, first_key, end_key, and end: included, excluded, or unbounded if there is
-                    no end_key
-  state             of a manifest: what all edits come to: tables, keyspaces, next_keyspace,
-                    first_log, next_file, last_sequence, flushed_through, synced_through,
-                    database_id, epoch, expired_through
-  keyspace          after the state: keyspace, name, tables, flushed_through, settings
-  current           manifest: the number of the one in force; or unfinished: 1
-  statistics        of STATS: since_unix_seconds, counters and keyspaces: how many
-  counter           keyspace, null for the database; number of the counter, total
-  damage            what; offset and state, torn or damaged, or the key
-Of a table of LevelDB or RocksDB:
-  block             number, offset, stored_bytes, compression, separator
-  entry, deletion   kind: value, merge, deletion, single_deletion, blob_index, wide_columns or
-                    value_with_time; key, value, and sequence as it is stored, which is 0 in a
-                    table made to be ingested: there a property global_seqno has it for all
-  range_deletion    start, end and sequence";
+result! {
+    /// JSON, one object a line: record, and what the rest is about. A keyspace is a number:
+    value Record {
+        /// of a table: number, offset, stored_bytes, bytes, separator
+        block;
+        /// key and sequence, and of an entry its value, whole, and expires_at in ms since 1970 if
+        /// it expires; keys and values that are not UTF-8 are under the names with _base64; in a
+        /// log also keyspace
+        entry, deletion;
+        /// start, end (absent without an end) and sequence; in a log also keyspace
+        range_deletion;
+        /// number, bytes, header: its state in words
+        log, manifest;
+        /// of a log: offset, synced_through, previous_log, previous_last_sequence, first_sequence,
+        /// manifest, manifest_bytes, database_id in hexadecimal, epoch
+        start;
+        /// offset, entries, sequence of the first, synced_through
+        batch;
+        /// of a manifest: offset, ordinal, and first_log, flushed_through, next_file,
+        /// last_sequence, synced_through, session_log, next_keyspace, database_id, epoch,
+        /// checkpoint_of, ancestors (ids with a space between), expired_through, each null where it
+        /// is not changed; after a clean close closed_at_sequence, closed_log, closed_log_bytes,
+        /// else null
+        edit;
+        /// keyspaces of the edit: keyspace, name, flushed_through, settings in words; each where it
+        /// changes
+        created, settings, flushed, dropped;
+        /// tables of the edit: keyspace, level, table; and bytes, entries, range_deletes, expiring,
+        /// expires_by, smallest_sequence, largest_sequence, global_sequence of an ingested table or
+        /// null, first_key, end_key, and end: included, excluded, or unbounded if there is no
+        /// end_key
+        removed, added;
+        /// of a manifest: what all edits come to: tables, keyspaces, next_keyspace, first_log,
+        /// next_file, last_sequence, flushed_through, synced_through, database_id, epoch,
+        /// expired_through
+        state;
+        /// after the state: keyspace, name, tables, flushed_through, settings
+        keyspace;
+        /// manifest: the number of the one in force; or unfinished: 1
+        current;
+        /// of STATS: since_unix_seconds, counters and keyspaces: how many
+        statistics;
+        /// keyspace, null for the database; number of the counter, total
+        counter;
+        /// what; offset and state, torn or damaged, or the key
+        damage;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = DUMP_JSON)]
+#[command(after_long_help = dump_help())]
 pub struct Dump {
     /// A table, also of LevelDB or RocksDB; a write-ahead log, a manifest or CURRENT, also if
     /// renamed
@@ -137,13 +184,25 @@ pub struct Dump {
 }
 
 #[derive(Args)]
-#[command(after_long_help = VERIFY_JSON)]
+#[command(after_long_help = verify_help())]
 pub struct Verify {
     /// A table, also of LevelDB or RocksDB, or the directory of a database
     path: PathBuf,
     /// Of a database, only the tables of this keyspace
     #[arg(long, value_name = "NAME")]
     keyspace: Option<String>,
+}
+
+fn layout_help() -> String {
+    help::<Facts>() + &more_help::<foreign_table::Layout>()
+}
+
+fn dump_help() -> String {
+    help::<Record>() + &more_help::<foreign_table::Item>()
+}
+
+fn verify_help() -> String {
+    help::<Verified>() + &more_help::<foreign_table::Counts>()
 }
 
 fn disk() -> Arc<dyn Env> {
@@ -156,7 +215,7 @@ impl Layout {
             return foreign_table::layout(&self.file, output);
         }
         let facts = inspect::table_facts(&disk(), &self.file)?;
-        output.show(facts_json(&facts), |out| inspect::layout(&disk(), &self.file, out))
+        output.show(&Facts::of(&facts), |out| inspect::layout(&disk(), &self.file, out))
     }
 }
 
@@ -170,27 +229,28 @@ impl Dump {
         options.block = self.block;
         options.entries_max = self.limit.unwrap_or(u64::MAX);
         if !output.is_json() {
-            return output.show(json!({}), |out| inspect::dump(&disk(), &self.file, &options, out));
+            return output.show_text(|out| inspect::dump(&disk(), &self.file, &options, out));
         }
         let mut rows = output.rows();
         inspect::dump_records(&disk(), &self.file, &options, &mut |record| {
-            rows.json(record_json(record))
+            rows.json(&record_of(record))
         })?;
         rows.end()
     }
 }
 
-fn record_json(record: &DumpRecord<'_>) -> Value {
-    let kind = json!({ "record": record.kind });
-    record.fields.iter().fold(kind, |object, &(name, value)| {
-        let field = match value {
-            DumpValue::Number(number) => json!({ name: number }),
-            DumpValue::Bytes(bytes) => bytes_field(name, bytes),
-            DumpValue::Text(text) => json!({ name: text }),
-            _ => json!({}),
+fn record_of(record: &DumpRecord<'_>) -> Record {
+    let mut object = Map::from_iter([("record".to_string(), record.kind.into())]);
+    for &(name, value) in record.fields {
+        let (name, value) = match value {
+            DumpValue::Number(number) => (name.into(), number.into()),
+            DumpValue::Bytes(bytes) => bytes_entry(name, bytes),
+            DumpValue::Text(text) => (name.into(), text.into()),
+            _ => continue,
         };
-        joined([object, field])
-    })
+        object.insert(name, value);
+    }
+    Record(object.into())
 }
 
 /// A table, the number of its keyspace, and the result of its check.
@@ -198,6 +258,13 @@ pub struct Checked {
     pub path: PathBuf,
     pub keyspace: Option<u32>,
     pub result: Result<TableFacts, Error>,
+}
+
+impl Checked {
+    fn table(&self) -> OfTable {
+        let facts = self.result.as_ref().map(|facts| Either::Own(Box::new(Facts::of(facts))));
+        OfTable::new(&self.path, self.keyspace, facts)
+    }
 }
 
 impl Verify {
@@ -209,7 +276,7 @@ impl Verify {
                 return Err(Failure::usage("--keyspace needs the directory of a database"));
             }
             if foreign_table::is_at(path) {
-                return foreign_table::verify(path, output);
+                return verify_foreign(path, output);
             }
             let result = foreign_table::judged(inspect::verify_table(&env, path))?;
             let checked = Checked { path: path.clone(), keyspace: None, result };
@@ -242,18 +309,30 @@ pub fn check_tables(env: &Arc<dyn Env>, tables: Vec<LiveTable>) -> Vec<Checked> 
     tables.into_iter().filter_map(check).collect()
 }
 
+/// Checks a table of another store.
+fn verify_foreign(path: &Path, output: Output) -> Outcome<Shown> {
+    let checked = foreign_table::verify(path)?;
+    let counts = checked.as_ref().map(|(table, counts)| foreign_table::Counts::of(counts, table));
+    let table = OfTable::new(path, None, counts.map(|counts| Either::Foreign(Box::new(counts))));
+    let (sound, tables) = (checked.is_ok(), vec![table]);
+    let verified = Verified { sound, in_use: None, unchecked_logs: None, tables };
+    let shown = output.show(&verified, |out| match &checked {
+        Ok((table, counts)) => foreign_table::print_counts(path, table, counts, out),
+        Err(_) => writeln!(out, "1 table, 1 not in order"),
+    })?;
+    checked.map_or_else(|error| Err(Failure::damage(&[error])), |_| Ok(shown))
+}
+
 fn print(checked: &[Checked], unchecked: Option<UncheckedLogs>, output: Output) -> Outcome<Shown> {
     let failures: Vec<Error> = checked.iter().filter_map(|one| one.result.clone().err()).collect();
     let bad = failures.len();
-    let json = json!({
-        "sound": bad == 0,
-        "in_use": unchecked.as_ref().map(|unchecked| unchecked.in_use),
-        "unchecked_logs": unchecked.as_ref().map(|unchecked| {
-            json!({ "logs": unchecked.logs, "log_entries": unchecked.entries })
-        }),
-        "tables": list(checked, table_json),
-    });
-    let shown = output.show(json, |out| {
+    let verified = Verified {
+        sound: bad == 0,
+        in_use: unchecked.as_ref().map(|unchecked| unchecked.in_use),
+        unchecked_logs: unchecked.as_ref().map(Unchecked::of),
+        tables: checked.iter().map(Checked::table).collect(),
+    };
+    let shown = output.show(&verified, |out| {
         for Checked { path, keyspace, result } in checked {
             if let Ok(facts) = result {
                 let blocks = counted(facts.data_blocks, "data block");
@@ -291,26 +370,4 @@ fn print_unchecked(unchecked: UncheckedLogs, out: &mut dyn Write) -> std::io::Re
         false => "`siftdb verify DIR` checks logs, `siftdb flush DIR` writes them to a table",
     };
     writeln!(out, "not checked: {logs} with {entries} that are in no table; {way}")
-}
-
-fn table_json(Checked { path, keyspace, result }: &Checked) -> Value {
-    joined([
-        path_field("path", path),
-        json!({
-            "keyspace": keyspace,
-            "ok": result.is_ok(),
-            "error": result.as_ref().err().map(error_json),
-            "table": result.as_ref().ok().map(facts_json),
-        }),
-    ])
-}
-
-fn facts_json(facts: &TableFacts) -> Value {
-    joined([
-        json!({ "table_id": format!("{:016x}", facts.table_id) }),
-        fields!(facts;
-            bytes, keyspace, keyspace_name, entries, tombstones, range_deletes, data_blocks,
-            data_bytes, index_bytes, filter_bytes, filter_partitions, filter_policy,
-            filter_encoding, filter_layout, databases, smallest_sequence, largest_sequence),
-    ])
 }

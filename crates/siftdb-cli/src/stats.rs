@@ -9,85 +9,156 @@
 //! text, or a JSON object in a line.
 
 use crate::args::{InKeyspace, options, unnamed};
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::json::{fields, joined, list};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries, date, write_log_note};
 use clap::Args;
-use serde_json::{Value, json};
 use siftdb::{Db, Error, Follower, Keyspace, LevelStats, Stats as Figures};
 use siftdb_cli::experiment::bytes;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::time::Duration;
 
-const JSON: &str = "\
-JSON fields; with --watch one object a line, with the counters that were saved when the command
-began. Counters run since since_unix_seconds, over all programs that wrote; read-only commands,
-such as `siftdb get`, count nothing. With --keyspace they are those of one keyspace: what is
-counted once for a database, such as batches and its log, is 0 then.
-  format                  1
-  keyspace, number        name and number of the keyspace; null for the database
-  keyspaces               of a database, the same fields of each keyspace
-  gets, gets_found        point lookups, and those that found a value
-  scans                   iterators that were asked for an entry
-  memtable_hits           point lookups that a memtable answered
-  memtable_negatives      memtables skipped by their filter
-  memtable_bytes          bytes in memtables now
-  memtable_entries        entries in memtables now: of a closed database, those only in the log
-  batches, entries, entry_bytes   batches written, their entries, bytes of keys and values
-  write_groups            write groups
-  wal_bytes, wal_syncs    bytes appended to write-ahead logs, and their syncs
-  log_switches, log_switch_nanos   logs begun while writers waited, and how long they did
-  flushes, flush_bytes    memtables flushed, and the bytes of their tables
-  ingests, entries_ingested, ingest_bytes   bulk loads, their entries and bytes of their tables
-  compactions             compactions that rewrote tables
-  compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped
-  entries_expired         expired entries that jobs made tombstones of, or dropped
-  entries_filtered        entries that compaction filters removed or replaced
-  compactions_refused     compactions whose tables would break the order of a level
-  trivial_moves           tables moved down without being rewritten
-  level0_slowdowns, level0_slowdown_nanos   writes slowed down since level 0 grows
-  level0_stalls, level0_stall_nanos         writes stopped since level 0 is full
-  memtable_stalls, memtable_stall_nanos     writes stopped since memtables wait for their flush
-  filter_errors           filters that could not be used
-  cache_capacity_bytes, cache_bytes   block cache: capacity and use
-  cache_uncached, cache_rejected   blocks served without being kept
-  pinned_bytes            filters and indexes that live in their tables
-  construction_bytes      filters that are being built
-  evicted_bytes_in_use    evicted bytes that a value or iterator still holds
-  snapshots               snapshots alive, those of transactions included
-  oldest_snapshot_millis  age of the oldest one; null without one
-  obsolete_tables_in_use, obsolete_bytes_in_use   replaced tables that older reads still need
-  transactions_committed, transaction_conflicts   transactions committed, and refused
-  since_unix_seconds      when counting began; 0 if not known
-  latencies               kinds of calls that were timed, by programs that switch that on:
-    call                  get, multi_get, seek, write or sync
-    calls, mean_nanos     how many, and how long they took in the mean
-    p50_nanos, p99_nanos, p999_nanos   half of them, 99 and 99.9 %, took at most so long
-  levels, total           for each level, level 0 first, and for all together:
-    tables, bytes, entries, filter_bytes   tables, their bytes, entries and bytes of filters
-    expected_fpr          false-positive rate to expect, 0 to 1
-    observed_fpr          false positives among lookups of keys that tables do not have, or null
-    negatives             filters that said no
-    true_positives, false_positives   filters that said maybe: rightly, wrongly
-    unresolved            filters that said maybe where newer versions hide whether rightly
-    not_consulted         tables searched without asking a filter
-    not_paying            tables searched without their filter, since many lookups in a row had hit
-    bytes_avoided         data block bytes not read since filters said no, an estimate
-    index_seeks           data indexes searched
-    data_blocks_cached, data_blocks_read, data_bytes_read
-    filter_blocks_cached, filter_blocks_read, filter_bytes_read
-    index_blocks_read, index_bytes_read
-    prefix_negatives, prefix_positives   filters that lookups asked for a prefix: no, maybe
-    scan_negatives, scan_positives, scan_tables   filters that scans asked for a prefix: no, maybe;
-                          tables that scans entered
-    scan_bytes_avoided    data block bytes that scans did not read since filters said no
-    scan_data_blocks_cached, scan_data_blocks_read, scan_data_bytes_read
-    scan_filter_blocks_cached, scan_filter_blocks_read, scan_filter_bytes_read
-    scan_index_blocks_read, scan_index_bytes_read   what scans read";
+result! {
+    /// JSON fields; with --watch one object a line, with the counters that were saved when the
+    /// command began. Counters run since since_unix_seconds, over all programs that wrote;
+    /// read-only commands, such as `siftdb get`, count nothing. With --keyspace they are those of
+    /// one keyspace: what is counted once for a database, such as batches and its log, is 0 then:
+    struct Shot {
+        /// of a database, the same fields of each keyspace
+        #[serde(skip_serializing_if = "Option::is_none")] keyspaces: Option<Vec<Counters>>;
+        #[serde(flatten)] counters: Counters;
+    }
+
+    struct Counters of stats: &Figures, of: Option<&OfKeyspace> {
+        /// name of the keyspace; null for the database
+        keyspace: Option<String> = of.map(|(name, ..)| name.clone());
+        /// its number
+        number: Option<u32> = of.map(|(_, number, _)| *number);
+        /// point lookups, and those that found a value
+        gets, gets_found: u64;
+        /// iterators that were asked for an entry
+        scans: u64;
+        /// point lookups that a memtable answered
+        memtable_hits: u64;
+        /// memtables skipped by their filter
+        memtable_negatives: u64;
+        /// bytes in memtables now
+        memtable_bytes: u64;
+        /// entries in memtables now: of a closed database, those only in the log
+        memtable_entries: u64;
+        /// batches written, their entries, bytes of keys and values
+        batches, entries, entry_bytes: u64;
+        /// write groups
+        write_groups: u64;
+        /// bytes appended to write-ahead logs, and their syncs
+        wal_bytes, wal_syncs: u64;
+        /// logs begun while writers waited, and how long they did
+        log_switches, log_switch_nanos: u64;
+        /// memtables flushed, and the bytes of their tables
+        flushes, flush_bytes: u64;
+        /// bulk loads, their entries and bytes of their tables
+        ingests, entries_ingested, ingest_bytes: u64;
+        /// compactions that rewrote tables
+        compactions: u64;
+        /// what they read, wrote and dropped
+        compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped: u64;
+        /// expired entries that jobs made tombstones of, or dropped
+        entries_expired: u64;
+        /// entries that compaction filters removed or replaced
+        entries_filtered: u64;
+        /// compactions whose tables would break the order of a level
+        compactions_refused: u64;
+        /// tables moved down without being rewritten
+        trivial_moves: u64;
+        /// writes slowed down since level 0 grows
+        level0_slowdowns, level0_slowdown_nanos: u64;
+        /// writes stopped since level 0 is full
+        level0_stalls, level0_stall_nanos: u64;
+        /// writes stopped since memtables wait for their flush
+        memtable_stalls, memtable_stall_nanos: u64;
+        /// filters that could not be used
+        filter_errors: u64;
+        /// block cache: capacity and use
+        cache_capacity_bytes, cache_bytes: u64;
+        /// blocks served without being kept
+        cache_uncached, cache_rejected: u64;
+        /// filters and indexes that live in their tables
+        pinned_bytes: u64;
+        /// filters that are being built
+        construction_bytes: u64;
+        /// evicted bytes that a value or iterator still holds
+        evicted_bytes_in_use: u64;
+        /// snapshots alive, those of transactions included
+        snapshots: u64;
+        /// age of the oldest one; null without one
+        oldest_snapshot_millis: Option<u64>;
+        /// replaced tables that older reads still need
+        obsolete_tables_in_use, obsolete_bytes_in_use: u64;
+        /// transactions committed, and refused
+        transactions_committed, transaction_conflicts: u64;
+        /// when counting began; 0 if not known
+        since_unix_seconds: u64;
+        /// kinds of calls that were timed, by programs that switch that on:
+        latencies: Vec<Latency> = {
+            let calls = Figures::TIMED_CALLS.into_iter();
+            calls.filter_map(|call| latency(stats, call)).collect()
+        };
+        /// the levels, level 0 first:
+        levels: Vec<Level> = stats.levels.iter().map(Level::of).collect();
+        /// the same of all levels together
+        total: Level = Level::of(&stats.total());
+    }
+
+    struct Latency {
+        /// get, multi_get, seek, write or sync
+        call: &'static str;
+        /// how many, and how long they took in the mean
+        calls, mean_nanos: u64;
+        /// half of them, 99 and 99.9 %, took at most so long
+        p50_nanos, p99_nanos, p999_nanos: Option<u64>;
+    }
+
+    struct Level of level: &LevelStats {
+        /// tables, their bytes, entries and bytes of filters
+        tables, bytes, entries, filter_bytes: u64;
+        /// false-positive rate to expect, 0 to 1
+        expected_fpr: f64;
+        /// false positives among lookups of keys that tables do not have, or null
+        observed_fpr: Option<f64> = level.observed_fpr();
+        /// filters that said no
+        negatives: u64;
+        /// filters that said maybe: rightly, wrongly
+        true_positives, false_positives: u64;
+        /// filters that said maybe where newer versions hide whether rightly
+        unresolved: u64;
+        /// tables searched without asking a filter
+        not_consulted: u64;
+        /// tables searched without their filter, since many lookups in a row had hit
+        not_paying: u64;
+        /// data block bytes not read since filters said no, an estimate
+        bytes_avoided: u64;
+        /// data indexes searched
+        index_seeks: u64;
+        data_blocks_cached, data_blocks_read, data_bytes_read: u64;
+        filter_blocks_cached, filter_blocks_read, filter_bytes_read: u64;
+        /// what lookups read, and what of it was cached
+        index_blocks_read, index_bytes_read: u64;
+        /// filters that lookups asked for a prefix: no, maybe
+        prefix_negatives, prefix_positives: u64;
+        /// filters that scans asked for a prefix: no, maybe; tables that scans entered
+        scan_negatives, scan_positives, scan_tables: u64;
+        /// data block bytes that scans did not read since filters said no
+        scan_bytes_avoided: u64;
+        scan_data_blocks_cached, scan_data_blocks_read, scan_data_bytes_read: u64;
+        scan_filter_blocks_cached, scan_filter_blocks_read, scan_filter_bytes_read: u64;
+        /// what scans read
+        scan_index_blocks_read, scan_index_bytes_read: u64;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Shot>())]
 pub struct Stats {
     #[command(flatten)]
     place: InKeyspace,
@@ -119,9 +190,9 @@ impl Stats {
         let moment = self.place.read_all(options(), &unnamed(), read)?;
         if self.openmetrics {
             let text = moment.shown().to_openmetrics();
-            return output.show_whole(moment.json(), |out| out.write_all(text.as_bytes()));
+            return output.show_whole(&moment.shot(), |out| out.write_all(text.as_bytes()));
         }
-        output.show(moment.json(), |out| moment.write(out))
+        output.show(&moment.shot(), |out| moment.write(out))
     }
 
     fn moment(&self, db: &Db, keyspaces: &[Keyspace]) -> Moment {
@@ -141,7 +212,7 @@ impl Stats {
         loop {
             let db = follower.moment();
             let moment = self.moment(&db, &self.place.keyspaces(&db, &unnamed())?);
-            rows.row(|| moment.json(), |out| moment.write(out).and_then(|()| writeln!(out)))?;
+            rows.row(&moment.shot(), |out| moment.write(out).and_then(|()| writeln!(out)))?;
             rows.flush()?;
             std::thread::sleep(wait);
             match follower.refresh() {
@@ -154,26 +225,20 @@ impl Stats {
 
     fn follow(&self) -> Outcome<Follower> {
         let directory = &self.place.database.directory;
-        match options().open_follower(directory) {
-            Err(Error::Io { path, source, .. })
-                if path == *directory && source.kind() == ErrorKind::NotFound =>
-            {
-                Err(Failure::no_database(&path, None))
-            }
-            opened => Ok(opened?),
-        }
+        let opened = options().open_follower(directory);
+        opened.map_err(|error| Failure::opening(error, directory, None))
     }
 }
 
 impl Moment {
-    fn json(&self) -> Value {
+    fn shot(&self) -> Shot {
+        let of = |one: &OfKeyspace| Counters::of(&one.2, Some(one));
         match self.keyspaces.first().filter(|_| self.is_one) {
-            Some(one) => keyspace_json(one),
-            None => joined([
-                json!({ "keyspace": null, "number": null }),
-                stats_json(&self.stats),
-                json!({ "keyspaces": list(&self.keyspaces, keyspace_json) }),
-            ]),
+            Some(one) => Shot { keyspaces: None, counters: of(one) },
+            None => Shot {
+                keyspaces: Some(self.keyspaces.iter().map(of).collect()),
+                counters: Counters::of(&self.stats, None),
+            },
         }
     }
 
@@ -209,54 +274,12 @@ fn write_keyspace((name, _, stats): &OfKeyspace, out: &mut dyn Write) -> std::io
     writeln!(out, "{lookups}, filters said no {negatives} times")
 }
 
-fn keyspace_json((name, number, stats): &OfKeyspace) -> Value {
-    joined([json!({ "keyspace": name, "number": number }), stats_json(stats)])
-}
-
-fn stats_json(stats: &Figures) -> Value {
-    let counters = fields!(stats;
-        gets, gets_found, memtable_hits, memtable_negatives, memtable_bytes, memtable_entries,
-        scans, batches, entries, entry_bytes, write_groups, wal_bytes, wal_syncs, flushes,
-        flush_bytes, ingests, entries_ingested, ingest_bytes, compactions, compaction_bytes_read,
-        compaction_bytes_written, compaction_entries_dropped, entries_expired, entries_filtered,
-        compactions_refused, trivial_moves, level0_slowdowns, level0_slowdown_nanos, level0_stalls,
-        level0_stall_nanos, memtable_stalls, memtable_stall_nanos, log_switches,
-        log_switch_nanos, filter_errors,
-        cache_capacity_bytes, cache_bytes, cache_uncached, cache_rejected,
-        pinned_bytes, construction_bytes, evicted_bytes_in_use, snapshots,
-        oldest_snapshot_millis, obsolete_tables_in_use, obsolete_bytes_in_use,
-        transactions_committed, transaction_conflicts, since_unix_seconds,
-    );
-    let levels = list(&stats.levels, level_json);
-    let latencies = Figures::TIMED_CALLS.into_iter().filter_map(|call| latency_json(stats, call));
-    joined([
-        counters,
-        json!({ "latencies": latencies.collect::<Vec<_>>() }),
-        json!({ "levels": levels, "total": level_json(&stats.total()) }),
-    ])
-}
-
 /// The calls of one kind, if any was timed.
-fn latency_json(stats: &Figures, call: &str) -> Option<Value> {
+fn latency(stats: &Figures, call: &'static str) -> Option<Latency> {
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let mean = nanos(stats.mean_latency(call)?);
-    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| stats.latency(call, share).map(nanos));
-    Some(json!({
-        "call": call, "calls": stats.timed_calls(call), "mean_nanos": mean,
-        "p50_nanos": p50, "p99_nanos": p99, "p999_nanos": p999,
-    }))
-}
-
-fn level_json(level: &LevelStats) -> Value {
-    let counters = fields!(level;
-        tables, bytes, entries, filter_bytes, expected_fpr, negatives, true_positives,
-        false_positives, unresolved, not_consulted, not_paying, bytes_avoided, index_seeks,
-        data_blocks_cached, data_blocks_read, data_bytes_read, filter_blocks_cached,
-        filter_blocks_read, filter_bytes_read, index_blocks_read, index_bytes_read,
-        prefix_negatives, prefix_positives, scan_negatives, scan_positives, scan_tables,
-        scan_bytes_avoided, scan_data_blocks_cached, scan_data_blocks_read, scan_data_bytes_read,
-        scan_filter_blocks_cached, scan_filter_blocks_read, scan_filter_bytes_read,
-        scan_index_blocks_read, scan_index_bytes_read,
-    );
-    joined([counters, json!({ "observed_fpr": level.observed_fpr() })])
+    let mean_nanos = nanos(stats.mean_latency(call)?);
+    let [p50_nanos, p99_nanos, p999_nanos] =
+        [0.5, 0.99, 0.999].map(|share| stats.latency(call, share).map(nanos));
+    let calls = stats.timed_calls(call);
+    Some(Latency { call, calls, mean_nanos, p50_nanos, p99_nanos, p999_nanos })
 }

@@ -108,25 +108,6 @@ pub fn unescaped(spelled: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// `bytes` in hex digits.
-pub fn hexed(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
-        text.extend([digit(byte >> 4), digit(byte & 15)]);
-    }
-    text
-}
-
-/// The bytes of hex digits, two a byte, of either case.
-pub fn unhexed(text: &[u8]) -> Option<Vec<u8>> {
-    let pair = |pair: &[u8]| match pair {
-        [high, low] => Some(16 * hex(*high)? + hex(*low)?),
-        _ => None,
-    };
-    text.chunks(2).map(pair).collect()
-}
-
 fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }

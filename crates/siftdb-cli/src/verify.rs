@@ -7,39 +7,66 @@
 
 use crate::args::{InKeyspace, open_to_read, options};
 use crate::bars::Bar;
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::json::{dropped_json, error_json, fields, joined, list, ranges};
+use crate::json::{Dropped, ErrorFields, ranges};
 use crate::output::{Output, Shown};
 use crate::sst::check_tables;
 use crate::text::{counted, counted_entries};
 use clap::Args;
-use serde_json::{Value, json};
 use siftdb::env::{DiskEnv, Env};
-use siftdb::{Error, RecoveryReport, Remedy, VerifyProgress, VerifyReport, inspect};
+use siftdb::{
+    Error, RecoveryReport, Remedy, VerifiedKeyspace, VerifyProgress, VerifyReport, inspect,
+};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-const JSON: &str = "\
-JSON fields:
-  format          1
-  sound           whether all is in order
-  tables          tables that were checked
-  tables_damaged  tables that are not in order
-  table_bytes     bytes of all of them
-  entries         entries in those that are in order
-  data_blocks     data blocks in those that are in order
-  filter_probes   keys that passed their filter
-  keyspaces       by keyspace: keyspace, its name, tables, entries, damaged (tables)
-  logs            logs that were checked
-  log_entries     entries and range deletes that are only in logs
-  unclean_end     null after a clean close; else what opening dropped:
-    dropped       parts of logs: path, offset, what
-    missing_sequences   missing writes: pairs of first and last sequence number
-  damage          each damage: kind, path, offset, operation, what, advice";
+result! {
+    struct Verified of report: &VerifyReport, unclean_end: Option<&RecoveryReport> {
+        /// whether all is in order
+        sound: bool = report.is_sound();
+        /// tables that were checked
+        tables: u64;
+        /// tables that are not in order
+        tables_damaged: u64 = tables_damaged(report);
+        /// bytes of all of them
+        table_bytes: u64;
+        /// entries in those that are in order
+        entries: u64;
+        /// data blocks in those that are in order
+        data_blocks: u64;
+        /// keys that passed their filter
+        filter_probes: u64;
+        /// by keyspace:
+        keyspaces: Vec<OfKeyspace> = report.keyspaces.iter().map(OfKeyspace::of).collect();
+        /// logs that were checked
+        logs: u64;
+        /// entries and range deletes that are only in logs
+        log_entries: u64;
+        /// null after a clean close; else what opening dropped:
+        unclean_end: Option<UncleanEnd> = unclean_end.map(UncleanEnd::of);
+        /// each damage: kind, path, offset, operation, what, advice
+        damage: Vec<ErrorFields> = report.damage.iter().map(ErrorFields::of).collect();
+    }
+
+    struct OfKeyspace of verified: &VerifiedKeyspace {
+        /// its name
+        keyspace: String = verified.name.clone();
+        /// its tables, their entries, and damaged tables
+        tables, entries, damaged: u64;
+    }
+
+    struct UncleanEnd of recovery: &RecoveryReport {
+        /// parts of logs:
+        dropped: Vec<Dropped> = recovery.dropped.iter().map(Dropped::of).collect();
+        /// missing writes: pairs of first and last sequence number
+        missing_sequences: Vec<[u64; 2]> = ranges(&recovery.missing);
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Verified>())]
 pub struct Verify {
     #[command(flatten)]
     place: InKeyspace,
@@ -113,7 +140,7 @@ fn print(
     unclean_end: Option<&RecoveryReport>,
     output: Output,
 ) -> Outcome<Shown> {
-    let shown = output.show(report_json(report, unclean_end), |out| {
+    let shown = output.show(&Verified::of(report, unclean_end), |out| {
         let tables = counted(report.tables, "table");
         let damaged = match tables_damaged(report) {
             0 => String::new(),
@@ -160,29 +187,4 @@ fn print(
         }
     })?;
     if report.is_sound() { Ok(shown) } else { Err(Failure::damage(&report.damage)) }
-}
-
-fn report_json(report: &VerifyReport, unclean_end: Option<&RecoveryReport>) -> Value {
-    let unclean_end = unclean_end.map(|recovery| {
-        json!({
-            "dropped": list(&recovery.dropped, dropped_json),
-            "missing_sequences": ranges(&recovery.missing),
-        })
-    });
-    joined([
-        fields!(report;
-            tables, table_bytes, entries, data_blocks, filter_probes, logs, log_entries),
-        json!({
-            "sound": report.is_sound(),
-            "tables_damaged": tables_damaged(report),
-            "keyspaces": list(&report.keyspaces, |keyspace| {
-                joined([
-                    json!({ "keyspace": keyspace.name }),
-                    fields!(keyspace; tables, entries, damaged),
-                ])
-            }),
-            "unclean_end": unclean_end,
-            "damage": list(&report.damage, error_json),
-        }),
-    ])
 }

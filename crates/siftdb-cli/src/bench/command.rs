@@ -5,15 +5,16 @@ use crate::bench::args::{BenchArgs, Filters};
 use crate::bench::compare::Compare;
 use crate::bench::databases::{CellSettings, Databases, failure_of};
 use crate::cold::make_cold;
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::wait_if_interrupted;
-use crate::json::{joined, list};
+use crate::json::What;
 use crate::output::{Output, Shown, Text};
-use crate::page_args::PAGE_JSON;
+use crate::page_args::PageJson;
 use crate::text::shell_word;
 use crate::whole_file::{check_file, replace};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::Value;
 use siftdb_cli::experiment::Page;
 use siftdb_cli::experiment::bench::{
     Cell, CoresUsed, Data, Machine, Progress, Run, Settings, SiftdbStore, Store, WORKLOADS, Watch,
@@ -26,51 +27,77 @@ use std::time::{Duration, Instant};
 /// A cold run ends after this time, the dropping of caches included.
 const COLD: Duration = Duration::from_secs(5);
 
-const JSON: &str = "\
-JSON fields. With --csv FILE the runs are also a table: a line for each entry of `kinds`, under the
-same names, with `kind_operations` for the operations of the kind, and a column for each of
-`settings`. Times are nanoseconds (_nanos) or seconds.
-  format            1
-  siftdb            the version of the command
-  keys              how many, of a database or file too
-  seed, rounds, value_bytes, key_shape, distribution, hit_ratio, batch, sync, cold   as given
-  rate              operations a second, or null
-  machine           processor, cores, governor, memory_bytes, file_system, kernel, load_average,
-                    commit (of the sources, null if unknown), is_optimized
-  cores_used_by_others   on average during the runs, or null
-  warnings          what of each
-  runs              one for each round of a workload in a cell of the matrix:
-    store, workload, round
-    settings        those of the matrix: filter, layout, cache, compression, threads
-    started         seconds since 1970
-    off_on_ratio    time of an operation without filters as a multiple of the time with filters:
-                    median, low and high (95 % interval), pairs (of turns); or null
-    wrong_answers   lookups that found an absent key or missed a present one; 0 in a sound run
-    write_amplification, space_amplification   bytes written, bytes of files, for one of the user's
-    disk_bytes, cache_bytes, pinned_bytes, memtable_bytes, resident_bytes   at the end
-    variants        filters (true: lookups may ask them), operations, entries (keys of these),
-                    seconds, operations_per_second, entries_per_second,
-                    typical_nanos (median over the turns of the mean time of an operation),
-                    lookups, data_blocks_per_operation (searched, from cache or file),
-                    blocks_read_per_operation, bytes_read_per_operation (from files),
-                    negatives, false_positives, observed_fpr (answers of filters),
-                    not_paying (lookups that asked no filter after many hits in a row), and
-      kinds         one for each kind of operation: kind (get, multi_get, put, write, delete,
-                    read_modify_write, seek, scan), operations, mean_nanos, p50_nanos, p90_nanos,
-                    p99_nanos, p999_nanos (99.9 %), p9999_nanos, longest_nanos
-And the page of --html:
-";
+result! {
+    /// JSON fields. With --csv FILE the runs are also a table: a line for each entry of `kinds`,
+    /// under the same names, with `kind_operations` for the operations of the kind, and a column
+    /// for each of `settings`. Times are nanoseconds (_nanos) or seconds:
+    struct Benched of args: &BenchArgs, answer: &Answer<'_>, warned: &[String], figures: &Page {
+        /// the version of the command
+        siftdb: &'static str = env!("CARGO_PKG_VERSION");
+        /// how many, of a database or file too
+        keys: u64 = answer.keys;
+        seed, value_bytes, batch: u64;
+        rounds: u32;
+        key_shape: String;
+        distribution: String = args.distribution.to_string();
+        hit_ratio: f64;
+        /// as given
+        sync, cold: bool;
+        /// operations a second, or null
+        rate: Option<u64>;
+        /// processor, cores, governor, memory_bytes, file_system, kernel, load_average, commit (of
+        /// the sources, null if unknown), is_optimized
+        machine: Value = answer.machine.json();
+        /// on average during the runs, or null
+        cores_used_by_others: Option<f64> = answer.others;
+        /// what of each
+        warnings: Vec<What> = warned.iter().map(|one| What::of(one)).collect();
+        /// one for each round of a workload in a cell of the matrix:
+        runs: Vec<RunJson> = answer.runs.iter().map(|run| RunJson(run.json())).collect();
+        #[serde(flatten)] page: PageJson = PageJson(figures.json());
+    }
 
-fn help() -> String {
-    let workloads: String = WORKLOADS
-        .iter()
-        .map(|workload| format!("  {:<18}{}\n", workload.name, workload.about))
-        .collect();
-    format!("Workloads:\n{workloads}\n{JSON}{PAGE_JSON}")
+    value RunJson {
+        /// what was run, and when in the order
+        store, workload, round;
+        /// those of the matrix: filter, layout, cache, compression, threads
+        settings;
+        /// seconds since 1970
+        started;
+        /// time of an operation without filters as a multiple of the time with filters: median, low
+        /// and high (95 % interval), pairs (of turns); or null
+        off_on_ratio;
+        /// lookups that found an absent key or missed a present one; 0 in a sound run
+        wrong_answers;
+        /// bytes written, bytes of files, for one of the user's
+        write_amplification, space_amplification;
+        /// at the end
+        disk_bytes, cache_bytes, pinned_bytes, memtable_bytes, resident_bytes;
+        /// filters (true: lookups may ask them), operations, entries (keys of these), seconds,
+        /// operations_per_second, entries_per_second, typical_nanos (median over the turns of the
+        /// mean time of an operation), lookups, data_blocks_per_operation (searched, from cache or
+        /// file), blocks_read_per_operation, bytes_read_per_operation (from files), negatives,
+        /// false_positives, observed_fpr (answers of filters), not_paying (lookups that asked no
+        /// filter after many hits in a row), and
+        variants: VariantJson;
+    }
+
+    value VariantJson {
+        /// one for each kind of operation: kind (get, multi_get, put, write, delete,
+        /// read_modify_write, seek, scan), operations, mean_nanos, p50_nanos, p90_nanos, p99_nanos,
+        /// p999_nanos (99.9 %), p9999_nanos, longest_nanos
+        kinds;
+    }
+}
+
+fn json_help() -> String {
+    let workload = |one: &Workload| format!("  {:<18}{}\n", one.name, one.about);
+    let workloads: String = WORKLOADS.iter().map(workload).collect();
+    format!("Workloads:\n{workloads}\n{}", help::<Benched>())
 }
 
 #[derive(Args)]
-#[command(after_long_help = help(), args_conflicts_with_subcommands = true)]
+#[command(after_long_help = json_help(), args_conflicts_with_subcommands = true)]
 pub struct Bench {
     #[command(subcommand)]
     command: Option<Other>,
@@ -247,7 +274,8 @@ impl Answer<'_> {
             replace(file, &page.html())?;
         }
         let warnings = self.warnings();
-        let shown = output.show(self.json(&page, &warnings), |out| self.print(out, &warnings))?;
+        let result = Benched::of(self.args, &self, &warnings, &page);
+        let shown = output.show(&result, |out| self.print(out, &warnings))?;
         let wrong: u64 = self.runs.iter().map(|run| run.measured.wrong_answers).sum();
         match wrong {
             0 => Ok(shown),
@@ -281,31 +309,6 @@ impl Answer<'_> {
             command,
             facts,
         }
-    }
-
-    fn json(&self, page: &Page, warnings: &[String]) -> Value {
-        let args = self.args;
-        joined([
-            page.json(),
-            json!({
-                "siftdb": env!("CARGO_PKG_VERSION"),
-                "seed": args.seed,
-                "rounds": args.rounds,
-                "keys": self.keys,
-                "key_shape": args.key_shape,
-                "value_bytes": args.value_bytes,
-                "distribution": args.distribution.to_string(),
-                "hit_ratio": args.hit_ratio,
-                "rate": args.rate,
-                "batch": args.batch,
-                "sync": args.sync,
-                "cold": args.cold,
-                "machine": self.machine.json(),
-                "cores_used_by_others": self.others,
-                "warnings": list(warnings, |what| json!({ "what": what })),
-                "runs": list(&self.runs, Run::json),
-            }),
-        ])
     }
 
     fn print(&self, out: &mut Text<'_>, warnings: &[String]) -> io::Result<()> {

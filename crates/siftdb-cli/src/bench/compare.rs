@@ -3,40 +3,64 @@
 //! Each file has one or more answers of `siftdb bench --json`, one after the other. Two programs
 //! are compared by running them by turns, each adding to its own file.
 
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::json::{fields, joined, list};
+use crate::json::What;
 use crate::lines::open_lines;
 use crate::output::{Output, Shown, Text};
 use clap::Args;
-use serde_json::{Deserializer, Value, json};
+use serde_json::{Deserializer, Value};
 use siftdb_cli::experiment::Unit;
 use siftdb_cli::experiment::bench::{Comparison, Difference, Sample, compare, samples};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-const JSON: &str = "\
-Each file has answers of `siftdb bench --json`, one after the other. To compare two programs or
-machines fairly, run them by turns:
-  for i in 1 2 3 4 5 6 7 8 9 10; do
-    old/siftdb bench readrandom --json >> A.json; new/siftdb bench readrandom --json >> B.json
-  done
+result! {
+    /// Each file has answers of `siftdb bench --json`, one after the other. To compare two programs
+    /// or machines fairly, run them by turns:
+    ///   for i in 1 2 3 4 5 6 7 8 9 10; do
+    ///     old/siftdb bench readrandom --json >> A.json
+    ///     new/siftdb bench readrandom --json >> B.json
+    ///   done
+    ///
+    struct Compared of comparison: &Comparison {
+        /// pairs of rounds that a figure needs
+        rounds_needed: usize;
+        /// whether the rounds of both files were made by turns
+        by_turns: bool = comparison.is_by_turns;
+        /// one for each figure that both files have:
+        compared: Vec<Pair> = comparison.figures.iter().map(Pair::of).collect();
+        /// what only one file has: what of each
+        unmatched: Vec<What> = comparison.unmatched.iter().map(|one| What::of(one)).collect();
+    }
 
-JSON fields:
-  format          1
-  rounds_needed   pairs of rounds that a figure needs
-  by_turns        whether the rounds of both files were made by turns
-  compared        one for each figure that both files have:
-    what          what was run
-    figure        p50_nanos, p99_nanos, typical_nanos or blocks_read_per_operation of it
-    first, second   the medians of the files
-    rounds        pairs of rounds
-    ratio, low, high   the median of second / first, with its interval; null with too few rounds
-    differs       whether the interval excludes 1: true in at most 5 of 100 comparisons of a thing
-                  with itself, all figures together
-  unmatched       what only one file has: what of each";
+    struct Pair of difference: &Difference {
+        /// what was run
+        what: String = difference.name.clone();
+        /// p50_nanos, p99_nanos, typical_nanos or blocks_read_per_operation of it
+        figure: String;
+        /// the medians of the files
+        first, second: f64;
+        /// pairs of rounds
+        rounds: usize;
+        /// the median of second / first; null with too few rounds
+        ratio: Option<f64> = difference.ratio.map(|ratio| ratio.median).filter(is_finite);
+        low: Option<f64> = difference.ratio.map(|ratio| ratio.low).filter(is_finite);
+        /// the ends of its interval
+        high: Option<f64> = difference.ratio.map(|ratio| ratio.high).filter(is_finite);
+        /// whether the interval excludes 1: true in at most 5 of 100 comparisons of a thing with
+        /// itself, all figures together
+        differs: bool = difference.is_certain();
+    }
+}
+
+/// JSON has no infinity: a figure that was zero has no ratio.
+fn is_finite(number: &f64) -> bool {
+    number.is_finite()
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Compared>())]
 pub struct Compare {
     /// The first answers
     #[arg(value_name = "A.json")]
@@ -54,13 +78,7 @@ impl Compare {
                 "the files have no workload with the same settings in common",
             ));
         }
-        let json = json!({
-            "rounds_needed": comparison.rounds_needed,
-            "by_turns": comparison.is_by_turns,
-            "compared": list(&comparison.figures, difference_json),
-            "unmatched": list(&comparison.unmatched, |what| json!({ "what": what })),
-        });
-        output.show(json, |out| print(&comparison, out))
+        output.show(&Compared::of(&comparison), |out| print(&comparison, out))
     }
 }
 
@@ -78,22 +96,6 @@ fn read(path: &Path) -> Outcome<Vec<Sample>> {
         true => Err(refuse("no runs; it takes answers of `siftdb bench --json`".into())),
         false => Ok(all),
     }
-}
-
-fn difference_json(difference: &Difference) -> Value {
-    let ratio = difference.ratio;
-    // JSON has no infinity: a figure that was zero has no ratio.
-    let finite = |number: Option<f64>| number.filter(|number| number.is_finite());
-    joined([
-        fields!(difference; figure, first, second, rounds),
-        json!({
-            "what": difference.name,
-            "ratio": finite(ratio.map(|ratio| ratio.median)),
-            "low": finite(ratio.map(|ratio| ratio.low)),
-            "high": finite(ratio.map(|ratio| ratio.high)),
-            "differs": difference.is_certain(),
-        }),
-    ])
 }
 
 fn print(comparison: &Comparison, out: &mut Text<'_>) -> io::Result<()> {

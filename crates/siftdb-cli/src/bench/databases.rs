@@ -10,15 +10,13 @@ use crate::bench::args::BenchArgs;
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::{layout as parse_layout, parse_filter};
 use crate::interrupt::{on_interrupt, remove_whole, wait_if_interrupted};
-use crate::lines::{next_line, open_lines};
+use crate::lines::key_set;
 use crate::numbers::{count, size};
 use siftdb::env::DiskEnv;
-use siftdb::{Db, Error, Options};
-use siftdb_cli::experiment::KeySet;
+use siftdb::{Error, Options};
 use siftdb_cli::experiment::bench::{
     Cell, Data, KeyShape, SiftdbStore, Tree, Workload, load, sampled,
 };
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -126,7 +124,12 @@ impl Databases {
             let shape = KeyShape::ALL.into_iter().find(|shape| shape.name() == args.key_shape);
             return Ok(Data::of_shape(shape.unwrap_or(KeyShape::Random), args.keys, value_bytes));
         };
-        Ok(Data::of_keys(&keys_of(file)?, value_bytes, args.seed))
+        let keys = key_set(file)?;
+        if keys.is_empty() {
+            let what = format!("no keys in {}: it takes one key a line", file.display());
+            return Err(Failure::usage(what));
+        }
+        Ok(Data::of_keys(&keys, value_bytes, args.seed))
     }
 
     /// Opens the database of a cell in the state in which `workload` starts.
@@ -166,39 +169,9 @@ impl Databases {
 }
 
 fn open_existing(directory: &Path, options: Options) -> Outcome<SiftdbStore> {
-    let db: Db = match options.open_read_only(directory) {
-        Err(Error::Io { path, source, .. })
-            if path == directory && source.kind() == ErrorKind::NotFound =>
-        {
-            return Err(Failure::no_database(&path, None));
-        }
-        opened => opened?,
-    };
+    let opened = options.open_read_only(directory);
+    let db = opened.map_err(|error| Failure::opening(error, directory, None))?;
     Ok(SiftdbStore::new(db, Arc::new(DiskEnv::new())))
-}
-
-fn keys_of(file: &Path) -> Outcome<KeySet> {
-    let (mut lines, _) = open_lines(file)?;
-    let (mut keys, mut line, mut number) = (Vec::new(), Vec::new(), 0);
-    while next_line(&mut lines, &mut line, file)?.is_some() {
-        number += 1;
-        let (bytes, limit) = (line.len(), KeySet::KEY_BYTES_MAX);
-        if bytes > limit {
-            let what = format!("a key of {bytes} bytes; at most {limit} are allowed");
-            return Err(Failure::usage(what).at_line(file, number, None));
-        }
-        if !line.is_empty() {
-            keys.push(line.clone());
-        }
-    }
-    let keys = KeySet::new(keys);
-    match keys.is_empty() {
-        true => {
-            let what = format!("no keys in {}: it takes one key a line", file.display());
-            Err(Failure::usage(what))
-        }
-        false => Ok(keys),
-    }
 }
 
 /// The failure of a store, with advice for a full disk.

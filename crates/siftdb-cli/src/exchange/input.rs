@@ -1,5 +1,6 @@
 //! A file of lines that is read once, from front to end.
 
+use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
 use crate::lines::{Lines, next_line, open_lines};
 use std::path::{Path, PathBuf};
@@ -11,15 +12,15 @@ pub struct Input {
     line: Vec<u8>,
     /// The number of the line that was read last, from 1.
     number: u64,
-    taken: u64,
+    bar: Bar,
 }
 
 impl Input {
-    /// Opens the file, `-` for standard input; with its length, if it has one.
-    pub fn open(path: &Path) -> Outcome<(Self, Option<u64>)> {
+    /// Opens the file, `-` for standard input. A bar of this name shows how far it was read.
+    pub fn open(path: &Path, name: &'static str) -> Outcome<Self> {
         let (lines, length) = open_lines(path)?;
         let (line, path) = (Vec::new(), path.to_path_buf());
-        Ok((Input { lines, path, line, number: 0, taken: 0 }, length))
+        Ok(Input { lines, path, line, number: 0, bar: Bar::bytes(name, length) })
     }
 
     /// The next line, without its end.
@@ -27,23 +28,17 @@ impl Input {
         self.number += 1;
         match next_line(&mut self.lines, &mut self.line, &self.path)? {
             Some(bytes) => {
-                self.taken += bytes;
+                self.bar.add(bytes);
                 Ok(Some(&self.line))
             }
             None => Ok(None),
         }
     }
 
-    /// The next line and its number.
-    pub fn next(&mut self) -> Outcome<Option<(u64, &[u8])>> {
-        // Before the line is borrowed.
-        let number = self.number + 1;
-        Ok(self.line()?.map(|line| (number, line)))
-    }
-
-    /// Bytes read so far.
-    pub fn taken(&self) -> u64 {
-        self.taken
+    /// The next line with its number, and the bar.
+    pub fn next(&mut self) -> Outcome<Option<(u64, &[u8], &Bar)>> {
+        let is_there = self.line()?.is_some();
+        Ok(is_there.then_some((self.number, &self.line[..], &self.bar)))
     }
 
     /// `failure`, with the file and the line that was read last; `written` lines were written.

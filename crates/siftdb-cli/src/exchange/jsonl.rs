@@ -5,17 +5,18 @@
 //! are `key_base64` and `value_base64`. The last line says how many `entries` there are: a file
 //! that begins with a keyspace and lacks that line was cut. `scan --json` prints entries alone.
 
+use crate::described::result;
 use crate::exchange::input::Input;
 use crate::exchange::record::{Entry, Expiry, KeyspaceBegin, Reader, Record, Writer};
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::{is_of_program, with_setting};
-use crate::json::{FORMAT, bytes_field, from_base64, joined};
-use crate::output::with_format;
-use crate::settings::settings_json;
+use crate::json::{FORMAT, from_base64};
+use crate::output::{KeyValue, with_format};
+use crate::settings::{Setting, settings_of};
 use serde_json::{Map, Value, json};
 use siftdb::KeyspaceOptions;
 use std::io::Write;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Reads a file.
 #[derive(Default)]
@@ -49,7 +50,7 @@ impl Reader for JsonlReader {
         }
         if let Some(name) = fields.get("keyspace") {
             let name = name.as_str().ok_or_else(|| Failure::usage("`keyspace` is no string"))?;
-            let (settings, left_out) = settings_of(&fields)?;
+            let (settings, left_out) = settings_in(&fields)?;
             let settings = Box::new(settings);
             self.is_open = true;
             return Ok(Some(Record::Keyspace { name: name.into(), settings, left_out }));
@@ -91,7 +92,7 @@ fn bytes_of(fields: &Map<String, Value>, name: &str) -> Outcome<Vec<u8>> {
 }
 
 /// The settings, and those that only a program can name.
-fn settings_of(fields: &Map<String, Value>) -> Outcome<(KeyspaceOptions, Vec<(String, String)>)> {
+fn settings_in(fields: &Map<String, Value>) -> Outcome<(KeyspaceOptions, Vec<Setting>)> {
     let (mut settings, mut left_out) = (KeyspaceOptions::new(), Vec::new());
     for setting in fields.get("settings").and_then(Value::as_array).into_iter().flatten() {
         let text = |name: &str| setting.get(name).and_then(Value::as_str);
@@ -99,11 +100,31 @@ fn settings_of(fields: &Map<String, Value>) -> Outcome<(KeyspaceOptions, Vec<(St
             return Err(Failure::usage("a setting has a `name` and a `value`"));
         };
         match is_of_program(value) {
-            true => left_out.push((name.into(), value.into())),
+            true => left_out.push(Setting { name: name.into(), value: value.into() }),
             false => settings = with_setting(settings, &format!("{name}={value}"))?,
         }
     }
     Ok((settings, left_out))
+}
+
+result! {
+    pub struct KeyspaceLine {
+        /// its name
+        keyspace: String;
+        /// those that are not the defaults of the library: name and value
+        settings: Vec<Setting>;
+    }
+
+    pub struct EntryLine {
+        #[serde(flatten)] entry: KeyValue;
+        /// when it expires, in milliseconds since 1970; absent if never
+        #[serde(skip_serializing_if = "Option::is_none")] expires_at: Option<u64>;
+    }
+
+    pub struct EndLine {
+        /// how many entries there are
+        entries: u64;
+    }
 }
 
 /// Writes a file.
@@ -111,22 +132,20 @@ pub struct JsonlWriter;
 
 impl Writer for JsonlWriter {
     fn keyspace(&mut self, out: &mut dyn Write, begins: &KeyspaceBegin<'_>) -> Outcome {
-        let settings = settings_json(begins.settings);
-        let object = with_format(json!({ "keyspace": begins.name, "settings": settings }));
-        Ok(writeln!(out, "{object}")?)
+        let settings = settings_of(begins.settings);
+        let line = KeyspaceLine { keyspace: begins.name.into(), settings };
+        Ok(writeln!(out, "{}", with_format(&line)?)?)
     }
 
     fn entry(&mut self, out: &mut dyn Write, entry: &Entry<'_>) -> Outcome {
-        let mut object = joined([bytes_field("key", entry.key), bytes_field("value", entry.value)]);
-        if let Some(at) = entry.expires_at {
-            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-            let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-            object = joined([object, json!({ "expires_at": millis })]);
-        }
-        Ok(writeln!(out, "{}", with_format(object))?)
+        let millis = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let expires_at = entry.expires_at.map(millis);
+        let expires_at = expires_at.map(|millis| u64::try_from(millis).unwrap_or(u64::MAX));
+        let line = EntryLine { entry: KeyValue::new(entry.key, entry.value), expires_at };
+        Ok(writeln!(out, "{}", with_format(&line)?)?)
     }
 
     fn finish(&mut self, out: &mut dyn Write, entries: u64) -> Outcome {
-        Ok(writeln!(out, "{}", with_format(json!({ "entries": entries })))?)
+        Ok(writeln!(out, "{}", with_format(&EndLine { entries })?)?)
     }
 }

@@ -7,7 +7,7 @@
 use crate::exchange::input::Input;
 use crate::exchange::record::{Expiry, Reader, Record};
 use crate::failure::{Failure, Outcome};
-use crate::text::unhexed;
+use data_encoding::HEXLOWER_PERMISSIVE;
 
 const BETWEEN: &[u8] = b" ==> ";
 const COUNT: &[u8] = b"Keys in range: ";
@@ -56,7 +56,7 @@ fn entry(line: &[u8]) -> Outcome<(Vec<u8>, Vec<u8>)> {
         return refuse(NO_ENTRY);
     };
     let (key, value) = (&line[..at], &line[at + BETWEEN.len()..]);
-    let bytes = |text: &[u8]| unhexed(text.strip_prefix(b"0x")?);
+    let bytes = |text: &[u8]| HEXLOWER_PERMISSIVE.decode(text.strip_prefix(b"0x")?).ok();
     match (bytes(key), bytes(value)) {
         (Some(key), Some(value)) => Ok((key, value)),
         (None, _) if key.windows(TIMESTAMP.len()).any(|part| part == TIMESTAMP) => {

@@ -17,7 +17,8 @@ use crate::exchange::input::Input;
 use crate::exchange::record::{Entry, Expiry, KeyspaceBegin, Reader, Record, Writer};
 use crate::exchange::tsv::refuse_expiry;
 use crate::failure::{Failure, Outcome};
-use crate::text::{escaped, hexed, unhexed};
+use crate::text::escaped;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use std::io::Write;
 use std::ops::RangeInclusive;
 
@@ -120,7 +121,7 @@ impl MdbReader {
         }
         let bytes = line.strip_prefix(b" ").and_then(|text| match self.is_text {
             true => from_print(text, self.is_of_lmdb),
-            false => unhexed(text),
+            false => HEXLOWER_PERMISSIVE.decode(text).ok(),
         });
         bytes.map(Some).ok_or_else(|| {
             let failure = Failure::usage("a line of data that is malformed");
@@ -147,7 +148,7 @@ fn from_print(text: &[u8], is_of_lmdb: bool) -> Option<Vec<u8>> {
             bytes.push(b'\\');
             rest = tail;
         } else {
-            let escaped = unhexed(rest.get(..2)?)?;
+            let escaped = HEXLOWER_PERMISSIVE.decode(rest.get(..2)?).ok()?;
             if is_of_lmdb && matches!(escaped[..], [b' '..=b'~']) && escaped != b"\\" {
                 return None;
             }
@@ -197,7 +198,7 @@ impl Writer for MdbWriter {
                  to {most} bytes; use --format jsonl"
             )));
         }
-        Ok(writeln!(out, " {}\n {}", hexed(entry.key), hexed(entry.value))?)
+        Ok(writeln!(out, " {}\n {}", HEXLOWER.encode(entry.key), HEXLOWER.encode(entry.value))?)
     }
 
     fn end(&mut self, out: &mut dyn Write) -> Outcome {

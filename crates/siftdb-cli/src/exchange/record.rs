@@ -4,6 +4,7 @@
 
 use crate::exchange::input::Input;
 use crate::failure::Outcome;
+use crate::settings::Setting;
 use siftdb::KeyspaceOptions;
 use std::io::Write;
 use std::time::SystemTime;
@@ -16,7 +17,7 @@ pub enum Record {
         name: String,
         settings: Box<KeyspaceOptions>,
         /// Settings that only a program can name.
-        left_out: Vec<(String, String)>,
+        left_out: Vec<Setting>,
     },
     /// An entry.
     Entry { key: Vec<u8>, value: Vec<u8>, expiry: Expiry },

@@ -5,34 +5,57 @@
 //! changed; the last lines say which options to set. Half of `--cache` may hold filters.
 
 use crate::args::{InKeyspace, options};
+use crate::described::{help, result};
 use crate::failure::Outcome;
-use crate::json::{fields, joined, list};
+use crate::filter_args::ENCODING_DEFAULT;
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
 use crate::text::write_log_note;
 use clap::Args;
-use serde_json::{Value, json};
 use siftdb::{FilterAdvice, LevelAdvice};
 use siftdb_cli::experiment::bytes;
 use std::io::{self, Write};
 
-const JSON: &str = "\
-JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or null.
-  format            1
-  budget_bytes      memory for all filters
-  log_entries       entries that are only in the log, in no table and no filter
-  levels            levels that have tables:
-    level           the level
-    tables_per_lookup          how many of its tables a lookup searches on average
-    keys            keys in its tables
-    bytes_now, fpr_now         bytes and rate of its filters
-    bits_even, fpr_even        bits per key and rate if all levels have the same bits
-    bits_divided, fpr_divided, bytes_divided   bits, rate and bytes if bits are divided by level
-    encoding, layout           of the advised filters
-  fpr_now, fpr_even, fpr_divided   false positives of a lookup of an absent key, all levels";
+result! {
+    /// JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or null:
+    struct Advised of advice: &FilterAdvice, log: u64 {
+        /// memory for all filters
+        budget_bytes: u64;
+        /// entries that are only in the log, in no table and no filter
+        log_entries: u64 = log;
+        /// levels that have tables:
+        levels: Vec<Level> = advice.levels.iter().map(Level::of).collect();
+        fpr_now: Option<f64> = advice.fpr_now();
+        fpr_even: f64 = advice.fpr_even();
+        /// false positives of a lookup of an absent key, all levels
+        fpr_divided: f64 = advice.fpr_divided();
+    }
+
+    struct Level of advised: &LevelAdvice {
+        /// the level
+        level: usize;
+        /// how many of its tables a lookup searches on average
+        tables_per_lookup: f64;
+        /// keys in its tables
+        keys: u64;
+        /// bytes of its filters
+        bytes_now: u64;
+        /// their rate
+        fpr_now: Option<f64>;
+        /// bits per key and rate if all levels have the same bits
+        bits_even, fpr_even: f64;
+        /// bits and rate if bits are divided by level
+        bits_divided, fpr_divided: f64;
+        /// their bytes
+        bytes_divided: u64;
+        encoding: &'static str = ENCODING_DEFAULT;
+        /// of the advised filters
+        layout: String = advised.layout.to_string();
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Advised>())]
 pub struct Advise {
     #[command(flatten)]
     place: InKeyspace,
@@ -51,7 +74,7 @@ impl Advise {
             let report = keyspace.filter_report();
             Ok((report.advice(self.budget), report.stats.memtable_entries))
         })?;
-        output.show(advice_json(&advice, log_entries), |out| {
+        output.show(&Advised::of(&advice, log_entries), |out| {
             print(&advice, out)?;
             write_log_note(out, log_entries)
         })
@@ -102,23 +125,4 @@ fn filter_of(level: &LevelAdvice) -> String {
     }
     let bits = (10.0 * level.bits_divided).floor() / 10.0;
     format!("Filter::bloom({bits:?}).layout(FilterLayout::{:?})", level.layout)
-}
-
-fn advice_json(advice: &FilterAdvice, log_entries: u64) -> Value {
-    let level = |level: &LevelAdvice| {
-        joined([
-            fields!(level;
-                level, tables_per_lookup, keys, bytes_now, fpr_now, bits_even, fpr_even,
-                bits_divided, fpr_divided, bytes_divided),
-            json!({ "encoding": "fast-local-bloom", "layout": level.layout.to_string() }),
-        ])
-    };
-    json!({
-        "log_entries": log_entries,
-        "budget_bytes": advice.budget_bytes,
-        "levels": list(&advice.levels, level),
-        "fpr_now": advice.fpr_now(),
-        "fpr_even": advice.fpr_even(),
-        "fpr_divided": advice.fpr_divided(),
-    })
 }

@@ -4,12 +4,12 @@
 //! that denies a key of its own is a defect of the encoding and ends the command.
 
 use crate::bars::Bar;
+use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::json::{fields, joined, list};
+use crate::json::Interval;
 use crate::numbers::{bits, count, percent};
 use crate::output::{Output, Shown, Text};
 use clap::Args;
-use serde_json::{Value, json};
 use siftdb::filter::Encoding;
 use siftdb_cli::experiment::{FilterMeasurement, FilterTrial, INSIDE_KEYS, measure_filter};
 use std::io::{self, Write};
@@ -20,24 +20,46 @@ const OUTSIDE_BYTES: usize = 128 << 20;
 /// More keys would take too long to build.
 const KEYS_MAX: u64 = 200_000_000;
 
-const JSON: &str = "\
-JSON fields. Times are nanoseconds.
-  format            1
-  keys, lookups     as given
-  inside_keys       keys of the filter that fits into the processor's caches
-  outside_bytes     bytes of all copies of the large filter
-  encodings         one for each:
-    encoding        its name
-    asked_bits, bits_per_key, filter_bytes   bits asked for, bits and bytes of the filter
-    build_nanos_per_key
-    inside_absent_nanos, inside_present_nanos     a lookup in the small filter
-    outside_absent_nanos, outside_present_nanos   a lookup in the large ones
-    false_positives   absent keys that passed
-    expected_fpr, observed_fpr, observed_fpr_low, observed_fpr_high   the rate to expect, the
-                    one that was counted and its 95 % interval";
+result! {
+    /// JSON fields. Times are nanoseconds:
+    struct Benched {
+        /// as given
+        keys, lookups: u64;
+        /// keys of the filter that fits into the processor's caches
+        inside_keys: u64;
+        /// bytes of all copies of the large filter
+        outside_bytes: usize;
+        /// one for each:
+        encodings: Vec<Row>;
+    }
+
+    struct Row of measured: &FilterMeasurement {
+        /// its name
+        encoding: &'static str = measured.encoding.label();
+        /// bits asked for
+        asked_bits: Option<f64> = measured.encoding.bits_per_key();
+        /// bits of the filter
+        bits_per_key: f64 = measured.passed.bits_per_key();
+        /// its bytes
+        filter_bytes: u64 => measured.passed;
+        /// how long building takes
+        build_nanos_per_key: f64;
+        /// a lookup in the small filter
+        inside_absent_nanos, inside_present_nanos: f64;
+        /// a lookup in the large ones
+        outside_absent_nanos, outside_present_nanos: f64;
+        /// absent keys that passed
+        false_positives: u64 => measured.passed;
+        /// the rate to expect
+        expected_fpr: Option<f64> => measured.passed;
+        /// the one that was counted
+        observed_fpr: f64 = measured.passed.observed_fpr();
+        #[serde(flatten)] interval: Interval = Interval::of(measured.passed.interval());
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Benched>())]
 pub struct Bench {
     /// Keys of each filter; also 1e6
     #[arg(long, default_value = "1e6", value_parser = count)]
@@ -64,51 +86,27 @@ impl Bench {
         let measured = encodings.into_iter().map(measure);
         let measured = measured.collect::<Outcome<Vec<_>>>()?;
         drop(bar);
-        let json = json!({
-            "keys": self.keys,
-            "lookups": self.lookups,
-            "inside_keys": self.keys.min(INSIDE_KEYS),
-            "outside_bytes": OUTSIDE_BYTES,
-            "encodings": list(&measured, row_json),
-        });
-        output.show(json, |out| self.print(&measured, out))
+        let encodings = measured.iter().map(Row::of).collect();
+        let (inside_keys, outside_bytes) = (keys.min(INSIDE_KEYS), OUTSIDE_BYTES);
+        let benched = Benched { keys, lookups, inside_keys, outside_bytes, encodings };
+        output.show(&benched, |out| self.print(&benched.encodings, out))
     }
 
-    fn print(&self, measured: &[FilterMeasurement], out: &mut Text<'_>) -> io::Result<()> {
+    fn print(&self, encodings: &[Row], out: &mut Text<'_>) -> io::Result<()> {
         writeln!(out, "{} keys, {} lookups of each kind", self.keys, self.lookups)?;
         writeln!(out, "{:>44}{:>22}{:>22}", "", "ns/lookup in cache", "ns/lookup outside")?;
         write!(out, "{:<18}{:>10}{:>16}", "encoding", "bits/key", "build ns/key")?;
         writeln!(out, "{0:>11}{1:>11}{0:>11}{1:>11}  false positives", "absent", "present")?;
-        for one in measured {
-            write!(out, "{:<18}{:>10.2}", one.encoding.label(), one.passed.bits_per_key())?;
-            write!(out, "{:>16.1}{:>11.1}", one.build_nanos_per_key, one.inside_absent_nanos)?;
-            write!(out, "{:>11.1}{:>11.1}", one.inside_present_nanos, one.outside_absent_nanos)?;
-            write!(out, "{:>11.1}  ", one.outside_present_nanos)?;
-            let passed = &one.passed;
-            let (low, high) = passed.interval().unwrap_or_default();
-            let expected = passed.expected_fpr.unwrap_or_default();
-            write!(out, "{} ", percent(passed.observed_fpr()))?;
-            write!(out, "({} to {})", percent(low), percent(high))?;
-            writeln!(out, ", {} expected", percent(expected))?;
+        for row in encodings {
+            write!(out, "{:<18}{:>10.2}", row.encoding, row.bits_per_key)?;
+            write!(out, "{:>16.1}{:>11.1}", row.build_nanos_per_key, row.inside_absent_nanos)?;
+            write!(out, "{:>11.1}{:>11.1}", row.inside_present_nanos, row.outside_absent_nanos)?;
+            write!(out, "{:>11.1}  {} ", row.outside_present_nanos, percent(row.observed_fpr))?;
+            let Interval { observed_fpr_low: low, observed_fpr_high: high } = row.interval;
+            let [low, high, expected] =
+                [low, high, row.expected_fpr].map(|rate| percent(rate.unwrap_or_default()));
+            writeln!(out, "({low} to {high}), {expected} expected")?;
         }
         writeln!(out, "no false negatives: every key of a filter was found in it")
     }
-}
-
-fn row_json(measured: &FilterMeasurement) -> Value {
-    let interval = measured.passed.interval();
-    joined([
-        fields!(measured;
-            build_nanos_per_key, inside_absent_nanos, inside_present_nanos,
-            outside_absent_nanos, outside_present_nanos),
-        fields!(measured.passed; filter_bytes, false_positives, expected_fpr),
-        json!({
-            "encoding": measured.encoding.label(),
-            "asked_bits": measured.encoding.bits_per_key(),
-            "bits_per_key": measured.passed.bits_per_key(),
-            "observed_fpr": measured.passed.observed_fpr(),
-            "observed_fpr_low": interval.map(|(low, _)| low),
-            "observed_fpr_high": interval.map(|(_, high)| high),
-        }),
-    ])
 }

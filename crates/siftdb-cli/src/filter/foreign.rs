@@ -3,15 +3,15 @@
 //! It reports the filters, their effect on lookups of given keys, and the size of other encodings
 //! at the same rate.
 
+use crate::described::result;
 use crate::failure::Outcome;
 use crate::foreign_table;
-use crate::json::{fields, joined, list};
+use crate::json::Interval;
 use crate::leveldb::OldDatabase;
-use crate::lines::{next_line, open_lines};
+use crate::lines::each_line;
 use crate::numbers::percent;
 use crate::output::{Output, Shown};
 use crate::text::counted;
-use serde_json::json;
 use siftdb::filter::Encoding;
 use siftdb::foreign::FilterFigures;
 use siftdb_cli::experiment::{bytes, wilson_95};
@@ -26,7 +26,7 @@ const PARTITION_BYTES: u64 = 4096 * 9 / 10;
 pub fn database(directory: &Path, probe: Option<&Path>, output: Output) -> Outcome<Shown> {
     let probes = probe.map(keys_of).transpose()?.unwrap_or_default();
     let old = OldDatabase::open(directory, false)?;
-    report(&old.database.filter_figures(&probes)?, "leveldb", "LevelDB", output)
+    show(&old.database.filter_figures(&probes)?, "leveldb", "LevelDB", output)
 }
 
 /// Prints the report of a table of LevelDB or RocksDB.
@@ -34,45 +34,66 @@ pub fn table(path: &Path, probe: Option<&Path>, output: Output) -> Outcome<Shown
     let probes = probe.map(keys_of).transpose()?.unwrap_or_default();
     let table = foreign_table::open(path)?;
     let figures = table.filter_figures(&probes)?;
-    report(&figures, table.store(), foreign_table::store_name(&table), output)
+    show(&figures, table.store(), foreign_table::store_name(&table), output)
 }
 
-fn report(figures: &FilterFigures, store: &str, name: &str, output: Output) -> Outcome<Shown> {
-    let same_rate = same_rate(figures);
-    let absent = figures.negatives + figures.false_positives;
-    let interval = wilson_95(figures.false_positives, absent);
-    let partitions = Partitions::of(figures);
-    let json = joined([
-        fields!(figures; tables, tables_without_filter, table_bytes, data_blocks, entries, keys,
-            key_bytes, policies, encodings, layouts, partitions, filter_bytes, filter_bits, probes,
-            window_bytes, lookups, found, negatives, true_positives, false_positives, blocks_read),
-        json!({
-            "store": store,
-            "bits_per_key": figures.bits_per_key(),
-            "expected_fpr": figures.expected_fpr(),
-            "observed_fpr": figures.observed_fpr(),
-            "observed_fpr_low": interval.map(|(low, _)| low),
-            "observed_fpr_high": interval.map(|(_, high)| high),
-            "same_rate": list(&same_rate, |(encoding, filter_bytes)| json!({
-                "encoding": encoding.label(),
-                "bits_per_key": encoding.bits_per_key(),
-                "filter_bytes": filter_bytes,
-            })),
-            "in_partitions": partitions.as_ref().map(|all| json!({
-                "partition_bytes": PARTITION_BYTES,
-                "partitions": all.partitions,
-                "index_bytes": all.index_bytes,
-            })),
-        }),
-    ]);
-    output.show(json, |out| print(figures, name, interval, &same_rate, partitions.as_ref(), out))
+result! {
+    /// Of a LevelDB database, or of a table of LevelDB or RocksDB, one object:
+    pub struct Report of figures: &FilterFigures, of: &'static str {
+        /// leveldb or rocksdb
+        store: &'static str = of;
+        /// its tables
+        tables, tables_without_filter, table_bytes, data_blocks: u64;
+        /// in tables: all versions and deletions, and keys by table
+        entries, keys, key_bytes: u64;
+        policies, encodings, layouts: BTreeSet<String>;
+        partitions, filter_bytes, filter_bits: u64;
+        probes: u32;
+        window_bytes: u64;
+        /// its filters
+        bits_per_key: Option<f64> = figures.bits_per_key();
+        expected_fpr: Option<f64> = figures.expected_fpr();
+        /// absent keys that pass, or null
+        observed_fpr: Option<f64> = figures.observed_fpr();
+        #[serde(flatten)] interval: Interval = {
+            let absent = figures.negatives + figures.false_positives;
+            Interval::of(wilson_95(figures.false_positives, absent))
+        };
+        /// of --probe
+        lookups, found, negatives, true_positives, false_positives, blocks_read: u64;
+        /// what takes how much for that rate: encoding, bits_per_key, filter_bytes
+        same_rate: Vec<SameRate> = same_rate(figures);
+        /// the filters in partitions; or null:
+        in_partitions: Option<Partitions> = Partitions::of(figures);
+    }
+
+    pub struct SameRate {
+        encoding: &'static str;
+        bits_per_key: Option<f64>;
+        filter_bytes: u64;
+    }
 }
 
-/// The filters as partitions: a lookup needs their index and one of them.
-struct Partitions {
-    partitions: u64,
-    /// Of each partition a key and a handle.
-    index_bytes: u64,
+fn show(
+    figures: &FilterFigures,
+    store: &'static str,
+    name: &str,
+    output: Output,
+) -> Outcome<Shown> {
+    let report = Report::of(figures, store);
+    output.show(&report, |out| print(&report, name, out))
+}
+
+result! {
+    /// The filters as partitions: a lookup needs their index and one of them.
+    pub struct Partitions {
+        /// bytes of each
+        partition_bytes: u64;
+        /// how many
+        partitions: u64;
+        /// of each partition a key and a handle
+        index_bytes: u64;
+    }
 }
 
 impl Partitions {
@@ -82,8 +103,11 @@ impl Partitions {
         let is_large = figures.filter_bytes > PARTITION_BYTES * figures.tables;
         let partitions = figures.filter_bytes.div_ceil(PARTITION_BYTES);
         let entry_bytes = figures.key_bytes / figures.keys.max(1) + HANDLE_BYTES;
-        (is_whole && is_large)
-            .then(|| Partitions { partitions, index_bytes: partitions * entry_bytes })
+        (is_whole && is_large).then(|| Partitions {
+            partition_bytes: PARTITION_BYTES,
+            partitions,
+            index_bytes: partitions * entry_bytes,
+        })
     }
 }
 
@@ -91,16 +115,16 @@ impl Partitions {
 const HANDLE_BYTES: u64 = 8;
 
 fn keys_of(file: &Path) -> Outcome<Vec<Vec<u8>>> {
-    let (mut lines, _) = open_lines(file)?;
-    let (mut line, mut keys) = (Vec::new(), Vec::new());
-    while next_line(&mut lines, &mut line, file)?.is_some() {
-        keys.push(line.clone());
-    }
+    let mut keys = Vec::new();
+    each_line(file, |_, line| {
+        keys.push(std::mem::take(line));
+        Ok(())
+    })?;
     Ok(keys)
 }
 
 /// Encodings that let as many absent keys pass, with the bytes that they take for the same keys.
-fn same_rate(figures: &FilterFigures) -> Vec<(Encoding, u64)> {
+fn same_rate(figures: &FilterFigures) -> Vec<SameRate> {
     let Some(rate) = figures.observed_fpr().filter(|rate| *rate > 0.0).or(figures.expected_fpr())
     else {
         return Vec::new();
@@ -108,28 +132,25 @@ fn same_rate(figures: &FilterFigures) -> Vec<(Encoding, u64)> {
     // As large as the tables of the database: a filter for each.
     let tables = figures.tables.max(1);
     let keys = figures.keys.div_ceil(tables);
-    let encodings = Encoding::built_in_for_fpr(rate, keys).into_iter();
-    encodings.filter_map(|one| Some((one.clone(), one.filter_bytes(keys)? * tables))).collect()
+    let same = |one: &Encoding| {
+        let (encoding, bits_per_key) = (one.label(), one.bits_per_key());
+        let filter_bytes = one.filter_bytes(keys)? * tables;
+        Some(SameRate { encoding, bits_per_key, filter_bytes })
+    };
+    Encoding::built_in_for_fpr(rate, keys).iter().filter_map(same).collect()
 }
 
-fn print(
-    figures: &FilterFigures,
-    name: &str,
-    interval: Option<(f64, f64)>,
-    same_rate: &[(Encoding, u64)],
-    partitions: Option<&Partitions>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn print(figures: &Report, name: &str, out: &mut dyn Write) -> io::Result<()> {
     let (tables, size) = (counted(figures.tables, "table"), bytes(figures.table_bytes));
     let blocks = counted(figures.data_blocks, "data block");
     writeln!(out, "{name}: {tables}, {size}, {blocks}")?;
-    let FilterFigures { entries, keys, .. } = figures;
+    let Report { entries, keys, .. } = figures;
     writeln!(out, "keys in tables: {keys}, in {entries} entries with old versions and deletions")?;
     if figures.tables_without_filter > 0 {
         let without = counted(figures.tables_without_filter, "table");
         writeln!(out, "without a filter of {name}'s own for whole keys: {without}")?;
     }
-    if let (Some(bits), Some(expected)) = (figures.bits_per_key(), figures.expected_fpr()) {
+    if let (Some(bits), Some(expected)) = (figures.bits_per_key, figures.expected_fpr) {
         writeln!(
             out,
             "filters: {}, {bits:.2} bits a key, {} {}, {}",
@@ -143,26 +164,29 @@ fn print(
     if figures.lookups > 0 {
         let (lookups, found) = (counted(figures.lookups, "lookup"), figures.found);
         writeln!(out, "{lookups}, {found} found, data blocks read: {}", figures.blocks_read)?;
-        let FilterFigures { negatives, true_positives, false_positives, .. } = figures;
+        let Report { negatives, true_positives, false_positives, .. } = figures;
         writeln!(
             out,
             "filters said no: {negatives}, maybe rightly: {true_positives}, \
              maybe in vain: {false_positives}"
         )?;
     }
-    if let (Some(observed), Some((low, high))) = (figures.observed_fpr(), interval) {
+    let Interval { observed_fpr_low, observed_fpr_high } = figures.interval;
+    if let (Some(observed), Some(low), Some(high)) =
+        (figures.observed_fpr, observed_fpr_low, observed_fpr_high)
+    {
         let [observed, low, high] = [observed, low, high].map(percent);
         writeln!(out, "observed: {observed} of absent keys pass (95 %: {low} to {high})")?;
     }
-    if !same_rate.is_empty() {
+    if !figures.same_rate.is_empty() {
         writeln!(out, "the same rate in siftdb, one filter a table:")?;
     }
-    for (encoding, filter_bytes) in same_rate {
+    for SameRate { encoding, filter_bytes, .. } in &figures.same_rate {
         let bits = 8.0 * *filter_bytes as f64 / figures.keys.max(1) as f64;
         let size = bytes(*filter_bytes);
-        writeln!(out, "  {:<16} {bits:>6.2} bits a key {size:>10}", encoding.label())?;
+        writeln!(out, "  {encoding:<16} {bits:>6.2} bits a key {size:>10}")?;
     }
-    if let Some(Partitions { partitions, index_bytes }) = partitions {
+    if let Some(Partitions { partitions, index_bytes, .. }) = &figures.in_partitions {
         let (count, size) = (counted(*partitions, "partition"), bytes(*index_bytes));
         let (one, all) = (bytes(PARTITION_BYTES), bytes(figures.filter_bytes));
         writeln!(
@@ -178,7 +202,7 @@ fn words(names: &BTreeSet<String>) -> String {
 }
 
 /// How many bits of a filter a lookup reads.
-fn kind_of(figures: &FilterFigures) -> String {
+fn kind_of(figures: &Report) -> String {
     match figures.encodings.contains("ribbon") {
         true => format!("of {}", counted(figures.probes.into(), "column")),
         false => format!("with {}", counted(figures.probes.into(), "probe")),
@@ -186,7 +210,7 @@ fn kind_of(figures: &FilterFigures) -> String {
 }
 
 /// The unit that shares a filter, in words.
-fn one_for(figures: &FilterFigures) -> String {
+fn one_for(figures: &Report) -> String {
     match (figures.window_bytes, figures.partitions) {
         (0, 0) => "one a table".into(),
         (0, partitions) => format!("in {}", counted(partitions, "partition")),

@@ -5,32 +5,45 @@
 //! probes and cache lines, so they take more bits; the last column says how many more than the
 //! ideal for their rate. Ribbon filters take fewer; no such filter can take less than log2(1/e).
 
+use crate::described::{help, result};
 use crate::failure::Outcome;
-use crate::json::{fields, joined, list};
 use crate::numbers::{bits, count, percent, share};
 use crate::output::{Output, Shown, Text};
 use crate::text::counted;
 use clap::Args;
-use serde_json::{Value, json};
 use siftdb::filter::Encoding;
 use siftdb_cli::experiment::bytes;
 use std::f64::consts::LN_2;
 use std::io::{self, Write};
 
-const JSON: &str = "\
-JSON fields:
-  format            1
-  keys              how many keys
-  filters           one for each encoding and each of --bits or --fpr:
-    encoding        its name; ideal Bloom is no encoding but the theory
-    asked_bits      bits per key to ask for
-    bits_per_key, bytes   bits per key and bytes of the filter
-    probes          bits that a lookup looks at
-    expected_fpr    share of absent keys that pass, 0 to 1
-    above_ideal     bits more than an ideal Bloom filter of that rate has, as a share";
+result! {
+    struct Simulated {
+        /// how many keys
+        keys: u64;
+        /// one for each encoding and each of --bits or --fpr:
+        filters: Vec<Row>;
+    }
+
+    struct Row {
+        /// its name; ideal Bloom is no encoding but the theory
+        encoding: &'static str;
+        /// bits per key to ask for; the filter may take less
+        asked_bits: f64;
+        /// bits per key of the filter
+        bits_per_key: f64;
+        /// its bytes
+        bytes: u64;
+        /// bits that a lookup looks at
+        probes: f64;
+        /// share of absent keys that pass, 0 to 1
+        expected_fpr: f64;
+        /// bits more than an ideal Bloom filter of that rate has, as a share
+        above_ideal: f64;
+    }
+}
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = help::<Simulated>())]
 #[command(group(clap::ArgGroup::new("aim").required(true)))]
 pub struct Sim {
     /// How many keys; also 1e6
@@ -44,48 +57,41 @@ pub struct Sim {
     fpr: Vec<f64>,
 }
 
-/// One line of the answer.
-#[derive(Debug, PartialEq)]
-struct Row {
-    encoding: &'static str,
-    /// What to ask for; the filter may take less.
-    asked_bits: f64,
-    bytes: f64,
-    bits_per_key: f64,
-    probes: f64,
-    fpr: f64,
-}
-
 impl Row {
     /// The ideal Bloom filter with these bits per key.
-    fn ideal(keys: u64, bits_per_key: f64) -> Self {
-        let probes = LN_2 * bits_per_key;
+    fn ideal(keys: u64, bits: f64) -> Self {
+        let probes = LN_2 * bits;
+        let expected_fpr = 0.5f64.powf(probes);
         Row {
             encoding: "ideal Bloom",
-            asked_bits: bits_per_key,
-            bytes: bits_per_key * keys as f64 / 8.0,
-            bits_per_key,
+            asked_bits: bits,
+            bits_per_key: bits,
+            bytes: (bits * keys as f64 / 8.0).round() as u64,
             probes,
-            fpr: 0.5f64.powf(probes),
+            expected_fpr,
+            above_ideal: above_ideal(bits, expected_fpr),
         }
     }
 
     fn of(encoding: &Encoding, keys: u64) -> Option<Self> {
-        let bytes = encoding.filter_bytes(keys)? as f64;
+        let bytes = encoding.filter_bytes(keys)?;
+        let bits_per_key = 8.0 * bytes as f64 / keys as f64;
+        let expected_fpr = encoding.expected_fpr_of(keys)?;
         Some(Row {
             encoding: encoding.label(),
             asked_bits: encoding.bits_per_key()?,
+            bits_per_key,
             bytes,
-            bits_per_key: 8.0 * bytes / keys as f64,
             probes: f64::from(encoding.probes()?),
-            fpr: encoding.expected_fpr_of(keys)?,
+            expected_fpr,
+            above_ideal: above_ideal(bits_per_key, expected_fpr),
         })
     }
+}
 
-    /// Bits more than an ideal Bloom filter of the same rate has, as a share of its bits.
-    fn above_ideal(&self) -> f64 {
-        self.bits_per_key / ideal_bits(self.fpr) - 1.0
-    }
+/// Bits more than an ideal Bloom filter of the same rate has, as a share of its bits.
+fn above_ideal(bits_per_key: f64, fpr: f64) -> f64 {
+    bits_per_key / ideal_bits(fpr) - 1.0
 }
 
 /// Bits per key that an ideal Bloom filter takes for a rate: 1.44 * log2(1/e).
@@ -95,9 +101,8 @@ fn ideal_bits(fpr: f64) -> f64 {
 
 impl Sim {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let rows = self.rows();
-        let json = json!({ "keys": self.keys, "filters": list(&rows, row_json) });
-        output.show(json, |out| self.print(&rows, out))
+        let simulated = Simulated { keys: self.keys, filters: self.rows() };
+        output.show(&simulated, |out| self.print(&simulated.filters, out))
     }
 
     fn print(&self, rows: &[Row], out: &mut Text<'_>) -> io::Result<()> {
@@ -109,10 +114,10 @@ impl Sim {
         writeln!(out, "{expected:>12}{one_in:>10}{:>10}", "above")?;
         for row in rows {
             write!(out, "{:<18}{:>8.2}", row.encoding, row.asked_bits)?;
-            write!(out, "{:>10.2}{:>10}", row.bits_per_key, bytes(row.bytes as u64))?;
+            write!(out, "{:>10.2}{:>10}", row.bits_per_key, bytes(row.bytes))?;
             write!(out, "{:>8}", format!("{:.2}", row.probes).trim_end_matches(".00"))?;
-            write!(out, "{:>12}{:>10.0}", percent(row.fpr), 1.0 / row.fpr)?;
-            writeln!(out, "{:>+8.1} %", 100.0 * row.above_ideal())?;
+            write!(out, "{:>12}{:>10.0}", percent(row.expected_fpr), 1.0 / row.expected_fpr)?;
+            writeln!(out, "{:>+8.1} %", 100.0 * row.above_ideal)?;
         }
         for (fpr, label) in self.out_of_reach(rows) {
             writeln!(out, "{label} cannot keep to {} with {} keys", percent(fpr), self.keys)?;
@@ -145,7 +150,7 @@ impl Sim {
         for &fpr in &self.fpr {
             for encoding in Encoding::built_in(10_000) {
                 let label = encoding.label();
-                if !rows.iter().any(|row| row.encoding == label && row.fpr <= fpr) {
+                if !rows.iter().any(|row| row.encoding == label && row.expected_fpr <= fpr) {
                     missing.push((fpr, label));
                 }
             }
@@ -159,17 +164,6 @@ fn place(label: &str) -> Option<usize> {
     Encoding::built_in(10_000).iter().position(|encoding| encoding.label() == label)
 }
 
-fn row_json(row: &Row) -> Value {
-    joined([
-        fields!(row; encoding, asked_bits, bits_per_key, probes),
-        json!({
-            "bytes": row.bytes.round() as u64,
-            "expected_fpr": row.fpr,
-            "above_ideal": row.above_ideal(),
-        }),
-    ])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,21 +175,23 @@ mod tests {
     #[test]
     fn ideal_filters_have_ln_2_probes_a_bit() {
         let ideal = Row::ideal(1_000_000, 10.0);
-        assert!((ideal.probes - 6.931).abs() < 0.001 && (ideal.fpr - 0.008_193).abs() < 1e-6);
-        assert!(ideal.above_ideal().abs() < 1e-12 && ideal.bytes == 1_250_000.0);
+        assert!(
+            (ideal.probes - 6.931).abs() < 0.001 && (ideal.expected_fpr - 0.008_193).abs() < 1e-6
+        );
+        assert!(ideal.above_ideal.abs() < 1e-12 && ideal.bytes == 1_250_000);
         assert!((ideal_bits(0.01) - 9.585).abs() < 0.001);
         let back = Row::ideal(1, ideal_bits(0.01));
-        assert!((back.fpr - 0.01).abs() < 1e-12 && (back.probes - 6.644).abs() < 0.001);
+        assert!((back.expected_fpr - 0.01).abs() < 1e-12 && (back.probes - 6.644).abs() < 0.001);
     }
 
     #[test]
     fn bits_and_rates_give_the_same_row() {
         for row in sim(&[10.0, 16.0], &[]) {
-            let aim = row.fpr * 1.000_001;
+            let aim = row.expected_fpr * 1.000_001;
             let back = sim(&[], &[aim]);
             let same = back.iter().find(|other| other.encoding == row.encoding).unwrap();
             assert!((same.asked_bits - row.asked_bits).abs() < 0.51, "{row:?} {same:?}");
-            assert!(same.fpr <= aim * 1.000_001);
+            assert!(same.expected_fpr <= aim * 1.000_001);
         }
         let names: Vec<&str> = sim(&[10.0], &[]).iter().map(|row| row.encoding).collect();
         assert_eq!(names[..3], ["ideal Bloom", "leveldb-bloom", "fast-local-bloom"]);
@@ -205,7 +201,7 @@ mod tests {
     fn fast_local_bloom_is_close_to_ideal() {
         let rows = sim(&[10.0], &[]);
         let fast = rows.iter().find(|row| row.encoding == "fast-local-bloom").unwrap();
-        assert!((0.02..0.05).contains(&fast.above_ideal()), "{}", fast.above_ideal());
+        assert!((0.02..0.05).contains(&fast.above_ideal), "{}", fast.above_ideal);
         assert_eq!((fast.probes, fast.bits_per_key.round()), (6.0, 10.0));
     }
 }

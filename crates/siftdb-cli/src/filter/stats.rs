@@ -13,12 +13,13 @@
 //! prints what their filters are.
 
 use crate::args::{InKeyspace, options};
+use crate::described::{help, more_help, result};
 use crate::failure::{Failure, Outcome};
 use crate::filter::foreign;
 use crate::filter_args::WantedFilter;
 use crate::foreign_table;
-use crate::json::{fields, joined, list};
-use crate::lines::{next_line, open_lines};
+use crate::json::Interval;
+use crate::lines::each_line;
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
 use crate::text::{counted, date, write_log_note};
@@ -26,56 +27,102 @@ use clap::Args;
 use serde_json::{Value, json};
 use siftdb::env::DiskEnv;
 use siftdb::foreign::LevelDb;
-use siftdb::{FilterFinding, FilterGroup, FilterReport, FindingFigure, Keyspace, LevelStats};
+use siftdb::{
+    FilterFinding, FilterGroup, FilterReport, FindingFigure, Keyspace, LevelStats,
+    Stats as DbStats, WantedFilter as Wanted,
+};
 use siftdb_cli::experiment::bytes;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-const JSON: &str = "\
-JSON, one object a line for each keyspace. Counters run since since_unix_seconds, or over the
-lookups of --probe.
-  format            1
-  keyspace          its name
-  levels            levels that have tables or were asked:
-    level           the level
-    filters         one for each kind of filter it has:
-      tables, entries, keys, bytes     tables, their entries, keys and bytes of filters
-      policy, encoding, layout         as the tables say; empty without a filter
-      asked_bits_per_key, bits_per_key   as configured, and as they are
-      expected_fpr                     share of absent keys that pass, 0 to 1, or null
-      is_asked                         whether lookups can ask it
-      differs                          whether it is not the wanted one
-      damaged                          tables of which the filter is damaged
-    wanted          what --bits, ... or the settings ask for: encoding, layout, bits_per_key,
-                    expected_fpr; or null
-    lookups         lookups that asked a filter
-    negatives, true_positives, false_positives   that said no, maybe rightly, maybe wrongly
-    unresolved, not_consulted   maybe where newer versions hide whether rightly; none asked
-    not_paying      not asked because many lookups in a row had found their keys there
-    observed_fpr, observed_fpr_low, observed_fpr_high   the rate, its 95 % interval, or null
-  findings          what needs attention: kind, what, and the figures it is about, such as
-                    level, tables, table, offset, filter_bytes, cache_bytes, errors, found, low,
-                    few_keys_fpr, wanted_fpr
-  since_unix_seconds   when counting began; 0 if not known
-  probe             lookups and found, those of --probe; or null
-  log_entries       entries that are only in the log, in no table and no filter
-  cache_capacity_bytes, pinned_bytes_max   the cache, and what of it filters may take for good
-Of a LevelDB database, or of a table of LevelDB or RocksDB, one object:
-  format, store     1, leveldb or rocksdb
-  tables, tables_without_filter, table_bytes, data_blocks   its tables
-  entries, keys, key_bytes   in tables: all versions and deletions, and keys by table
-  policies, encodings, layouts, partitions, filter_bytes, filter_bits, probes, window_bytes,
-  bits_per_key      its filters
-  expected_fpr, observed_fpr, observed_fpr_low, observed_fpr_high   absent keys that pass, or null
-  lookups, found, negatives, true_positives, false_positives, blocks_read   of --probe
-  same_rate         what takes how much for that rate: encoding, bits_per_key, filter_bytes
-  in_partitions     the filters in partitions: partition_bytes, partitions, index_bytes; or null";
+result! {
+    /// JSON, one object a line for each keyspace. Counters run since since_unix_seconds, or over
+    /// the lookups of --probe:
+    struct Answer of reported: &Reported<'_>, report: &FilterReport, stats: &DbStats {
+        /// its name
+        keyspace: String = reported.name.clone();
+        /// levels that have tables or were asked:
+        levels: Vec<Level> = {
+            let of = |(level, groups, counts): &OfLevel| {
+                let wanted = report.wanted.get(*level).and_then(Option::as_ref);
+                Level::of(counts, *level, groups, wanted)
+            };
+            levels(report).iter().map(of).collect()
+        };
+        /// what needs attention: kind, what, and the figures it is about, such as level, tables,
+        /// table, offset, filter_bytes, cache_bytes, errors, found, low, few_keys_fpr, wanted_fpr
+        findings: Vec<Value> = report.findings().iter().map(finding).collect();
+        /// when counting began; 0 if not known
+        since_unix_seconds: u64 => stats;
+        /// lookups and found, those of --probe; or null
+        probe: Option<Lookups> = reported.probed.as_ref().map(Lookups::of);
+        /// entries that are only in the log, in no table and no filter
+        log_entries: u64 = stats.memtable_entries;
+        /// the block cache
+        cache_capacity_bytes: u64 => stats;
+        /// what of the cache filters may take for good
+        pinned_bytes_max: u64 => report;
+    }
+
+    struct Lookups of probed: &Probed<'_> {
+        lookups, found: u64;
+    }
+
+    struct Level of counts: &LevelStats, at: usize, groups: &[FilterGroup], of: Option<&Wanted> {
+        /// the level
+        level: usize = at;
+        /// one for each kind of filter it has:
+        filters: Vec<Kind> = groups.iter().map(Kind::of).collect();
+        /// what --bits, ... or the settings ask for: encoding, layout, bits_per_key, expected_fpr; or
+        /// null
+        wanted: Option<WantedKind> = of.map(WantedKind::of);
+        /// lookups that asked a filter
+        lookups: u64 = asked(counts);
+        /// that said no, maybe rightly, maybe wrongly
+        negatives, true_positives, false_positives: u64;
+        /// maybe where newer versions hide whether rightly; none asked
+        unresolved, not_consulted: u64;
+        /// not asked because many lookups in a row had found their keys there
+        not_paying: u64;
+        /// the rate, or null
+        observed_fpr: Option<f64> = counts.observed_fpr();
+        #[serde(flatten)] interval: Interval = Interval::of(counts.observed_fpr_interval());
+    }
+
+    struct Kind of group: &FilterGroup {
+        /// tables, their entries, keys and bytes of filters
+        tables, entries, keys, bytes: u64;
+        /// as the tables say; empty without a filter
+        policy, encoding, layout: String => group.like;
+        /// as configured
+        asked_bits_per_key: Option<f64> => group.like;
+        /// as they are
+        bits_per_key: Option<f64> = group.bits_per_key();
+        /// share of absent keys that pass, 0 to 1, or null
+        expected_fpr: Option<f64>;
+        /// whether lookups can ask it
+        is_asked: bool => group.like;
+        /// whether it is not the wanted one
+        differs: bool => group.like;
+        /// tables of which the filter is damaged
+        damaged: u64;
+    }
+
+    struct WantedKind of wanted: &Wanted {
+        encoding, layout: String;
+        bits_per_key, expected_fpr: Option<f64>;
+    }
+}
+
+fn json_help() -> String {
+    help::<Answer>() + &more_help::<foreign::Report>()
+}
 
 /// The library's default.
 const CACHE_BYTES_DEFAULT: u64 = 64 << 20;
 
 #[derive(Args)]
-#[command(after_long_help = JSON)]
+#[command(after_long_help = json_help())]
 pub struct Stats {
     #[command(flatten)]
     place: InKeyspace,
@@ -123,8 +170,8 @@ impl Stats {
         })?;
         let mut rows = output.folded_rows();
         for (place, reported) in reports.iter().enumerate() {
-            let json = || report_json(reported);
-            rows.row(json, |out| {
+            let answer = Answer::of(reported, &reported.report, &reported.report.stats);
+            rows.row(&answer, |out| {
                 if reports.len() > 1 {
                     let blank = if place > 0 { "\n" } else { "" };
                     writeln!(out, "{blank}keyspace {:?}:", reported.name)?;
@@ -158,17 +205,20 @@ impl Stats {
 }
 
 fn probe<'a>(keyspace: &Keyspace, file: &'a Path) -> Outcome<Probed<'a>> {
-    let (mut lines, _) = open_lines(file)?;
-    let (mut line, mut probed) = (Vec::new(), Probed { file, lookups: 0, found: 0 });
-    while next_line(&mut lines, &mut line, file)?.is_some() {
-        probed.found += u64::from(keyspace.get(&line)?.is_some());
+    let mut probed = Probed { file, lookups: 0, found: 0 };
+    each_line(file, |_, line| {
+        probed.found += u64::from(keyspace.get(line)?.is_some());
         probed.lookups += 1;
-    }
+        Ok(())
+    })?;
     Ok(probed)
 }
 
+/// A level, its kinds of filters and its counters.
+type OfLevel = (usize, Vec<FilterGroup>, LevelStats);
+
 /// The levels to print: those that have tables or were asked.
-fn levels(report: &FilterReport) -> Vec<(usize, Vec<FilterGroup>, LevelStats)> {
+fn levels(report: &FilterReport) -> Vec<OfLevel> {
     let levels = report.stats.levels.iter().enumerate();
     let levels = levels.map(|(level, counts)| (level, report.groups(level), counts.clone()));
     levels.filter(|(_, groups, counts)| !groups.is_empty() || asked(counts) > 0).collect()
@@ -265,54 +315,15 @@ fn bill_of(counts: &LevelStats) -> String {
     )
 }
 
-fn report_json(Reported { name, report, probed }: &Reported<'_>) -> Value {
-    let level_json = |(level, groups, counts): &(usize, Vec<FilterGroup>, LevelStats)| {
-        let interval = counts.observed_fpr_interval();
-        let wanted = report.wanted.get(*level).and_then(Option::as_ref);
-        joined([
-            fields!(counts;
-                negatives, true_positives, false_positives, unresolved, not_consulted, not_paying),
-            json!({
-                "level": level,
-                "filters": list(groups, group_json),
-                "wanted": wanted.map(|wanted| {
-                    fields!(wanted; encoding, layout, bits_per_key, expected_fpr)
-                }),
-                "lookups": asked(counts),
-                "observed_fpr": counts.observed_fpr(),
-                "observed_fpr_low": interval.map(|(low, _)| low),
-                "observed_fpr_high": interval.map(|(_, high)| high),
-            }),
-        ])
-    };
-    json!({
-        "keyspace": name,
-        "log_entries": report.stats.memtable_entries,
-        "levels": list(&levels(report), level_json),
-        "findings": list(&report.findings(), finding_json),
-        "since_unix_seconds": report.stats.since_unix_seconds,
-        "probe": probed.as_ref().map(|probed| fields!(probed; lookups, found)),
-        "cache_capacity_bytes": report.stats.cache_capacity_bytes,
-        "pinned_bytes_max": report.pinned_bytes_max,
-    })
-}
-
-fn finding_json(finding: &FilterFinding) -> Value {
-    let fields = fields!(finding; kind, what);
-    finding.figures.iter().fold(fields, |object, (name, figure)| {
-        let field = match figure {
-            FindingFigure::Count(count) => json!({ *name: count }),
-            FindingFigure::Rate(rate) => json!({ *name: rate }),
-            FindingFigure::Name(text) => json!({ *name: text }),
+fn finding(finding: &FilterFinding) -> Value {
+    let figures = finding.figures.iter().map(|(name, figure)| {
+        let figure = match figure {
+            FindingFigure::Count(count) => json!(count),
+            FindingFigure::Rate(rate) => json!(rate),
+            FindingFigure::Name(text) => json!(text),
         };
-        joined([object, field])
-    })
-}
-
-fn group_json(group: &FilterGroup) -> Value {
-    joined([
-        fields!(group; tables, damaged, entries, keys, bytes, expected_fpr),
-        fields!(group.like; policy, encoding, layout, asked_bits_per_key, is_asked, differs),
-        json!({ "bits_per_key": group.bits_per_key() }),
-    ])
+        (*name, figure)
+    });
+    let words = [("kind", json!(finding.kind)), ("what", json!(finding.what))];
+    words.into_iter().chain(figures).collect()
 }

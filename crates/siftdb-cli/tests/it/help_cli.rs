@@ -207,7 +207,7 @@ fn exit_codes_are_those_of_the_topic() {
 fn kinds_of_errors_exist() {
     let text = ok(&["help", "json"]);
     let from = text.find("  kind ").unwrap() + 7;
-    let kinds = &text[from..text.find("  exit_code").unwrap()];
+    let kinds = &text[from..text.find("  path ").unwrap()];
     let sources = ["src/base/error.rs", "crates/siftdb-cli/src/failure.rs"]
         .map(|path| String::from_utf8(read(&repository().join(path))).unwrap());
     let mut count = 0;
