@@ -29,7 +29,7 @@ use std::path::Path;
 
 /// Bytes that are read after the end of a log that was closed cleanly. No log is preallocated
 /// further ahead. siftdb did not write what follows, which may be gigabytes of a sparse file.
-const BEHIND_CLOSE: u64 = 2 << 20;
+const AFTER_CLOSE_BYTES: u64 = 2 << 20;
 
 /// The history that the logs hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(crate) fn survey(
     for &number in logs {
         let close = facts.clean_close.filter(|close| close.log == number);
         let bytes_max =
-            close.map_or(u64::MAX, |close| close.log_bytes.saturating_add(BEHIND_CLOSE));
+            close.map_or(u64::MAX, |close| close.log_bytes.saturating_add(AFTER_CLOSE_BYTES));
         let log = LogCursor::open(env, directory, number, bytes_max)?;
         survey.read_log(log.ok_or_else(|| missing_log(directory, number, "it is needed"))?)?;
     }
@@ -207,32 +207,25 @@ impl Survey<'_> {
             return Err(log.corruption(begins, what));
         }
         let (begins_after, first) = (start.previous_last_sequence, start.first_sequence);
+        let last = self.last;
         if Some(&log.number) == self.logs.first() {
-            if begins_after <= self.last && self.last < first {
+            if begins_after <= last && last < first {
                 return Ok(true);
             }
-            return Err(log.corruption(
-                begins,
-                format!(
-                    "the log begins with sequence {first}, but the tables end with {}",
-                    self.last
-                ),
-            ));
+            let what =
+                format!("the log begins with sequence {first}, but the tables end with {last}");
+            return Err(log.corruption(begins, what));
         }
         // The log follows the last good record. `next` is beyond `last + 1` only if the start of a
         // log skipped sequences, which no log has.
-        if (self.last..self.next).contains(&begins_after) {
+        if (last..self.next).contains(&begins_after) {
             return Ok(true);
         }
         // A log cannot follow a sequence that the logs before it have already passed.
-        if begins_after < self.last {
-            return Err(log.corruption(
-                begins,
-                format!(
-                    "the log follows sequence {begins_after}, but {} was read already",
-                    self.last
-                ),
-            ));
+        if begins_after < last {
+            let what =
+                format!("the log follows sequence {begins_after}, but {last} was read already");
+            return Err(log.corruption(begins, what));
         }
         let previous = start.previous_log;
         if previous >= self.check.facts.log_number && !self.logs.contains(&previous) {
@@ -241,24 +234,10 @@ impl Survey<'_> {
         }
         if self.bad.is_none() {
             self.gap = true;
-            self.bad = Some(DroppedPart {
-                path: log.path.clone(),
-                offset: begins,
-                what: format!("sequences {} to {begins_after} are missing", self.next),
-            });
+            let what = format!("sequences {} to {begins_after} are missing", self.next);
+            self.bad = Some(DroppedPart { path: log.path.clone(), offset: begins, what });
         }
         Ok(false)
-    }
-
-    /// Refuses logs that do not end where the mark of a clean close says.
-    fn check_closed(&self, close: &CleanClose) -> Result<()> {
-        if self.is_closed() && (self.last..self.next).contains(&close.last_sequence) {
-            return Ok(());
-        }
-        let CleanClose { log, log_bytes, last_sequence } = close;
-        Err(self.ends_too_early(&format!(
-            "the last close left log {log} with {log_bytes} bytes and sequence {last_sequence}"
-        )))
     }
 
     /// The error for a history that ends too early; `why` says why.
@@ -283,8 +262,13 @@ impl Survey<'_> {
         if self.next == self.check.facts.ingested_through {
             self.next += 1;
         }
-        if let Some(close) = &self.check.facts.clean_close {
-            self.check_closed(close)?;
+        // Logs that do not end where the mark of a clean close says are damaged.
+        if let Some(CleanClose { log, log_bytes, last_sequence }) = self.check.facts.clean_close
+            && !(self.is_closed() && (self.last..self.next).contains(&last_sequence))
+        {
+            return Err(self.ends_too_early(&format!(
+                "the last close left log {log} with {log_bytes} bytes and sequence {last_sequence}"
+            )));
         }
         // A durable sequence is not part of the history, so it was lost to damage and not to a
         // crash.
