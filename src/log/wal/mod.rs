@@ -28,7 +28,7 @@ mod tail_tests;
 pub(crate) mod salvage;
 pub(crate) mod recover;
 pub(crate) mod replay;
+pub(crate) mod writer;
 pub(crate) mod consistency;
 pub(crate) mod cursor;
-pub(crate) mod writer;
 pub(crate) mod format;
