@@ -18,9 +18,8 @@ use crate::base::levels::LEVELS;
 use crate::base::stats::text::counted;
 use crate::base::sync::Arc;
 use crate::base::trace::{Span, span};
-use crate::log::record::format::HeaderState;
-use crate::log::wal::file::{LogFile, missing_log};
-use crate::log::wal::format::{WalItem, visit};
+use crate::log::record::format::Undecodable;
+use crate::log::wal::cursor::{LogCursor, LogEntry, LogItem, missing_log};
 use crate::memtable::memtable::Memtable;
 use crate::state::catalog::Catalog;
 use crate::state::context::Context;
@@ -334,35 +333,32 @@ fn check_log(
     report: &mut VerifyReport,
 ) -> Result<()> {
     let written = log.bytes.unwrap_or(u64::MAX);
-    let file = LogFile::new(&context.directory, log.number);
-    let path = &file.path;
-    let Some(mut reader) = file.open(&*context.env, written)? else {
+    let (env, directory) = (&*context.env, &context.directory);
+    let Some(mut cursor) = LogCursor::open(env, directory, log.number, written)? else {
         // A flush may have removed it since the list was made.
         let needed = writer.live_logs.lock().numbers().any(|number| number == log.number);
         return match needed {
-            true => Err(missing_log(&context.directory, log.number, "its writes are in no table")),
+            true => Err(missing_log(directory, log.number, "its writes are in no table")),
             false => Ok(()),
         };
     };
-    if let Some(written) = log.bytes.filter(|written| reader.file_bytes() < *written) {
+    if let Some(written) = log.bytes.filter(|written| cursor.file_bytes() < *written) {
         let what = format!("the log ends here, but {written} bytes were written");
-        return Err(Error::corruption(path, reader.file_bytes(), what));
+        return Err(cursor.file().corruption(cursor.file_bytes(), what));
     }
     report.logs += 1;
     let mut damage = None;
-    let header = visit(&mut reader, &mut |start, _, item| match item {
-        WalItem::Record(_) => report.log_records += 1,
-        WalItem::Undecodable(what) => {
-            damage.get_or_insert_with(|| what.into_error(path, start));
-        }
-        WalItem::Bad(bad) => {
-            damage.get_or_insert_with(|| Error::corruption(path, start, bad.what.clone()));
-        }
-    })?;
-    match (header, damage) {
-        (HeaderState::Bad(bad), _) => Err(bad.into_error(path, 0)),
-        (HeaderState::Torn, _) => Err(Error::corruption(path, 0, "the log has no valid header")),
-        (HeaderState::Good, Some(error)) => Err(error),
-        (HeaderState::Good, None) => Ok(()),
+    loop {
+        let LogEntry { file, start, item, .. } = cursor.next()?;
+        let bad = match item {
+            LogItem::End => return damage.map_or(Ok(()), Err),
+            LogItem::Record(_) | LogItem::StartOfNewerManifest => {
+                report.log_records += 1;
+                continue;
+            }
+            LogItem::Damaged(bad) => bad,
+            LogItem::Bad { what, .. } => Undecodable::Damaged(what),
+        };
+        damage.get_or_insert_with(|| bad.into_error(&file.path, start));
     }
 }

@@ -137,6 +137,12 @@ impl<'a> DecodedBatch<'a> {
         Ok(batch)
     }
 
+    /// Number of the last entry. Every batch of a log has an entry.
+    #[must_use]
+    pub(crate) fn last_sequence(&self) -> SequenceNumber {
+        self.sequence.saturating_add(u64::from(self.count).saturating_sub(1))
+    }
+
     /// The entries in runs of one keyspace: the keyspace, the first sequence, the entries.
     pub(crate) fn runs(
         &self,

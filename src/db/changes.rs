@@ -130,7 +130,7 @@ impl Changes {
         };
         let mut logs: Vec<u64> = our_files(&*env, directory)?.iter().filter_map(number).collect();
         logs.sort_unstable();
-        let mut tail = LogTail::at(env, directory, 0, 0);
+        let mut tail = LogTail::new(env, directory, 0, 0);
         let logs = tail.place_before(from, &logs, &facts)?;
         let keyspaces = engine.catalog.all_keyspaces();
         let names = keyspaces.iter().map(|keyspace| (keyspace.id, Arc::from(&*keyspace.name)));

@@ -36,7 +36,7 @@ use crate::env::descriptor_retry::is_shortage;
 use crate::env::directory::our_files;
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::handle::FilePool;
-use crate::log::wal::file::missing_log;
+use crate::log::wal::cursor::missing_log;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::recover::{replay, survey};
 use crate::log::wal::tail::{LogTail, TailEnd};
@@ -451,7 +451,10 @@ impl Following {
     fn read_tail(&mut self, logs: &[u64]) -> Attempt<TailEnd> {
         let Some(known) = &self.known else { return Ok(TailEnd::UpToDate) };
         let facts = &known.state.facts;
-        let begin = || LogTail::new(Arc::clone(&self.env), &self.directory, facts, false);
+        let begin = || {
+            let env = Arc::clone(&self.env);
+            LogTail::new(env, &self.directory, facts.log_number, facts.flushed_through)
+        };
         let tail = self.tail.get_or_insert_with(begin);
         let (entries, options, directory) = (&mut self.entries, &self.options, &self.directory);
         let read = tail.read(logs, facts, &mut |log, batch| {
@@ -503,9 +506,9 @@ impl Following {
         // Compared with the manifest whose tables are shown, not with what it has become: a bulk
         // load that ended in between is in its tables only, and the log after it was read.
         let shown_bytes = self.attempted.1;
-        let claim = self.tail.as_ref().map_or((0, 0), LogTail::manifest_claim);
-        if claim.0 == number && claim.1 > shown_bytes {
-            let what = format!("the manifest ends here, but {} bytes of it were durable", claim.1);
+        let (at_start, durable) = self.tail.as_ref().map_or((0, 0), LogTail::manifest_at_start);
+        if at_start == number && durable > shown_bytes {
+            let what = format!("the manifest ends here, but {durable} bytes of it were durable");
             return Err(Obstacle::Stale(Error::corruption(path, shown_bytes, what)));
         }
         match self.current()? {
@@ -523,8 +526,8 @@ impl Following {
         let sequence = match self.options.follow_synced_only {
             false => self.entries.applied,
             true => {
-                let testified = self.tail.as_ref().map_or(0, LogTail::synced_through);
-                let synced = testified.max(known.durable_through);
+                let in_logs = self.tail.as_ref().map_or(0, LogTail::synced_through);
+                let synced = in_logs.max(known.durable_through);
                 synced.min(self.entries.applied)
             }
         };

@@ -10,7 +10,6 @@ use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::Arc;
 use crate::db::log_memory::LogMemory;
-use crate::log::wal::format::last_sequence;
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
 use crate::state::catalog::new_memtable;
@@ -70,7 +69,7 @@ impl FollowedEntries {
             let what = format!("an entry of keyspace {id}, which was never created");
             return Err(Error::corruption(path, 0, what));
         }
-        let last = last_sequence(batch).unwrap_or(batch.sequence);
+        let last = batch.last_sequence();
         // A new tail begins with entries that an older one has read.
         if last <= self.applied {
             return Ok(());

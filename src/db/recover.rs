@@ -221,7 +221,7 @@ fn refuse_short_manifest(
     logs: &[u64],
     facts: &ManifestFacts,
 ) -> Result<()> {
-    let Some((log, _)) = facts.missing_from(logs) else { return Ok(()) };
+    let Some((log, _)) = facts.missing_from(logs).next() else { return Ok(()) };
     let views = catalog.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
     let shapes: Vec<_> = views.map(|view| view.version.files()).collect();
     let named = |number: u64| shapes.iter().flatten().flatten().any(|meta| meta.number == number);
@@ -323,7 +323,7 @@ impl<'a> Contents<'a> {
             }
         }
         self.bytes += bytes;
-        self.last_sequence = batch.sequence + u64::from(batch.count) - 1;
+        self.last_sequence = batch.last_sequence();
         self.entries += u64::from(batch.count);
         for (id, first, run) in runs {
             let last_sequence = self.last_sequence;

@@ -148,7 +148,9 @@ impl Memtable {
     pub(crate) fn bytes_of<'b>(entries: impl Iterator<Item = BatchEntry<'b>>) -> u64 {
         let bytes = entries.map(|entry| match entry.kind {
             WriteKind::DeleteRange => MemtableRangeDeletes::bytes_of(entry.key, entry.range_end()),
-            _ => entry.key.len() + entry.value.len() + ENTRY_BYTES,
+            WriteKind::Put | WriteKind::PutExpiring | WriteKind::Delete => {
+                entry.key.len() + entry.value.len() + ENTRY_BYTES
+            }
         });
         let bytes = bytes.sum::<usize>() as u64;
         bytes + bytes / FILTERS_SHARE_MAX

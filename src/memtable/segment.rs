@@ -108,7 +108,11 @@ impl Segment {
                 let (start, len) = (end, entry.value.len() as u32);
                 end += len;
                 let stored = || Stored { chunk: Arc::clone(&chunk), start, len };
-                let value = (entry.kind != WriteKind::Delete).then(stored);
+                let value = match entry.kind {
+                    WriteKind::Put | WriteKind::PutExpiring => Some(stored()),
+                    // A chunk ends before a range delete, which goes to a list of its own.
+                    WriteKind::Delete | WriteKind::DeleteRange => None,
+                };
                 let key = MemKey::new(entry.key, sequence << 8 | entry.kind as u64);
                 self.entries.insert(key, value, guard).release(guard);
                 sequence += 1;

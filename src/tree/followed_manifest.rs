@@ -11,10 +11,8 @@ use crate::base::filename::FileName;
 use crate::base::key::KeyspaceId;
 use crate::base::sync::Arc;
 use crate::env::api::{Env, FileId};
-use crate::log::record::format::{FILE_HEADER_BYTES, HeaderState, RecordFile};
-use crate::log::record::reader::{RecordReader, Step};
-use crate::tree::edit::VersionEdit;
-use crate::tree::manifest::{ManifestState, Replay, open_manifest};
+use crate::log::record::format::FILE_HEADER_BYTES;
+use crate::tree::manifest::{ManifestCursor, ManifestState};
 use std::path::{Path, PathBuf};
 
 /// A manifest as far as it was read.
@@ -24,8 +22,7 @@ pub(crate) struct FollowedManifest {
     path: PathBuf,
     /// The file that was opened: another one under the same name is another history.
     file: FileId,
-    reader: RecordReader,
-    replay: Replay,
+    cursor: ManifestCursor,
 }
 
 impl FollowedManifest {
@@ -35,43 +32,31 @@ impl FollowedManifest {
     /// `Io`, of the kind `NotFound` if it is not there; `Corruption`; `UnsupportedFormat`.
     pub(crate) fn open(env: &Arc<dyn Env>, directory: &Path, number: u64) -> Result<Self> {
         let path = FileName::Manifest(number).path(directory);
-        let mut reader = open_manifest(&**env, &path, number)?;
-        match reader.header(RecordFile::Manifest)? {
-            HeaderState::Good => {}
-            // Header and snapshot were durable before CURRENT named them.
-            HeaderState::Torn => {
-                return Err(Error::corruption(&path, 0, "the file header is missing"));
-            }
-            HeaderState::Bad(bad) => return Err(bad.into_error(&path, 0)),
-        }
+        let cursor = ManifestCursor::open(&**env, &path, number)?;
         let file = file_at(&**env, &path)?;
-        let mut replay = Replay::default();
-        replay.state.facts.number = number;
-        replay.state.facts.bytes = FILE_HEADER_BYTES as u64;
-        let env = Arc::clone(env);
-        let mut manifest = FollowedManifest { env, path, file, reader, replay };
+        let mut manifest = FollowedManifest { env: Arc::clone(env), path, file, cursor };
         manifest.read_on()?;
         Ok(manifest)
     }
 
     /// The number in its name.
     pub(crate) fn number(&self) -> u64 {
-        self.replay.state.facts.number
+        self.cursor.replay.state.facts.number
     }
 
     /// Where the last edit ends.
     pub(crate) fn bytes(&self) -> u64 {
-        self.replay.state.facts.bytes
+        self.cursor.replay.state.facts.bytes.max(FILE_HEADER_BYTES as u64)
     }
 
     /// The first log that it needs. The writer may have removed the logs before.
     pub(crate) fn needed_log(&self) -> u64 {
-        self.replay.state.facts.log_number
+        self.cursor.replay.state.facts.log_number
     }
 
     /// The numbers of the keyspaces that it has so far.
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceId> {
-        self.replay.state.keyspaces.keys()
+        self.cursor.replay.state.keyspaces.keys()
     }
 
     /// Its contents so far.
@@ -79,7 +64,7 @@ impl FollowedManifest {
     /// # Errors
     /// `Corruption`: tables of a level overlap.
     pub(crate) fn state(&self) -> Result<ManifestState> {
-        let finished = self.replay.clone().finish();
+        let finished = self.cursor.replay.clone().finish();
         finished.map_err(|bad| bad.into_error(&self.path, self.bytes()))
     }
 
@@ -98,7 +83,7 @@ impl FollowedManifest {
     /// # Errors
     /// `Io`; `Corruption`; `UnsupportedFormat`.
     pub(crate) fn read_on(&mut self) -> Result<bool> {
-        let edits_before = self.replay.edits;
+        let edits_before = self.cursor.replay.edits;
         let mut suspect = None;
         while let Some((offset, what)) = self.read_edits()? {
             // The reader may have been there before the writer, and after it a moment later.
@@ -107,30 +92,20 @@ impl FollowedManifest {
             }
             suspect = Some(offset);
         }
-        Ok(self.replay.edits > edits_before)
+        Ok(self.cursor.replay.edits > edits_before)
     }
 
     /// Applies the edits up to the end, or to a bad place, which it returns. The writer at work is
     /// an end.
     fn read_edits(&mut self) -> Result<Option<(u64, String)>> {
-        self.reader.reload(self.bytes())?;
-        loop {
-            let bad = match self.reader.step()? {
-                Step::Record(record) => {
-                    VersionEdit::decode(record.payload)
-                        .and_then(|edit| self.replay.apply(edit))
-                        .map_err(|bad| bad.into_error(&self.path, record.start))?;
-                    self.replay.state.facts.bytes = record.end;
-                    continue;
-                }
-                Step::Bad(bad) => bad,
-                Step::End if self.replay.edits > 0 => return Ok(None),
-                Step::End => return Ok(Some((self.bytes(), "it has no snapshot".into()))),
-            };
-            // The snapshot was durable before CURRENT named the manifest.
-            let is_tail = matches!(self.reader.step()?, Step::End) && self.replay.edits > 0;
-            return Ok((!is_tail).then_some((bad.offset, bad.what)));
-        }
+        self.cursor.reload()?;
+        Ok(match self.cursor.apply_edits()? {
+            Some((bad, false)) => Some((bad.offset, bad.what)),
+            None if self.cursor.replay.edits == 0 => {
+                Some((self.bytes(), "it has no snapshot".into()))
+            }
+            _ => None,
+        })
     }
 }
 

@@ -16,8 +16,10 @@ use crate::base::filename::{FILE_NUMBER_MAX, FileName};
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SEQUENCE_MAX, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::env::api::Env;
-use crate::log::record::format::{FORMAT_VERSION, HeaderState, RecordFile, Undecodable};
-use crate::log::record::reader::{RecordReader, Step};
+use crate::log::record::format::{
+    FILE_HEADER_BYTES, FORMAT_VERSION, HeaderState, RecordFile, Undecodable,
+};
+use crate::log::record::reader::{BadPlace, RecordReader, Step};
 use crate::log::record::writer::RecordWriter;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::consistency::ManifestFacts;
@@ -28,7 +30,7 @@ use crate::tree::overlap::{order_conflicts, search_order};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::iter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A manifest is rewritten only if it is longer than its snapshot by this factor.
 const REWRITE_FACTOR: u64 = 4;
@@ -114,7 +116,7 @@ pub(crate) fn replay(env: &dyn Env, directory: &Path, number: u64) -> Result<Man
 ///
 /// # Errors
 /// `Io`; `Corruption` if it is longer than any manifest.
-pub(crate) fn open_manifest(env: &dyn Env, path: &Path, number: u64) -> Result<RecordReader> {
+fn open_manifest(env: &dyn Env, path: &Path, number: u64) -> Result<RecordReader> {
     let reader = RecordReader::open_to(env, path, number, MANIFEST_BYTES_MAX + 1)?;
     if reader.file_bytes() > MANIFEST_BYTES_MAX {
         let what = format!("the manifest is larger than {MANIFEST_BYTES_MAX} bytes");
@@ -128,40 +130,81 @@ pub(crate) fn open_manifest(env: &dyn Env, path: &Path, number: u64) -> Result<R
 /// # Errors
 /// As for [`replay`]; one that is not there is `Io`.
 pub(crate) fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<ManifestState> {
-    let mut reader = open_manifest(env, path, number)?;
-    match reader.header(RecordFile::Manifest)? {
-        HeaderState::Good => {}
-        // Its header and snapshot were durable before anything named it.
-        HeaderState::Torn => return Err(Error::corruption(path, 0, "the file header is missing")),
-        HeaderState::Bad(bad) => return Err(bad.into_error(path, 0)),
-    }
-    let mut replay = Replay::default();
-    replay.state.facts.number = number;
-    loop {
-        let bad = match reader.step()? {
-            Step::Record(record) => {
-                VersionEdit::decode(record.payload)
-                    .and_then(|edit| replay.apply(edit))
-                    .map_err(|bad| bad.into_error(path, record.start))?;
-                replay.state.facts.bytes = record.end;
-                continue;
-            }
-            Step::Bad(bad) => bad,
-            Step::End => break,
-        };
+    let mut cursor = ManifestCursor::open(env, path, number)?;
+    if let Some((bad, is_tail)) = cursor.apply_edits()? {
         // A crash tears only the last record: each append is durable before the next one begins. So
-        // a torn place with a record after it is damage. Nor can the snapshot be torn, because it
-        // was durable before anything named the manifest.
-        let is_tail = matches!(reader.step()?, Step::End);
-        if !bad.torn || !is_tail || replay.edits == 0 {
+        // a torn place with a record after it is damage.
+        if !bad.torn || !is_tail {
             return Err(Error::corruption(path, bad.offset, bad.what));
         }
         let (path, offset) = (path.to_path_buf(), bad.offset);
-        replay.state.dropped = Some(DroppedPart { path, offset, what: bad.what });
-        break;
+        cursor.replay.state.dropped = Some(DroppedPart { path, offset, what: bad.what });
     }
-    let end = replay.state.facts.bytes;
-    replay.finish().map_err(|bad| bad.into_error(path, end))
+    let end = cursor.replay.state.facts.bytes;
+    cursor.replay.finish().map_err(|bad| bad.into_error(path, end))
+}
+
+/// Reads the edits of one manifest in order and applies them.
+#[derive(Debug)]
+pub(crate) struct ManifestCursor {
+    path: PathBuf,
+    reader: RecordReader,
+    /// The edits so far. Its state names the end of the last one; 0 before the first.
+    pub replay: Replay,
+}
+
+impl ManifestCursor {
+    /// Opens manifest `number` at `path`.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` or `UnsupportedFormat` of the header.
+    pub(crate) fn open(env: &dyn Env, path: &Path, number: u64) -> Result<Self> {
+        let mut reader = open_manifest(env, path, number)?;
+        match reader.header(RecordFile::Manifest)? {
+            HeaderState::Good => {}
+            // Header and snapshot were durable before anything named the manifest.
+            HeaderState::Torn => {
+                return Err(Error::corruption(path, 0, "the file header is missing"));
+            }
+            HeaderState::Bad(bad) => return Err(bad.into_error(path, 0)),
+        }
+        let mut replay = Replay::default();
+        replay.state.facts.number = number;
+        Ok(ManifestCursor { path: path.to_path_buf(), reader, replay })
+    }
+
+    /// Continues after the last edit, with what the file holds now: it may have grown.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn reload(&mut self) -> Result<()> {
+        self.reader.reload(self.replay.state.facts.bytes.max(FILE_HEADER_BYTES as u64))
+    }
+
+    /// Applies the edits up to the end, or to a bad place. Returns that place, and whether it can
+    /// be the last record, which was being written: no valid record comes after it, and the
+    /// snapshot before it is whole.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` or `UnsupportedFormat` of an edit.
+    pub(crate) fn apply_edits(&mut self) -> Result<Option<(BadPlace, bool)>> {
+        loop {
+            let bad = match self.reader.step()? {
+                Step::Record(record) => {
+                    VersionEdit::decode(record.payload)
+                        .and_then(|edit| self.replay.apply(edit))
+                        .map_err(|bad| bad.into_error(&self.path, record.start))?;
+                    self.replay.state.facts.bytes = record.end;
+                    continue;
+                }
+                Step::Bad(bad) => bad,
+                Step::End => return Ok(None),
+            };
+            // The snapshot was durable before anything named the manifest.
+            let is_tail = matches!(self.reader.step()?, Step::End) && self.replay.edits > 0;
+            return Ok(Some((bad, is_tail)));
+        }
+    }
 }
 
 /// Calls `visit` with offset and contents of every edit in the manifest `number` at `path`, as far

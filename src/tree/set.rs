@@ -60,7 +60,7 @@ pub(crate) struct VersionSet {
     next_keyspace: u64,
     manifest: SessionManifest,
     /// Tables of edits that failed: the manifest in force may name them or not.
-    doubtful: Vec<u64>,
+    uncertain: Vec<u64>,
     /// Files with lower numbers are from earlier sessions.
     session_start: u64,
     obsolete: Arc<ObsoleteFiles>,
@@ -92,7 +92,7 @@ impl VersionSet {
             trees,
             next_keyspace: state.next_keyspace,
             manifest: SessionManifest::new(env, directory, state, numbers, manifest_bytes),
-            doubtful: Vec::new(),
+            uncertain: Vec::new(),
             session_start: 0,
             obsolete,
             #[cfg(test)]
@@ -136,7 +136,7 @@ impl VersionSet {
             trees,
             next_keyspace: state.next_keyspace,
             manifest: SessionManifest::new(env, directory, state, numbers, 0),
-            doubtful: Vec::new(),
+            uncertain: Vec::new(),
             session_start: 0,
             obsolete: Arc::clone(&self.obsolete),
             #[cfg(test)]
@@ -244,7 +244,7 @@ impl VersionSet {
         self.manifest.advance(&edit, last_sequence);
         edit = self.manifest.stamped(edit)?;
         if let Err(error) = self.manifest.append(&edit) {
-            self.doubtful.extend(self.new_tables(&edit));
+            self.uncertain.extend(self.new_tables(&edit));
             return Err(error);
         }
         for file in &edit.deleted {
@@ -341,8 +341,8 @@ impl VersionSet {
         edit: VersionEdit,
         new: &mut NewTables,
     ) -> Result<Vec<NewVersion>> {
-        self.doubtful.extend(self.new_tables(&edit));
-        self.doubtful.extend(edit.deleted.iter().map(|file| file.number));
+        self.uncertain.extend(self.new_tables(&edit));
+        self.uncertain.extend(edit.deleted.iter().map(|file| file.number));
         let next = self.next_versions(&edit, new, &BTreeMap::new())?;
         let before: Vec<NewVersion> = self.versions().collect();
         let replaced = self.replace(next);
@@ -360,8 +360,8 @@ impl VersionSet {
         }
         self.tell_new_tables(&edit);
         let live = self.live_tables();
-        let doubtful = std::mem::take(&mut self.doubtful);
-        let unnamed = doubtful.into_iter().filter(|number| !live.contains(number));
+        let uncertain = std::mem::take(&mut self.uncertain);
+        let unnamed = uncertain.into_iter().filter(|number| !live.contains(number));
         self.obsolete.add(unnamed.map(FileName::Table));
         Ok(replaced)
     }

@@ -14,9 +14,8 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
 use crate::env::api::{Env, LockMode};
 use crate::env::foreign::refuse_foreign;
-use crate::log::record::reader::RecordReader;
-use crate::log::wal::file::LogFile;
-use crate::log::wal::format::{WalBody, WalItem, WalRecord, visit};
+use crate::log::wal::cursor::{LogCursor, LogItem};
+use crate::log::wal::format::WalBody;
 use crate::table::reader::Expect;
 use crate::tree::current::read_current;
 use crate::tree::file_meta::FileMeta;
@@ -127,9 +126,9 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
     });
     for number in logs {
         // A missing log was flushed: its entries are in a table now.
-        let opened = LogFile::new(directory, number).open(&**env, u64::MAX)?;
-        let Some(mut reader) = opened else { continue };
-        let entries = entries_of_log(&mut reader, &state)?;
+        let opened = LogCursor::open(&**env, directory, number, u64::MAX)?;
+        let Some(log) = opened else { continue };
+        let entries = entries_of_log(log, &state)?;
         unchecked.logs += u64::from(entries > 0);
         unchecked.entries += entries;
     }
@@ -137,17 +136,20 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
 }
 
 /// The number of entries that are in no table.
-fn entries_of_log(reader: &mut RecordReader, state: &ManifestState) -> Result<u64> {
+fn entries_of_log(mut log: LogCursor, state: &ManifestState) -> Result<u64> {
     let mut entries = 0;
-    visit(reader, &mut |_, _, item| {
-        let WalItem::Record(WalRecord { body: WalBody::Batch(batch), .. }) = item else { return };
+    loop {
+        let batch = match log.next()?.item {
+            LogItem::Record(WalBody::Batch(batch)) => batch,
+            LogItem::End => return Ok(entries),
+            _ => continue,
+        };
         for (keyspace, first, run) in batch.runs() {
             let Some(keyspace) = state.keyspaces.get(&keyspace) else { continue };
             let flushed = (keyspace.meta.flushed_through + 1).saturating_sub(first);
             entries += run.skip(flushed as usize).count() as u64;
         }
-    })?;
-    Ok(entries)
+    }
 }
 
 /// Whether a writer holds LOCK. This takes the lock of a reader for a moment, if it is free.

@@ -19,7 +19,8 @@ use crate::env::api::Env;
 use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
 use crate::log::record::reader::RecordReader;
 use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::{self, DatabaseIdentity, DecodedLoads, WalBody, WalItem, WalStart};
+use crate::log::wal::cursor::{LogCursor, LogEntry, LogFile, LogItem};
+use crate::log::wal::format::{DatabaseIdentity, DecodedLoads, WalBody, WalStart};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::tree::edit::{DeletedFile, SessionBegin, VersionEdit};
 use crate::tree::manifest::{self, KeyspaceTables, ManifestState};
@@ -85,74 +86,73 @@ pub(crate) fn dump_wal(
     let mut printed = Ok(());
     let mut is_cut = false;
     let mut damage = None;
-    let header = format::visit(&mut reader, &mut |start, end, item| {
-        match &item {
-            WalItem::Bad(bad) if !bad.torn => {
-                damage.get_or_insert((start, Undecodable::Damaged(bad.what.clone())));
+    let mut log = LogCursor::new(LogFile { number, path: path.to_path_buf() }, reader);
+    loop {
+        let entry = log.next()?;
+        match &entry.item {
+            LogItem::End => break,
+            LogItem::Bad { what, torn: false } => {
+                damage.get_or_insert((entry.start, Undecodable::Damaged(what.clone())));
             }
-            WalItem::Undecodable(bad) => {
-                damage.get_or_insert((start, bad.clone()));
+            LogItem::Damaged(bad) => {
+                damage.get_or_insert((entry.start, bad.clone()));
             }
             _ => {}
+        }
+        // The header is printed already.
+        if entry.start == 0 {
+            continue;
         }
         // The limit ends the text, but damage after it is still the error at the end.
         is_cut |= left == 0;
         if printed.is_ok() && left > 0 {
-            printed = print_item(start, end, &item, options, &mut left, printer);
+            printed = print_entry(&entry, options, &mut left, printer);
         }
-    })?;
+    }
     printed?;
     if is_cut {
         printer
             .line(format_args!("the rest is left out: {} entries printed", options.entries_max))?;
     }
-    if let HeaderState::Bad(bad) = header {
-        return Err(bad.into_error(path, 0));
-    }
     damage.map_or(Ok(()), |(offset, bad)| Err(bad.into_error(path, offset)))
 }
 
-fn print_item(
-    start: u64,
-    end: u64,
-    item: &WalItem<'_>,
+fn print_entry(
+    entry: &LogEntry<'_>,
     options: &DumpOptions,
     left: &mut u64,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
-    match item {
-        WalItem::Bad(bad) => {
-            let state = if bad.torn { "torn" } else { "damaged" };
-            let line = format_args!("{start:>10}  {state}: {}", bad.what);
-            printer.damage(start, state, &bad.what, line)
+    let (start, end, synced) = (entry.start, entry.end, entry.synced_through);
+    match &entry.item {
+        LogItem::Bad { what, torn } => {
+            let state = if *torn { "torn" } else { "damaged" };
+            let line = format_args!("{start:>10}  {state}: {what}");
+            printer.damage(start, state, what, line)
         }
-        WalItem::Undecodable(bad) => {
+        LogItem::Damaged(bad) => {
             let what = reason(bad);
             let line = format_args!("{start:>10}..{end}  {what}");
             printer.damage(start, "damaged", &what, line)
         }
-        WalItem::Record(record) => {
-            let synced = record.synced_through;
-            match record.body {
-                WalBody::Start(first) => print_start(start, end, &first, printer),
-                WalBody::Loads(loads) => print_loads(start, end, &loads, printer),
-                WalBody::Batch(batch) => {
-                    let fields = [
-                        ("offset", start.into()),
-                        ("entries", u64::from(batch.count).into()),
-                        ("sequence", batch.sequence.into()),
-                        ("synced_through", synced.into()),
-                    ];
-                    let line = format_args!(
-                        "{start:>10}..{end}  batch: {} from sequence {}; synced through {synced}",
-                        counted(batch.count.into(), "entry"),
-                        batch.sequence
-                    );
-                    printer.record("batch", &fields, line)?;
-                    print_batch(&batch, options, left, printer)
-                }
-            }
+        LogItem::Record(WalBody::Start(first)) => print_start(start, end, first, printer),
+        LogItem::Record(WalBody::Loads(loads)) => print_loads(start, end, loads, printer),
+        LogItem::Record(WalBody::Batch(batch)) => {
+            let fields = [
+                ("offset", start.into()),
+                ("entries", u64::from(batch.count).into()),
+                ("sequence", batch.sequence.into()),
+                ("synced_through", synced.into()),
+            ];
+            let line = format_args!(
+                "{start:>10}..{end}  batch: {} from sequence {}; synced through {synced}",
+                counted(batch.count.into(), "entry"),
+                batch.sequence
+            );
+            printer.record("batch", &fields, line)?;
+            print_batch(batch, options, left, printer)
         }
+        LogItem::StartOfNewerManifest | LogItem::End => Ok(()),
     }
 }
 

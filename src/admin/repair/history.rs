@@ -25,7 +25,7 @@ use crate::log::record::format::Undecodable;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::format::DatabaseIdentity;
-use crate::log::wal::recover::recover;
+use crate::log::wal::recover::{replay, survey};
 use crate::log::wal::salvage::salvage;
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
@@ -156,9 +156,11 @@ impl History {
             highest_keyspace = named.unwrap_or(0).max(highest_keyspace);
             Ok(())
         };
-        let logs_are_sound = match recover(env, directory, &logs, &facts, &mut note) {
+        let recovered = survey(env, directory, &logs, &facts)
+            .and_then(|found| replay(env, directory, &found.parts, &mut note));
+        let logs_are_sound = match recovered {
             Err(error) if !error.is_corruption() => return Err(error),
-            Ok(_) if facts.clean_close.is_none() => true,
+            Ok(()) if facts.clean_close.is_none() => true,
             recovered => {
                 // If a log says that the manifest is older or shorter than it was, this fails.
                 let salvaged = salvage(env, directory, &logs, &facts, &mut note)?;
@@ -275,7 +277,7 @@ fn misses_files(
     // without a sound start does not count: tables of its entries may be there.
     let knows_no_log = state.facts.log_number == 0 && state.facts.session_log == 0;
     let knows_nothing = knows_no_log && (logs.is_empty() || !found.tables.is_empty());
-    misses_table || facts.missing_from(logs).is_some() || knows_nothing
+    misses_table || facts.missing_from(logs).next().is_some() || knows_nothing
 }
 
 /// The options with the settings that are saved for a keyspace. The error says why these cannot be

@@ -11,10 +11,9 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::env::api::{Env, FileKind};
 use crate::env::directory::TRUSTED_NUMBER_MAX;
 use crate::env::foreign::is_foreign_table;
-use crate::log::record::reader::Step;
 use crate::log::recovery::DroppedPart;
-use crate::log::wal::file::LogFile;
-use crate::log::wal::format::{WalBody, decode};
+use crate::log::wal::cursor::{LogCursor, LogItem};
+use crate::log::wal::format::WalBody;
 use crate::options::database::Options;
 use crate::table::reader::{Expect, Table};
 use crate::table::salvage::remains_of;
@@ -216,19 +215,13 @@ fn loads_of(
 ) -> Result<BTreeMap<u64, SequenceNumber>> {
     let mut loads = BTreeMap::new();
     for &number in logs {
-        let Some(mut reader) = LogFile::new(directory, number).open(env, u64::MAX)? else {
-            continue;
-        };
+        let Some(mut log) = LogCursor::open(env, directory, number, u64::MAX)? else { continue };
         // They come before the first batch.
         loop {
-            match reader.step()? {
-                Step::Record(record) => match decode(record.payload).map(|record| record.body) {
-                    Ok(WalBody::Loads(found)) => loads.extend(found.tables()),
-                    Ok(WalBody::Batch(_)) => break,
-                    Ok(WalBody::Start(_)) | Err(_) => {}
-                },
-                Step::Bad(_) => {}
-                Step::End => break,
+            match log.next()?.item {
+                LogItem::Record(WalBody::Loads(found)) => loads.extend(found.tables()),
+                LogItem::Record(WalBody::Batch(_)) | LogItem::End => break,
+                _ => {}
             }
         }
     }

@@ -10,9 +10,8 @@
 use crate::admin::repair::inventory::{Inventory, TableFound};
 use crate::base::error::Result;
 use crate::env::api::Env;
-use crate::log::record::reader::Step;
-use crate::log::wal::file::LogFile;
-use crate::log::wal::format::{DatabaseIdentity, WalBody, WalRecord, decode};
+use crate::log::wal::cursor::{LogCursor, LogItem};
+use crate::log::wal::format::{DatabaseIdentity, WalBody};
 use crate::tree::edit::ANCESTORS_MAX;
 use crate::tree::manifest::ManifestRemains;
 use std::path::Path;
@@ -31,12 +30,16 @@ pub(crate) fn log_identities(
 ) -> Result<Vec<DatabaseIdentity>> {
     let mut identities = Vec::new();
     for &number in found.all_logs().iter().rev() {
-        let log = LogFile::new(directory, number);
-        let Some(mut reader) = log.open(env, FIRST_RECORD_BYTES)? else { continue };
-        if let Step::Record(record) = reader.step()?
-            && let Ok(WalRecord { body: WalBody::Start(start), .. }) = decode(record.payload)
-        {
-            identities.push(start.database);
+        let bytes_max = FIRST_RECORD_BYTES;
+        let Some(mut log) = LogCursor::open(env, directory, number, bytes_max)? else { continue };
+        loop {
+            match log.next()?.item {
+                LogItem::Record(WalBody::Start(start)) => identities.push(start.database),
+                // The header may be damaged, and the start sound.
+                LogItem::Bad { .. } | LogItem::Damaged(_) => continue,
+                _ => {}
+            }
+            break;
         }
     }
     Ok(identities)

@@ -72,7 +72,7 @@ pub(crate) enum Step<'a> {
 }
 
 /// A window over some pages of a file.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Window {
     file: Arc<dyn RandomFile>,
     path: PathBuf,
@@ -144,7 +144,7 @@ fn last_not_zero(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Reads the records of one file in order.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct RecordReader {
     window: Window,
     number: u64,
@@ -224,11 +224,6 @@ impl RecordReader {
     pub(crate) fn renumber(&mut self, number: u64) -> &mut Self {
         self.number = number;
         self
-    }
-
-    /// Goes back to the first record.
-    pub(crate) fn rewind(&mut self) {
-        self.position = FILE_HEADER_BYTES as u64;
     }
 
     /// Forgets what was read of the file, which may have grown, and continues at `position`, where

@@ -1,18 +1,17 @@
 //! Whether the manifest and the records of the logs agree.
 //!
 //! `recover` accepts nothing but an unbroken history; `salvage` takes every record that it can
-//! read. Both read records through [`ConsistencyCheck`], which refuses a manifest that is older or
-//! shorter than a log says it was. Tables that only the lost edits name may then hold data, and
+//! read; `tail` waits for a writer at work. All of them read their cursors through
+//! [`ConsistencyCheck`]. It refuses a manifest that is older or shorter than a log says it was, and
+//! collects the durable watermark. Tables that only the lost edits name may then hold data, and
 //! opening would remove them. Only a repair can handle that.
 
-use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::log::record::format::Undecodable;
-use crate::log::record::reader::{Record, RecordReader, Step};
-use crate::log::wal::file::LogFile;
-use crate::log::wal::format::{DatabaseIdentity, WalBody, WalStart, decode, last_sequence};
+use crate::log::wal::cursor::{LogCursor, LogEntry, LogItem};
+use crate::log::wal::format::{DatabaseIdentity, WalBody, WalStart};
 use std::path::Path;
 
 /// The mark of a clean close, in the last edit of a manifest. Every log was synced before the mark
@@ -69,7 +68,7 @@ impl ManifestFacts {
 
     /// Why log `number` must exist; `None` if nothing requires it.
     #[must_use]
-    pub(crate) fn needs(&self, number: u64) -> Option<&'static str> {
+    fn needs(&self, number: u64) -> Option<&'static str> {
         let is_last = self.clean_close.is_some_and(|close| close.log == number);
         match number {
             0 => None,
@@ -83,50 +82,16 @@ impl ManifestFacts {
         }
     }
 
-    /// The first log that must exist and is not in `logs`, and why it must.
-    #[must_use]
-    pub(crate) fn missing_from(&self, logs: &[u64]) -> Option<(u64, &'static str)> {
+    /// The logs that must exist and are not in `logs`, each with the reason why it must.
+    pub(crate) fn missing_from(&self, logs: &[u64]) -> impl Iterator<Item = (u64, &'static str)> {
         let closed = self.clean_close.map_or(0, |close| close.log);
         let named = [self.log_number, self.session_log, closed].into_iter();
-        let mut missing = named.filter(|number| !logs.contains(number));
-        missing.find_map(|number| Some((number, self.needs(number)?)))
+        let missing = named.filter(|number| !logs.contains(number));
+        missing.filter_map(|number| Some((number, self.needs(number)?)))
     }
 }
 
-/// The highest sequence that is known to have been durable, and what says so.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DurableWatermark {
-    /// The sequence; 0 if nothing is known.
-    pub sequence: SequenceNumber,
-    /// The file and place that says so.
-    pub source: String,
-}
-
-impl DurableWatermark {
-    /// Raises the watermark to `sequence` if that is higher.
-    pub(crate) fn raise(&mut self, sequence: SequenceNumber, source: impl FnOnce() -> String) {
-        if sequence > self.sequence {
-            *self = DurableWatermark { sequence, source: source() };
-        }
-    }
-}
-
-/// A record of a log, decoded and checked against the manifest.
-#[derive(Debug)]
-pub(crate) enum CheckedRecord<'a> {
-    /// The start of a log.
-    Start(WalStart),
-    /// The start of a log that was created under a newer manifest than the one in force.
-    StartOfNewerManifest,
-    /// A batch, and the sequence of its last entry.
-    Batch(DecodedBatch<'a>, SequenceNumber),
-    /// Bulk loads, which only a repair reads.
-    Loads,
-    /// A record with a valid checksum that siftdb does not write.
-    Damaged(String),
-}
-
-/// Decodes records and checks each of them against the manifest.
+/// Reads logs through cursors, and checks each record against the manifest.
 #[derive(Debug)]
 pub(crate) struct ConsistencyCheck<'a> {
     /// The directory of the database.
@@ -135,8 +100,11 @@ pub(crate) struct ConsistencyCheck<'a> {
     pub facts: &'a ManifestFacts,
     /// The highest sequence in the manifest and in every record so far.
     pub highest_sequence: SequenceNumber,
-    /// The durable sequence, as the manifest and every record so far say.
-    pub durable: DurableWatermark,
+    /// The durable watermark: the highest sequence that the manifest or a record so far calls
+    /// durable.
+    pub durable: SequenceNumber,
+    /// The log and offset of the record that says so; `None` if it is the manifest.
+    durable_by: Option<(u64, u64)>,
 }
 
 impl<'a> ConsistencyCheck<'a> {
@@ -144,70 +112,53 @@ impl<'a> ConsistencyCheck<'a> {
     #[must_use]
     pub(crate) fn new(directory: &'a Path, facts: &'a ManifestFacts) -> Self {
         let highest_sequence = facts.last_sequence.max(facts.flushed_through);
-        let mut durable = DurableWatermark::default();
-        durable.raise(facts.synced_through, || "the manifest".into());
-        ConsistencyCheck { directory, facts, highest_sequence, durable }
+        let durable = facts.synced_through;
+        ConsistencyCheck { directory, facts, highest_sequence, durable, durable_by: None }
     }
 
-    /// Decodes and checks one record.
+    /// The durable watermark as text, with its source.
+    #[must_use]
+    pub(crate) fn durable_text(&self) -> String {
+        let source = self.durable_by.map_or("the manifest".into(), |(log, offset)| {
+            format!("{} at byte {offset}", FileName::Wal(log).path(self.directory).display())
+        });
+        format!("{source} says that {} was durable", self.durable)
+    }
+
+    /// Reads the next item of `log` and checks it.
     ///
     /// # Errors
-    /// `UnsupportedFormat`; `Corruption` of the manifest if the record says that it was longer.
-    pub(crate) fn read<'r>(
-        &mut self,
-        log: &LogFile,
-        record: &Record<'r>,
-    ) -> Result<CheckedRecord<'r>> {
-        let decoded = match decode(record.payload) {
-            Ok(decoded) => decoded,
-            Err(Undecodable::Damaged(what)) => return Ok(CheckedRecord::Damaged(what)),
-            Err(unknown) => return Err(unknown.into_error(&log.path, record.start)),
-        };
-        let checked = match decoded.body {
-            WalBody::Start(start) if start.manifest_number > self.facts.number => {
-                return Ok(CheckedRecord::StartOfNewerManifest);
+    /// `Io`; `UnsupportedFormat`; `Corruption` of the manifest if the record says that it was
+    /// longer.
+    pub(crate) fn next<'l>(&mut self, log: &'l mut LogCursor) -> Result<LogEntry<'l>> {
+        let mut entry = log.next()?;
+        let facts = self.facts;
+        match entry.item {
+            LogItem::Damaged(unknown @ Undecodable::Unknown(_)) => {
+                return Err(unknown.into_error(&entry.file.path, entry.start));
+            }
+            LogItem::Record(WalBody::Start(start)) if start.manifest_number > facts.number => {
+                return Ok(LogEntry { item: LogItem::StartOfNewerManifest, ..entry });
             }
             // Without a manifest, a repair reads the logs of any epoch.
-            WalBody::Start(start)
-                if start.database != self.facts.database
-                    && self.facts.database != DatabaseIdentity::default() =>
+            LogItem::Record(WalBody::Start(start))
+                if start.database != facts.database
+                    && facts.database != DatabaseIdentity::default() =>
             {
-                CheckedRecord::Damaged(
-                    "the log is of another database, or from before a repair".into(),
-                )
+                let what = "the log is of another database, or from before a repair";
+                entry.item = LogItem::Damaged(Undecodable::Damaged(what.into()));
             }
-            WalBody::Start(start) => {
-                self.facts.check_length(self.directory, &start)?;
-                CheckedRecord::Start(start)
+            LogItem::Record(WalBody::Start(start)) => facts.check_length(self.directory, &start)?,
+            LogItem::Record(WalBody::Batch(batch)) => {
+                self.highest_sequence = self.highest_sequence.max(batch.last_sequence());
             }
-            WalBody::Batch(batch) => {
-                let last = last_sequence(&batch).unwrap_or(batch.sequence);
-                self.highest_sequence = self.highest_sequence.max(last);
-                CheckedRecord::Batch(batch, last)
-            }
-            WalBody::Loads(_) => CheckedRecord::Loads,
-        };
-        // A record never calls itself durable, so this says nothing new about an unbroken history.
-        self.durable.raise(decoded.synced_through, || {
-            format!("{} at byte {}", log.path.display(), record.start)
-        });
-        Ok(checked)
-    }
-
-    /// Refuses a log of a newer manifest that has writes after its start, which `reader` has read.
-    /// An opening that did not finish leaves such a log, but writes nothing to it.
-    ///
-    /// # Errors
-    /// `Io`; `Corruption` if there is another record than one of bulk loads.
-    pub(crate) fn expect_no_writes(&self, log: &LogFile, reader: &mut RecordReader) -> Result<()> {
-        loop {
-            match reader.step()? {
-                Step::Record(record) => match decode(record.payload).map(|record| record.body) {
-                    Ok(WalBody::Loads(_)) => {}
-                    _ => return Err(log.of_newer_manifest(record.start)),
-                },
-                Step::Bad(_) | Step::End => return Ok(()),
-            }
+            _ => {}
         }
+        // A record never calls itself durable, so this says nothing new about an unbroken history.
+        if entry.synced_through > self.durable {
+            self.durable = entry.synced_through;
+            self.durable_by = Some((entry.file.number, entry.start));
+        }
+        Ok(entry)
     }
 }

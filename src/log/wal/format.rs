@@ -1,14 +1,12 @@
-//! Encodes and decodes the payloads of a log's records, and visits all records of one log.
+//! Encodes and decodes the payloads of a log's records.
 //!
 //! The module above describes the layout. Decoding checks each record by itself; recovery checks
-//! that records follow each other. Inspection visits logs of any name and state.
+//! that records follow each other.
 
 use crate::base::batch_format::DecodedBatch;
 use crate::base::coding::{Decoder, put_varint};
-use crate::base::error::Error;
 use crate::base::key::{SEQUENCE_MAX, SequenceNumber};
-use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
-use crate::log::record::reader::{BadPlace, RecordReader, Step};
+use crate::log::record::format::Undecodable;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The kind of a log's first record.
@@ -114,18 +112,6 @@ fn loaded_table(decoder: &mut Decoder<'_>) -> Option<LoadedTable> {
     Some((decoder.u64()?, decoder.varint()?))
 }
 
-/// An item that [`visit`] finds in a log.
-#[derive(Debug)]
-pub(crate) enum WalItem<'a> {
-    /// A record that decodes. The dumps print it; `verify` only counts it.
-    #[cfg_attr(not(feature = "inspect"), expect(dead_code))]
-    Record(WalRecord<'a>),
-    /// A record that does not decode.
-    Undecodable(Undecodable),
-    /// A place without a valid record.
-    Bad(&'a BadPlace),
-}
-
 /// Appends the payload of a start record.
 pub(crate) fn put_start(dst: &mut Vec<u8>, start: &WalStart) {
     for field in [
@@ -189,7 +175,8 @@ pub(crate) fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
         }
         KIND_BATCH => {
             let batch = DecodedBatch::decode(decoder.rest()).map_err(Undecodable::Damaged)?;
-            if last_sequence(&batch).is_none() || synced_through >= batch.sequence {
+            let is_numbered = batch.sequence > 0 && batch.last_sequence() <= SEQUENCE_MAX;
+            if batch.count == 0 || !is_numbered || synced_through >= batch.sequence {
                 return Err(damaged("a write batch with impossible sequences"));
             }
             WalBody::Batch(batch)
@@ -203,43 +190,12 @@ pub(crate) fn decode(payload: &[u8]) -> Result<WalRecord<'_>, Undecodable> {
     Ok(WalRecord { synced_through, body })
 }
 
-/// The sequence of a batch's last entry; `None` for an empty batch or one above [`SEQUENCE_MAX`].
-#[must_use]
-pub(crate) fn last_sequence(batch: &DecodedBatch<'_>) -> Option<SequenceNumber> {
-    let further = u64::from(batch.count).checked_sub(1)?;
-    batch.sequence.checked_add(further).filter(|&last| batch.sequence > 0 && last <= SEQUENCE_MAX)
-}
-
 fn varints<const N: usize>(decoder: &mut Decoder<'_>) -> Option<[u64; N]> {
     let mut fields = [0; N];
     for field in &mut fields {
         *field = decoder.varint()?;
     }
     Some(fields)
-}
-
-/// Calls `visit` with start, end and contents of every record and bad place in a log. Returns the
-/// state of the file header.
-///
-/// # Errors
-/// `Io`.
-pub(crate) fn visit(
-    reader: &mut RecordReader,
-    visit: &mut dyn FnMut(u64, u64, WalItem<'_>),
-) -> Result<HeaderState, Error> {
-    loop {
-        match reader.step()? {
-            Step::Record(record) => {
-                let item = match decode(record.payload) {
-                    Ok(decoded) => WalItem::Record(decoded),
-                    Err(undecodable) => WalItem::Undecodable(undecodable),
-                };
-                visit(record.start, record.end, item);
-            }
-            Step::Bad(bad) => visit(bad.offset, bad.offset, WalItem::Bad(&bad)),
-            Step::End => return reader.header(RecordFile::Wal),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -291,7 +247,7 @@ mod tests {
         );
         let record = decode(&payload).unwrap();
         let WalBody::Batch(back) = record.body else { panic!("{record:?}") };
-        assert_eq!((back.sequence, last_sequence(&back)), (303, Some(304)));
+        assert_eq!((back.sequence, back.last_sequence()), (303, 304));
 
         let tables = [(0x0102, 300), (u64::MAX, 1)];
         let mut loads = Vec::new();

@@ -17,10 +17,10 @@
 //! the record was written: it tells the loss of unsynced writes from damage. The kind comes last,
 //! so that no record ends in a zero byte.
 //!
-//! [`writer`] appends. [`recover`] reads all logs, or refuses them; [`salvage`] reads what it can
-//! from damaged logs. Both read through [`consistency`] and hand out batches by [`replay`].
-//! [`tail`] follows the logs while another process writes them.
-//! [`file`] opens a log; [`format`] encodes and decodes payloads.
+//! [`writer`] appends. [`cursor`] reads one log, item by item, and [`consistency`] checks each item
+//! against the manifest. Three policies are over it. [`recover`] reads all logs, or refuses them;
+//! [`salvage`] reads what it can from damaged logs; both hand out batches by [`replay`]. [`tail`]
+//! follows the logs while another process writes them. [`format`] encodes and decodes payloads.
 
 pub(crate) mod tail;
 #[cfg(test)]
@@ -28,7 +28,7 @@ mod tail_tests;
 pub(crate) mod salvage;
 pub(crate) mod recover;
 pub(crate) mod replay;
-pub(crate) mod consistency;
-pub(crate) mod file;
 pub(crate) mod writer;
+pub(crate) mod consistency;
+pub(crate) mod cursor;
 pub(crate) mod format;

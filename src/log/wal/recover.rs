@@ -16,25 +16,20 @@
 //! recovery dropped what is in between. A log of an opening that did not finish names a manifest
 //! that is not in force; it contains no writes and is skipped.
 
-use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::env::api::Env;
-use crate::log::record::format::{HeaderState, RecordFile};
-use crate::log::record::reader::{Record, RecordReader, Step};
 use crate::log::recovery::DroppedPart;
-use crate::log::wal::consistency::{
-    CheckedRecord, CleanClose, ConsistencyCheck, DurableWatermark, ManifestFacts,
-};
-use crate::log::wal::file::{LogFile, missing_log};
-use crate::log::wal::format::{WalStart, last_sequence};
-use crate::log::wal::replay::{Apply, LogPart, push_batch, replay_parts};
+use crate::log::wal::consistency::{CleanClose, ConsistencyCheck, ManifestFacts};
+use crate::log::wal::cursor::{LogCursor, LogEntry, LogFile, LogItem, missing_log};
+use crate::log::wal::format::{WalBody, WalStart};
+use crate::log::wal::replay::{Apply, LogPart, changed, push_batch, replay_parts};
 use std::path::Path;
 
 /// Bytes that are read after the end of a log that was closed cleanly. No log is preallocated
 /// further ahead. siftdb did not write what follows, which may be gigabytes of a sparse file.
-const BEHIND_CLOSE: u64 = 2 << 20;
+const AFTER_CLOSE_BYTES: u64 = 2 << 20;
 
 /// The history that the logs hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,23 +62,6 @@ pub(crate) struct LiveLog {
     pub bytes: u64,
 }
 
-/// Surveys and replays `logs`, which must be sorted and start with the first log that the manifest
-/// needs. After an error the caller must discard the batches that it got.
-///
-/// # Errors
-/// As for [`survey`] and [`replay`].
-pub(crate) fn recover(
-    env: &dyn Env,
-    directory: &Path,
-    logs: &[u64],
-    facts: &ManifestFacts,
-    apply: Apply<'_>,
-) -> Result<RecoveredLogs> {
-    let recovered = survey(env, directory, logs, facts)?;
-    replay(env, directory, &recovered.parts, apply)?;
-    Ok(recovered)
-}
-
 /// Finds where the history in `logs` ends. They must be sorted and start with the first log that
 /// the manifest needs.
 ///
@@ -95,7 +73,7 @@ pub(crate) fn survey(
     logs: &[u64],
     facts: &ManifestFacts,
 ) -> Result<RecoveredLogs> {
-    if let Some((number, why)) = facts.missing_from(logs) {
+    if let Some((number, why)) = facts.missing_from(logs).next() {
         return Err(missing_log(directory, number, why));
     }
     let mut survey = Survey {
@@ -105,21 +83,17 @@ pub(crate) fn survey(
         next: facts.flushed_through + 1,
         last_log: 0,
         end: 0,
-        closed: false,
         bad: None,
         gap: false,
         parts: Vec::new(),
         history: Vec::new(),
     };
     for &number in logs {
-        let log = LogFile::new(directory, number);
         let close = facts.clean_close.filter(|close| close.log == number);
         let bytes_max =
-            close.map_or(u64::MAX, |close| close.log_bytes.saturating_add(BEHIND_CLOSE));
-        let Some(reader) = log.open(env, bytes_max)? else {
-            return Err(missing_log(directory, number, "it is needed"));
-        };
-        survey.read_log(&log, reader)?;
+            close.map_or(u64::MAX, |close| close.log_bytes.saturating_add(AFTER_CLOSE_BYTES));
+        let log = LogCursor::open(env, directory, number, bytes_max)?;
+        survey.read_log(log.ok_or_else(|| missing_log(directory, number, "it is needed"))?)?;
     }
     survey.finish()
 }
@@ -134,26 +108,11 @@ pub(crate) fn replay(
     parts: &[LogPart],
     apply: Apply<'_>,
 ) -> Result<()> {
-    let mut next = None;
-    let mut checked = |log: u64, batch: &DecodedBatch<'_>| {
-        // Only the start of a log may skip sequences, and a part begins there.
-        let is_next = next == Some(batch.sequence)
-            || parts.iter().any(|part| *part.sequences.start() == batch.sequence);
-        next = last_sequence(batch).map(|last| last + 1);
-        match is_next {
-            true => apply(log, batch),
-            false => Err(changed(directory, log)),
-        }
-    };
-    let last = replay_parts(env, directory, parts, &mut checked)?;
+    let last = replay_parts(env, directory, parts, apply)?;
     match parts.last() {
         Some(part) if *part.sequences.end() != last => Err(changed(directory, part.log)),
         _ => Ok(()),
     }
-}
-
-fn changed(directory: &Path, log: u64) -> Error {
-    LogFile::new(directory, log).corruption(0, "the log changed while it was read")
 }
 
 struct Survey<'a> {
@@ -166,8 +125,6 @@ struct Survey<'a> {
     last_log: u64,
     /// The end of the last record of the history, in `last_log`.
     end: u64,
-    /// The last record ends where the mark of a clean close says.
-    closed: bool,
     /// The place where the history ends, unless a later log continues it.
     bad: Option<DroppedPart>,
     /// The history ends because the next log begins with a later sequence.
@@ -178,87 +135,97 @@ struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    fn read_log(&mut self, log: &LogFile, mut reader: RecordReader) -> Result<()> {
-        match reader.header(RecordFile::Wal)? {
-            HeaderState::Bad(bad) => return Err(bad.into_error(&log.path, 0)),
-            HeaderState::Torn => {
-                return self.end_badly(log, reader, 0, "the log has no valid header");
+    fn read_log(&mut self, mut log: LogCursor) -> Result<()> {
+        let file_bytes = log.file_bytes();
+        // Of records that are not part of the history, only the durable watermark counts. It shows
+        // that the history must not end before them.
+        let (mut begun, mut dropped) = (false, false);
+        loop {
+            let mut entry = self.check.next(&mut log)?;
+            if !dropped {
+                entry = entry.due(begun.then_some(self.next));
             }
-            HeaderState::Good => {}
+            let LogEntry { file, start: at, end, item, .. } = entry;
+            let closed = begun && self.is_closed();
+            match item {
+                LogItem::Damaged(bad) => return Err(bad.into_error(&file.path, at)),
+                LogItem::End => return Ok(()),
+                _ if dropped => {}
+                // Nothing was written after the mark of a clean close, so nothing is lost there.
+                LogItem::Bad { what, torn } if torn || closed => {
+                    let path = file.path.clone();
+                    self.bad.get_or_insert(DroppedPart { path, offset: at, what });
+                    dropped = true;
+                }
+                LogItem::Bad { what, .. } => return Err(file.corruption(at, what)),
+                LogItem::StartOfNewerManifest if file.number == self.check.facts.log_number => {
+                    return Err(file.of_newer_manifest(at));
+                }
+                LogItem::StartOfNewerManifest => return log.expect_no_writes(),
+                LogItem::Record(_) if closed => {
+                    let what = "a record after the end that the last clean close noted";
+                    return Err(file.corruption(at, what));
+                }
+                LogItem::Record(WalBody::Start(start)) => {
+                    dropped = !self.follows(file, at, &start)?;
+                    if !dropped {
+                        self.begin(file, &start, file_bytes);
+                        (begun, self.end) = (true, end);
+                    }
+                }
+                LogItem::Record(WalBody::Loads(_)) => self.end = end,
+                LogItem::Record(WalBody::Batch(batch)) => {
+                    let last = batch.last_sequence();
+                    push_batch(&mut self.parts, file.number, end, self.next..=last);
+                    (self.end, self.last, self.next) = (end, last, last + 1);
+                }
+            }
         }
-        let file_bytes = reader.file_bytes();
-        let (first, begins, ends) = match reader.step()? {
-            Step::Record(first) => (self.check.read(log, &first)?, first.start, first.end),
-            Step::End => {
-                return self.end_badly(log, reader, file_bytes, "the log has no start record");
-            }
-            Step::Bad(bad) if bad.torn => {
-                return self.end_badly(log, reader, bad.offset, &bad.what);
-            }
-            Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
-        };
-        let start = match first {
-            CheckedRecord::Start(start) => start,
-            CheckedRecord::StartOfNewerManifest if log.number == self.check.facts.log_number => {
-                return Err(log.of_newer_manifest(begins));
-            }
-            CheckedRecord::StartOfNewerManifest => {
-                return self.check.expect_no_writes(log, &mut reader);
-            }
-            CheckedRecord::Damaged(what) => return Err(log.corruption(begins, what)),
-            CheckedRecord::Batch(..) | CheckedRecord::Loads => {
-                return Err(log.corruption(begins, "the first record is no start record"));
-            }
-        };
-        if self.check.facts.clean_close.is_some_and(|close| close.log < log.number) {
-            let what = "the log is newer than the last one at the last close";
-            return Err(log.corruption(begins, what));
-        }
-        if self.follows(log, begins, &start)? {
-            (self.bad, self.gap) = (None, false);
-            self.next = start.first_sequence;
-            // After a bulk load this is a sequence that no log has.
-            self.last = self.last.max(start.previous_last_sequence);
-            self.last_log = log.number;
-            let (number, begins_after) = (log.number, self.last);
-            self.history.push(LiveLog { number, begins_after, bytes: file_bytes });
-            self.end_of_record(log, ends, None);
-            self.read_batches(log, reader)
-        } else {
-            reader.rewind();
-            self.read_dropped(log, reader)
-        }
+    }
+
+    /// Adds a log with this start to the history.
+    fn begin(&mut self, file: &LogFile, start: &WalStart, bytes: u64) {
+        (self.bad, self.gap) = (None, false);
+        self.next = start.first_sequence;
+        // After a bulk load this is a sequence that no log has.
+        self.last = self.last.max(start.previous_last_sequence);
+        self.last_log = file.number;
+        let (number, begins_after) = (file.number, self.last);
+        self.history.push(LiveLog { number, begins_after, bytes });
+    }
+
+    /// The last record ends where the mark of a clean close says.
+    fn is_closed(&self) -> bool {
+        let close = self.check.facts.clean_close;
+        close.is_some_and(|close| (close.log, close.log_bytes) == (self.last_log, self.end))
     }
 
     /// True if `log` continues the history so far, false if sequences are missing in between.
     fn follows(&mut self, log: &LogFile, begins: u64, start: &WalStart) -> Result<bool> {
+        if self.check.facts.clean_close.is_some_and(|close| close.log < log.number) {
+            let what = "the log is newer than the last one at the last close";
+            return Err(log.corruption(begins, what));
+        }
         let (begins_after, first) = (start.previous_last_sequence, start.first_sequence);
+        let last = self.last;
         if Some(&log.number) == self.logs.first() {
-            if begins_after <= self.last && self.last < first {
+            if begins_after <= last && last < first {
                 return Ok(true);
             }
-            return Err(log.corruption(
-                begins,
-                format!(
-                    "the log begins with sequence {first}, but the tables end with {}",
-                    self.last
-                ),
-            ));
+            let what =
+                format!("the log begins with sequence {first}, but the tables end with {last}");
+            return Err(log.corruption(begins, what));
         }
         // The log follows the last good record. `next` is beyond `last + 1` only if the start of a
         // log skipped sequences, which no log has.
-        if (self.last..self.next).contains(&begins_after) {
+        if (last..self.next).contains(&begins_after) {
             return Ok(true);
         }
         // A log cannot follow a sequence that the logs before it have already passed.
-        if begins_after < self.last {
-            return Err(log.corruption(
-                begins,
-                format!(
-                    "the log follows sequence {begins_after}, but {} was read already",
-                    self.last
-                ),
-            ));
+        if begins_after < last {
+            let what =
+                format!("the log follows sequence {begins_after}, but {last} was read already");
+            return Err(log.corruption(begins, what));
         }
         let previous = start.previous_log;
         if previous >= self.check.facts.log_number && !self.logs.contains(&previous) {
@@ -267,102 +234,10 @@ impl Survey<'_> {
         }
         if self.bad.is_none() {
             self.gap = true;
-            self.bad = Some(DroppedPart {
-                path: log.path.clone(),
-                offset: begins,
-                what: format!("sequences {} to {begins_after} are missing", self.next),
-            });
+            let what = format!("sequences {} to {begins_after} are missing", self.next);
+            self.bad = Some(DroppedPart { path: log.path.clone(), offset: begins, what });
         }
         Ok(false)
-    }
-
-    fn read_batches(&mut self, log: &LogFile, mut reader: RecordReader) -> Result<()> {
-        loop {
-            let (end, last) = match reader.step()? {
-                Step::Record(record) => (record.end, self.read_batch(log, &record)?),
-                Step::End => return Ok(()),
-                // Nothing was written after the mark of a clean close, so nothing is lost there.
-                Step::Bad(bad) if bad.torn || self.closed => {
-                    return self.end_badly(log, reader, bad.offset, &bad.what);
-                }
-                Step::Bad(bad) => return Err(log.corruption(bad.offset, bad.what)),
-            };
-            self.end_of_record(log, end, last);
-        }
-    }
-
-    /// Checks that `record` is the next batch; returns its last sequence. `None` for bulk loads.
-    fn read_batch(&mut self, log: &LogFile, record: &Record<'_>) -> Result<Option<SequenceNumber>> {
-        let offset = record.start;
-        if self.closed {
-            return Err(
-                log.corruption(offset, "a record after the end that the last clean close noted")
-            );
-        }
-        match self.check.read(log, record)? {
-            CheckedRecord::Batch(batch, last) if batch.sequence == self.next => Ok(Some(last)),
-            CheckedRecord::Loads => Ok(None),
-            CheckedRecord::Batch(batch, _) => {
-                let (found, expected) = (batch.sequence, self.next);
-                let what = format!("the batch begins with sequence {found}, expected {expected}");
-                Err(log.corruption(offset, what))
-            }
-            CheckedRecord::Start(_) | CheckedRecord::StartOfNewerManifest => {
-                Err(log.corruption(offset, "a second start record"))
-            }
-            CheckedRecord::Damaged(what) => Err(log.corruption(offset, what)),
-        }
-    }
-
-    /// Notes a record of the history: a start, bulk loads, or a batch, whose last sequence is
-    /// `last`.
-    fn end_of_record(&mut self, log: &LogFile, end: u64, last: Option<SequenceNumber>) {
-        self.end = end;
-        let closed = self.check.facts.clean_close;
-        self.closed = closed.is_some_and(|close| (close.log, close.log_bytes) == (log.number, end));
-        let Some(last) = last else { return };
-        push_batch(&mut self.parts, log.number, end, self.next..=last);
-        (self.last, self.next) = (last, last + 1);
-    }
-
-    /// Ends the history at `offset` of this log, unless a later log continues it. The records after
-    /// it can only show that the history must not end here.
-    fn end_badly(
-        &mut self,
-        log: &LogFile,
-        reader: RecordReader,
-        offset: u64,
-        what: &str,
-    ) -> Result<()> {
-        if self.bad.is_none() {
-            self.bad = Some(DroppedPart { path: log.path.clone(), offset, what: what.into() });
-        }
-        self.read_dropped(log, reader)
-    }
-
-    /// Reads records that are not part of the history, for what they say was durable.
-    fn read_dropped(&mut self, log: &LogFile, mut reader: RecordReader) -> Result<()> {
-        loop {
-            let record = match reader.step()? {
-                Step::Record(record) => record,
-                Step::Bad(_) => continue,
-                Step::End => return Ok(()),
-            };
-            if let CheckedRecord::Damaged(what) = self.check.read(log, &record)? {
-                return Err(log.corruption(record.start, what));
-            }
-        }
-    }
-
-    /// Refuses logs that do not end where the mark of a clean close says.
-    fn check_closed(&self, close: &CleanClose) -> Result<()> {
-        if self.closed && (self.last..self.next).contains(&close.last_sequence) {
-            return Ok(());
-        }
-        let CleanClose { log, log_bytes, last_sequence } = close;
-        Err(self.ends_too_early(&format!(
-            "the last close left log {log} with {log_bytes} bytes and sequence {last_sequence}"
-        )))
     }
 
     /// The error for a history that ends too early; `why` says why.
@@ -387,24 +262,28 @@ impl Survey<'_> {
         if self.next == self.check.facts.ingested_through {
             self.next += 1;
         }
-        if let Some(close) = &self.check.facts.clean_close {
-            self.check_closed(close)?;
+        // Logs that do not end where the mark of a clean close says are damaged.
+        if let Some(CleanClose { log, log_bytes, last_sequence }) = self.check.facts.clean_close
+            && !(self.is_closed() && (self.last..self.next).contains(&last_sequence))
+        {
+            return Err(self.ends_too_early(&format!(
+                "the last close left log {log} with {log_bytes} bytes and sequence {last_sequence}"
+            )));
         }
-        let DurableWatermark { sequence, source } = &self.check.durable;
         // A durable sequence is not part of the history, so it was lost to damage and not to a
         // crash.
-        if *sequence >= self.next {
-            return Err(self.ends_too_early(&format!("{source} says that {sequence} was durable")));
+        if self.check.durable >= self.next {
+            return Err(self.ends_too_early(&self.check.durable_text()));
         }
         // Reads must see what is in tables. No log has the sequence of a load. Its tables may be
         // gone, by a drop, an expiry or a range delete, but the edit that named them called it
         // durable. What is durable is part of the history: it is below `next`.
-        let last = self.last.max(self.check.facts.tables_through).max(*sequence);
+        let last = self.last.max(self.check.facts.tables_through).max(self.check.durable);
         Ok(RecoveredLogs {
             last_sequence: last,
             highest_sequence: self.check.highest_sequence.max(last),
             last_log: self.last_log,
-            clean: self.closed && self.bad.is_none(),
+            clean: self.is_closed() && self.bad.is_none(),
             dropped: self.bad,
             parts: self.parts,
             logs: self.history,
@@ -419,6 +298,7 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::env::testing::crash::CrashModel;
     use crate::log::record::format::SECTOR_BYTES;
+    use crate::log::record::reader::{RecordReader, Step};
     use crate::log::wal::format::DatabaseIdentity;
     use crate::log::wal::format::{WalBody, decode};
     use crate::log::wal::writer::WalWriter;
@@ -474,6 +354,18 @@ mod tests {
             batch.put(format!("{:05}", sequence + i), vec![0xa5; bytes]);
         }
         wal.append(synced_through, sequence, count, &[batch.entries()]).unwrap();
+    }
+
+    fn recover(
+        env: &dyn Env,
+        directory: &Path,
+        logs: &[u64],
+        facts: &ManifestFacts,
+        apply: Apply<'_>,
+    ) -> Result<RecoveredLogs> {
+        let recovered = survey(env, directory, logs, facts)?;
+        replay(env, directory, &recovered.parts, apply)?;
+        Ok(recovered)
     }
 
     /// Recovers and checks that what comes is consecutive: the keys are the sequences.
@@ -542,7 +434,7 @@ mod tests {
             while let Step::Record(record) = reader.step().unwrap() {
                 let decoded = decode(record.payload).unwrap();
                 let sequences = match decoded.body {
-                    WalBody::Batch(batch) => (batch.sequence, last_sequence(&batch).unwrap()),
+                    WalBody::Batch(batch) => (batch.sequence, batch.last_sequence()),
                     _ => (0, 0),
                 };
                 let (start, end) = (record.start, record.end);

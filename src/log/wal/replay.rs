@@ -4,12 +4,11 @@
 //! the first batch.
 
 use crate::base::batch_format::DecodedBatch;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::key::SequenceNumber;
 use crate::env::api::Env;
-use crate::log::record::reader::Step;
-use crate::log::wal::file::{LogFile, missing_log};
-use crate::log::wal::format::{WalBody, WalRecord, decode, last_sequence};
+use crate::log::wal::cursor::{LogCursor, LogEntry, LogFile, LogItem, missing_log};
+use crate::log::wal::format::WalBody;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -48,7 +47,7 @@ pub(crate) fn push_batch(
 /// sequence of the last entry; 0 if there was no batch.
 ///
 /// # Errors
-/// Those of `apply`; `Io`; a log is missing.
+/// Those of `apply`; `Io`; a log is missing, or it changed since the first reading.
 pub(crate) fn replay_parts(
     env: &dyn Env,
     directory: &Path,
@@ -58,29 +57,37 @@ pub(crate) fn replay_parts(
     let mut last = 0;
     for of_one_log in parts.chunk_by(|left, right| left.log == right.log) {
         let [.., LogPart { log: number, end, .. }] = of_one_log else { continue };
-        let log = LogFile::new(directory, *number);
-        let Some(mut reader) = log.open(env, *end)? else {
+        let Some(mut log) = LogCursor::open(env, directory, *number, *end)? else {
             return Err(missing_log(directory, *number, "it was there a moment ago"));
         };
         loop {
-            let record = match reader.step()? {
-                Step::Record(record) => record,
-                Step::Bad(_) => continue,
-                Step::End => break,
+            let LogEntry { item, .. } = log.next()?;
+            let batch = match item {
+                LogItem::Record(WalBody::Batch(batch)) => batch,
+                LogItem::End => break,
+                _ => continue,
             };
-            let Ok(WalRecord { body: WalBody::Batch(batch), .. }) = decode(record.payload) else {
-                continue;
-            };
-            let batch_end = last_sequence(&batch).unwrap_or(batch.sequence);
-            let has_batch = |part: &LogPart| {
+            let batch_end = batch.last_sequence();
+            let has_batch = |part: &&LogPart| {
                 part.sequences.contains(&batch.sequence) && part.sequences.contains(&batch_end)
             };
             // A second record with the same sequences was not chosen.
-            if batch.sequence > last && of_one_log.iter().any(has_batch) {
-                last = batch_end;
-                apply(*number, &batch)?;
+            if batch.sequence <= last {
+                continue;
             }
+            let Some(part) = of_one_log.iter().find(has_batch) else { continue };
+            // Batches skip sequences only between two parts.
+            if batch.sequence != last + 1 && batch.sequence != *part.sequences.start() {
+                return Err(changed(directory, *number));
+            }
+            last = batch_end;
+            apply(*number, &batch)?;
         }
     }
     Ok(last)
+}
+
+/// The error for a log that is not the same any more.
+pub(crate) fn changed(directory: &Path, log: u64) -> Error {
+    LogFile::new(directory, log).corruption(0, "the log changed while it was read")
 }

@@ -14,12 +14,11 @@ use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::env::api::Env;
-use crate::log::record::format::{HeaderState, RecordFile, Undecodable};
-use crate::log::record::reader::{Record, RecordReader, Step};
+use crate::log::record::format::Undecodable;
 use crate::log::recovery::DroppedPart;
-use crate::log::wal::consistency::{CheckedRecord, ConsistencyCheck, ManifestFacts};
-use crate::log::wal::file::LogFile;
-use crate::log::wal::format::WalStart;
+use crate::log::wal::consistency::{ConsistencyCheck, ManifestFacts};
+use crate::log::wal::cursor::{LogCursor, LogEntry, LogItem};
+use crate::log::wal::format::{WalBody, WalStart};
 use crate::log::wal::replay::{Apply, LogPart, push_batch, replay_parts};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -57,16 +56,13 @@ pub(crate) fn salvage(
         seen_through: facts.flushed_through,
         found: SalvagedLogs::default(),
     };
-    let mut known = logs.to_vec();
-    while let Some((number, why)) = facts.missing_from(&known) {
+    for (number, why) in facts.missing_from(logs) {
         salvage.miss_log(number, why);
-        known.push(number);
     }
     for &number in logs {
-        let log = LogFile::new(directory, number);
-        match log.open(env, u64::MAX)? {
-            Some(reader) => salvage.read_log(&log, reader)?,
-            None => salvage.drop_part(&log.path, 0, "it is missing"),
+        match LogCursor::open(env, directory, number, u64::MAX)? {
+            Some(log) => salvage.read_log(log)?,
+            None => salvage.drop_part(&FileName::Wal(number).path(directory), 0, "it is missing"),
         }
     }
     salvage.finish(env, apply)
@@ -82,58 +78,43 @@ struct Salvage<'a> {
 }
 
 impl Salvage<'_> {
-    fn read_log(&mut self, log: &LogFile, mut reader: RecordReader) -> Result<()> {
-        match reader.header(RecordFile::Wal)? {
-            HeaderState::Good => {}
-            HeaderState::Torn => self.drop_part(&log.path, 0, "the log has no valid header"),
-            HeaderState::Bad(Undecodable::Damaged(what)) => self.drop_part(&log.path, 0, &what),
-            HeaderState::Bad(unknown) => return Err(unknown.into_error(&log.path, 0)),
-        }
-        // A bad header does not stop the salvage: each record has the log's number in its checksum.
-        let mut end = 0;
+    fn read_log(&mut self, mut log: LogCursor) -> Result<()> {
         loop {
-            match reader.step()? {
-                Step::Record(record) => {
-                    end = record.end;
-                    if !self.read_record(log, &record)? {
-                        return self.check.expect_no_writes(log, &mut reader);
-                    }
+            let LogEntry { file, start: at, end, item, .. } = self.check.next(&mut log)?;
+            match item {
+                LogItem::End => break,
+                LogItem::StartOfNewerManifest => return log.expect_no_writes(),
+                LogItem::Bad { what, .. }
+                | LogItem::Damaged(Undecodable::Damaged(what) | Undecodable::Unknown(what)) => {
+                    self.drop_part(&file.path, at, &what);
                 }
-                Step::Bad(bad) => self.drop_part(&log.path, bad.offset, &bad.what),
-                Step::End => break,
+                LogItem::Record(WalBody::Start(start)) => self.settle(&start),
+                LogItem::Record(WalBody::Loads(_)) => {}
+                // These entries are in tables.
+                LogItem::Record(WalBody::Batch(batch))
+                    if batch.last_sequence() <= self.check.facts.flushed_through => {}
+                LogItem::Record(WalBody::Batch(batch)) if batch.sequence <= self.seen_through => {
+                    let (first, seen) = (batch.sequence, self.seen_through);
+                    let what = format!("the batch begins with sequence {first}, after {seen}");
+                    self.drop_part(&file.path, at, &what);
+                }
+                LogItem::Record(WalBody::Batch(batch)) => {
+                    let (first, last) = (batch.sequence, batch.last_sequence());
+                    // What lies between the last batch and this one existed and cannot be read.
+                    self.expect_through(first - 1);
+                    self.seen_through = last;
+                    push_batch(&mut self.kept, file.number, end, first..=last);
+                }
             }
         }
-        let close = self.check.facts.clean_close.filter(|close| close.log == log.number);
+        let (file, end) = (log.file(), log.end());
+        let close = self.check.facts.clean_close.filter(|close| close.log == file.number);
         if let Some(close) = close.filter(|close| close.log_bytes != end) {
             let left = close.log_bytes;
             let what = format!("the last record ends here; the last close left {left} bytes");
-            self.drop_part(&log.path, end, &what);
+            self.drop_part(&file.path, end, &what);
         }
         Ok(())
-    }
-
-    /// False for the start of a log that was created under a newer manifest.
-    fn read_record(&mut self, log: &LogFile, record: &Record<'_>) -> Result<bool> {
-        match self.check.read(log, record)? {
-            CheckedRecord::StartOfNewerManifest => return Ok(false),
-            CheckedRecord::Damaged(what) => self.drop_part(&log.path, record.start, &what),
-            CheckedRecord::Start(start) => self.settle(&start),
-            CheckedRecord::Loads => {}
-            // These entries are in tables.
-            CheckedRecord::Batch(_, last) if last <= self.check.facts.flushed_through => {}
-            CheckedRecord::Batch(batch, _) if batch.sequence <= self.seen_through => {
-                let (first, seen) = (batch.sequence, self.seen_through);
-                let what = format!("the batch begins with sequence {first}, after {seen}");
-                self.drop_part(&log.path, record.start, &what);
-            }
-            CheckedRecord::Batch(batch, last) => {
-                // What lies between the last batch and this one existed and cannot be read.
-                self.expect_through(batch.sequence - 1);
-                self.seen_through = last;
-                push_batch(&mut self.kept, log.number, record.end, batch.sequence..=last);
-            }
-        }
-        Ok(true)
     }
 
     /// Handles the start of a log: records after the sequence that it follows are not part of the
@@ -187,7 +168,7 @@ impl Salvage<'_> {
         }
         let closed = facts.clean_close.map_or(0, |close| close.last_sequence);
         // Records and the manifest say what was durable, even if no record with it is left.
-        self.expect_through(self.check.durable.sequence.max(closed));
+        self.expect_through(self.check.durable.max(closed));
         let last = replay_parts(env, self.check.directory, &self.kept, apply)?;
         let in_tables = facts.flushed_through.max(facts.tables_through);
         self.found.last_sequence = last.max(in_tables).max(facts.synced_through);
@@ -201,6 +182,7 @@ mod tests {
     use super::*;
     use crate::base::write_batch::WriteBatch;
     use crate::env::mem::MemEnv;
+    use crate::log::record::reader::{RecordReader, Step};
     use crate::log::wal::consistency::CleanClose;
     use crate::log::wal::format::{WalBody, decode};
     use crate::log::wal::writer::WalWriter;

@@ -23,11 +23,10 @@ use crate::base::error::Result;
 use crate::base::key::SequenceNumber;
 use crate::base::sync::Arc;
 use crate::env::api::Env;
-use crate::log::record::format::{HeaderState, PAGE_BYTES, RecordFile};
-use crate::log::record::reader::{RecordReader, Step};
-use crate::log::wal::consistency::{CheckedRecord, ConsistencyCheck, ManifestFacts};
-use crate::log::wal::file::LogFile;
-use crate::log::wal::format::WalStart;
+use crate::log::record::format::{PAGE_BYTES, Undecodable};
+use crate::log::wal::consistency::{ConsistencyCheck, ManifestFacts};
+use crate::log::wal::cursor::{LogCursor, LogEntry, LogFile, LogItem};
+use crate::log::wal::format::{WalBody, WalStart};
 use crate::log::wal::replay::Apply;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,42 +50,32 @@ pub(crate) enum TailEnd {
     },
 }
 
-/// A log, its reader, and its start record.
-#[derive(Clone, Debug)]
+/// A log whose start record was read.
+#[derive(Debug)]
 struct OpenLog {
-    file: LogFile,
-    reader: RecordReader,
+    cursor: LogCursor,
     start: WalStart,
-    /// The end of the start record.
-    start_end: u64,
+    /// The end of the start record, or of the last record that was handed out.
+    end: u64,
 }
 
 /// The state of the beginning of a log.
 enum Beginning {
-    /// The file does not exist.
-    Missing,
-    /// No start record yet, or not any more.
+    /// The file does not exist, or has writes under a newer manifest than the one that was read.
+    StartOver,
+    /// No start record yet, or not any more; or an opening that has not finished, or never did.
     None,
-    /// It was created under a newer manifest than the one that was read, and has writes if `true`.
-    NewerManifest(bool),
     /// Its start.
     Start(Box<OpenLog>),
 }
 
 /// How far a reading goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Reach {
     /// No batch that ends after this sequence is handed out.
     pub through: SequenceNumber,
     /// It stops after the batch with which that many bytes of entries were handed out.
     pub bytes: usize,
-}
-
-impl Reach {
-    /// To the end, or to `through`.
-    fn to(through: SequenceNumber) -> Self {
-        Reach { through, bytes: usize::MAX }
-    }
 }
 
 /// Why a reading of batches stopped.
@@ -100,7 +89,7 @@ enum Stop {
 }
 
 /// A place in the logs, from where on they are read.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct LogTail {
     env: Arc<dyn Env>,
     directory: Arc<Path>,
@@ -108,40 +97,21 @@ pub(crate) struct LogTail {
     first_log: u64,
     /// The log that it reads.
     current: Option<Box<OpenLog>>,
-    /// The end of the last record that was handed out, in that log.
-    offset: u64,
     /// The last sequence that was handed out, or that it began after.
     last: SequenceNumber,
     /// The next sequence; above `last + 1` only if the start of a log skips some.
     next: SequenceNumber,
     /// The logs after that, as far as they have a start record.
-    ahead: BTreeMap<u64, OpenLog>,
+    ahead: BTreeMap<u64, Box<OpenLog>>,
     synced_through: SequenceNumber,
     /// The newest log whose start was read, its manifest, and the durable bytes of that.
-    claim: (u64, u64, u64),
-    /// With synced writes only: a tail that reads everything, to learn what was synced.
-    scout: Option<Box<LogTail>>,
+    manifest_at_start: (u64, u64, u64),
 }
 
 impl LogTail {
-    /// A tail that begins after the tables of the manifest `facts`, at the first log that it needs.
-    /// With `synced_only` it hands out no batch before the manifest or a later record says that it
-    /// is durable.
-    #[must_use]
-    pub(crate) fn new(
-        env: Arc<dyn Env>,
-        directory: &Path,
-        facts: &ManifestFacts,
-        synced_only: bool,
-    ) -> Self {
-        let mut tail = LogTail::at(env, directory, facts.log_number, facts.flushed_through);
-        tail.scout = synced_only.then(|| Box::new(tail.clone()));
-        tail
-    }
-
     /// A tail that begins at log `first_log`, after sequence `after`.
     #[must_use]
-    pub(crate) fn at(
+    pub(crate) fn new(
         env: Arc<dyn Env>,
         directory: &Path,
         first_log: u64,
@@ -152,13 +122,11 @@ impl LogTail {
             directory: directory.into(),
             first_log,
             current: None,
-            offset: 0,
             last: after,
             next: after + 1,
             ahead: BTreeMap::new(),
             synced_through: 0,
-            claim: (0, 0, 0),
-            scout: None,
+            manifest_at_start: (0, 0, 0),
         }
     }
 
@@ -177,15 +145,16 @@ impl LogTail {
     /// The number of the log that it reads; 0 before the first.
     #[must_use]
     pub(crate) fn log(&self) -> u64 {
-        self.current.as_ref().map_or(0, |log| log.file.number)
+        self.current.as_ref().map_or(0, |log| log.cursor.file().number)
     }
 
     /// The manifest that was in force when the newest log was created, and how many bytes of it
     /// were durable then: a manifest of that number that is shorter was read too early, or it is
     /// damaged.
     #[must_use]
-    pub(crate) fn manifest_claim(&self) -> (u64, u64) {
-        (self.claim.1, self.claim.2)
+    pub(crate) fn manifest_at_start(&self) -> (u64, u64) {
+        let (_, number, synced_bytes) = self.manifest_at_start;
+        (number, synced_bytes)
     }
 
     /// Hands out the batches that were appended since the last reading, in order. `logs` are the
@@ -201,25 +170,8 @@ impl LogTail {
         facts: &ManifestFacts,
         apply: Apply<'_>,
     ) -> Result<TailEnd> {
-        let Some(mut scout) = self.scout.take() else {
-            return self.read_to(logs, facts, Reach::to(SequenceNumber::MAX), apply);
-        };
-        let mut scouted = scout.skip_all(logs, facts);
-        if let Ok(TailEnd::Rewound { .. }) = scouted {
-            // Only writes that were not synced are gone, and this tail has not handed them out.
-            *scout = self.clone();
-            scouted = scout.skip_all(logs, facts);
-        }
-        let through = scout.synced_through;
-        self.scout = Some(scout);
-        match scouted? {
-            TailEnd::UpToDate => self.read_to(logs, facts, Reach::to(through), apply),
-            other => Ok(other),
-        }
-    }
-
-    fn skip_all(&mut self, logs: &[u64], facts: &ManifestFacts) -> Result<TailEnd> {
-        self.read_to(logs, facts, Reach::to(SequenceNumber::MAX), &mut |_, _| Ok(()))
+        let everything = Reach { through: SequenceNumber::MAX, bytes: usize::MAX };
+        self.read_to(logs, facts, everything, apply)
     }
 
     /// As [`LogTail::read`], but not beyond `reach`.
@@ -237,11 +189,7 @@ impl LogTail {
         let facts = ManifestFacts { bytes: u64::MAX, ..*facts };
         let directory = Arc::clone(&self.directory);
         let mut check = ConsistencyCheck::new(&directory, &facts);
-        let gone = [facts.log_number, facts.session_log]
-            .into_iter()
-            .chain(facts.clean_close.map(|close| close.log))
-            .find(|log| *log > self.log() && !logs.contains(log) && facts.needs(*log).is_some());
-        if let Some(log) = gone {
+        if let Some((log, _)) = facts.missing_from(logs).find(|(log, _)| *log > self.log()) {
             return Ok(TailEnd::StartOver { log });
         }
         if let Some(log) = self.open_ahead(logs, &mut check)? {
@@ -263,7 +211,7 @@ impl LogTail {
             }
             let ends_with = next.map_or(SequenceNumber::MAX, |(_, s)| s.previous_last_sequence);
             let stop = self.read_batches(ends_with, &mut reach, &mut check, apply);
-            self.synced_through = self.synced_through.max(check.durable.sequence);
+            self.synced_through = self.synced_through.max(check.durable);
             let (offset, what, followed) = match stop? {
                 Stop::EndOfLog => continue,
                 Stop::Reached => return Ok(TailEnd::UpToDate),
@@ -287,7 +235,7 @@ impl LogTail {
             if suspect == Some(place) {
                 let what =
                     format!("{what}; the batches end with sequence {}, but {why}", self.last);
-                return Err(self.file_to_blame(next, logs).corruption(offset, what));
+                return Err(self.culprit(next, logs).corruption(offset, what));
             }
             suspect = Some(place);
             if let Some(log) = self.open_ahead(logs, &mut check)? {
@@ -300,14 +248,9 @@ impl LogTail {
     /// The next log that is part of the history. A log that follows a later sequence than a log
     /// after it is not: a recovery dropped it.
     fn next_log(&self) -> Option<(u64, WalStart)> {
-        let mut next: Option<(u64, WalStart)> = None;
-        for (&number, log) in self.ahead.iter().rev() {
-            let before = |(_, later): (u64, WalStart)| {
-                log.start.previous_last_sequence <= later.previous_last_sequence
-            };
-            if next.is_none_or(before) {
-                next = Some((number, log.start));
-            }
+        let mut next = None;
+        while let Some(before) = self.next_log_before(next) {
+            next = Some(before);
         }
         next
     }
@@ -330,7 +273,7 @@ impl LogTail {
     }
 
     /// The log that lacks the next batch: the one before `next`, if it has no start.
-    fn file_to_blame(&self, next: Option<(u64, WalStart)>, logs: &[u64]) -> LogFile {
+    fn culprit(&self, next: Option<(u64, WalStart)>, logs: &[u64]) -> LogFile {
         let previous = next.map(|(_, start)| start.previous_log);
         let unread = previous.filter(|log| *log > self.log() && !self.ahead.contains_key(log));
         let first = || logs.iter().copied().find(|log| *log >= self.first_log);
@@ -340,12 +283,12 @@ impl LogTail {
 
     fn enter(&mut self, number: u64) -> Result<()> {
         let Some(mut log) = self.ahead.remove(&number) else { return Ok(()) };
-        log.reader.reload(log.start_end)?;
+        log.cursor.reload(log.end)?;
         self.ahead.retain(|later, _| *later > number);
-        (self.offset, self.next) = (log.start_end, log.start.first_sequence);
+        self.next = log.start.first_sequence;
         // After a bulk load this is a sequence that no log has.
         self.last = self.last.max(log.start.previous_last_sequence);
-        self.current = Some(Box::new(log));
+        self.current = Some(log);
         Ok(())
     }
 
@@ -364,9 +307,9 @@ impl LogTail {
         let directory = Arc::clone(&self.directory);
         let mut check = ConsistencyCheck::new(&directory, facts);
         for &number in logs {
-            match open_log(&*self.env, LogFile::new(&directory, number), &mut check) {
+            match open_log(&*self.env, number, &mut check) {
                 Ok(Beginning::Start(log)) => {
-                    self.ahead.insert(number, *log);
+                    self.ahead.insert(number, log);
                 }
                 Ok(_) => {}
                 Err(error) if error.is_corruption() => {}
@@ -411,12 +354,12 @@ impl LogTail {
 
     /// Continues after the last record that was handed out, with what the file holds now.
     fn reload(&mut self) -> Result<()> {
-        let Some(log) = &mut self.current else { return Ok(()) };
-        log.reader.reload(self.offset)?;
-        match log.reader.file_bytes() {
-            bytes if bytes < self.offset => {
-                let what = format!("the log ends here, but {} bytes of it were read", self.offset);
-                Err(log.file.corruption(bytes, what))
+        let Some(OpenLog { cursor, end, .. }) = self.current.as_deref_mut() else { return Ok(()) };
+        cursor.reload(*end)?;
+        match cursor.file_bytes() {
+            bytes if bytes < *end => {
+                let what = format!("the log ends here, but {end} bytes of it were read");
+                Err(cursor.file().corruption(bytes, what))
             }
             _ => Ok(()),
         }
@@ -435,8 +378,7 @@ impl LogTail {
             let what = "there is no log that begins here".to_string();
             return Ok(Stop::NoBatch { offset: 0, what, followed: false });
         };
-        let no_batch =
-            |offset, what: &str, followed| Stop::NoBatch { offset, what: what.into(), followed };
+        let no_batch = |offset, what, followed| Stop::NoBatch { offset, what, followed };
         loop {
             if self.last == ends_with {
                 return Ok(Stop::EndOfLog);
@@ -444,40 +386,33 @@ impl LogTail {
             if self.next > reach.through || reach.bytes == 0 {
                 return Ok(Stop::Reached);
             }
-            let record = match log.reader.step()? {
-                Step::Record(record) => record,
-                Step::End => return Ok(no_batch(self.offset, "the log ends here", false)),
-                Step::Bad(bad) => {
-                    let followed = matches!(log.reader.step()?, Step::Record(_));
-                    return Ok(no_batch(bad.offset, &bad.what, followed));
+            let entry = check.next(&mut log.cursor)?.due(Some(self.next));
+            let LogEntry { file, start, end, item, .. } = entry;
+            let batch = match item {
+                LogItem::Record(WalBody::Batch(batch)) => batch,
+                LogItem::End => return Ok(no_batch(log.end, "the log ends here".into(), false)),
+                LogItem::Bad { what, .. } => {
+                    return Ok(no_batch(start, what, log.cursor.is_followed()?));
                 }
-            };
-            let (start, end) = (record.start, record.end);
-            let (batch, last) = match check.read(&log.file, &record)? {
-                CheckedRecord::Batch(batch, last) => (batch, last),
-                CheckedRecord::Loads => {
-                    self.offset = end;
+                LogItem::Damaged(Undecodable::Damaged(what) | Undecodable::Unknown(what)) => {
+                    return Ok(no_batch(start, what, true));
+                }
+                LogItem::Record(_) | LogItem::StartOfNewerManifest => {
+                    log.end = end;
                     continue;
                 }
-                CheckedRecord::Start(_) | CheckedRecord::StartOfNewerManifest => {
-                    return Ok(no_batch(start, "a second start record", true));
-                }
-                CheckedRecord::Damaged(what) => return Ok(no_batch(start, &what, true)),
             };
-            if batch.sequence != self.next {
-                let (found, next) = (batch.sequence, self.next);
-                let what = format!("the batch begins with sequence {found}, expected {next}");
-                return Ok(no_batch(start, &what, true));
-            }
+            let last = batch.last_sequence();
             if last > ends_with {
-                return Ok(no_batch(start, "a batch that a later log does not follow", true));
+                let what = "a batch that a later log does not follow".into();
+                return Ok(no_batch(start, what, true));
             }
             if last > reach.through {
                 return Ok(Stop::Reached);
             }
-            apply(log.file.number, &batch)?;
+            apply(file.number, &batch)?;
             reach.bytes = reach.bytes.saturating_sub(batch.entry_bytes());
-            (self.offset, self.last, self.next) = (end, last, last + 1);
+            (log.end, self.last, self.next) = (end, last, last + 1);
         }
     }
 
@@ -493,14 +428,14 @@ impl LogTail {
             if !is_later || self.ahead.contains_key(&number) {
                 continue;
             }
-            match open_log(&*self.env, LogFile::new(&self.directory, number), check)? {
-                Beginning::Missing | Beginning::NewerManifest(true) => return Ok(Some(number)),
-                // An opening that has not finished, or never did.
-                Beginning::None | Beginning::NewerManifest(false) => {}
+            match open_log(&*self.env, number, check)? {
+                Beginning::StartOver => return Ok(Some(number)),
+                Beginning::None => {}
                 Beginning::Start(log) => {
                     let WalStart { manifest_number, manifest_synced_bytes, .. } = log.start;
-                    self.claim = self.claim.max((number, manifest_number, manifest_synced_bytes));
-                    self.ahead.insert(number, *log);
+                    let at_start = (number, manifest_number, manifest_synced_bytes);
+                    self.manifest_at_start = self.manifest_at_start.max(at_start);
+                    self.ahead.insert(number, log);
                 }
             }
         }
@@ -509,73 +444,34 @@ impl LogTail {
 }
 
 /// Opens a log and reads its start, twice if it is not valid the first time.
-fn open_log(env: &dyn Env, file: LogFile, check: &mut ConsistencyCheck<'_>) -> Result<Beginning> {
+fn open_log(env: &dyn Env, number: u64, check: &mut ConsistencyCheck<'_>) -> Result<Beginning> {
+    match try_open_log(env, number, check) {
+        Err(error) if error.is_corruption() => try_open_log(env, number, check),
+        result => result,
+    }
+}
+
+fn try_open_log(env: &dyn Env, number: u64, check: &mut ConsistencyCheck<'_>) -> Result<Beginning> {
     // Header and start record are in the first page.
-    let Some(mut reader) = file.open(env, PAGE_BYTES as u64)? else {
-        return Ok(Beginning::Missing);
+    let Some(mut log) = LogCursor::open(env, check.directory, number, PAGE_BYTES as u64)? else {
+        return Ok(Beginning::StartOver);
     };
-    match read_start(&mut reader, &file, check) {
-        Err(error) if error.is_corruption() => {
-            let Some(mut reader) = file.open(env, PAGE_BYTES as u64)? else {
-                return Ok(Beginning::Missing);
-            };
-            let again = read_start(&mut reader, &file, check)?;
-            Ok(beginning(file, reader, again))
+    let LogEntry { file, start: at, end, item, .. } = check.next(&mut log)?.due(None);
+    match item {
+        LogItem::Record(WalBody::Start(start)) => {
+            Ok(Beginning::Start(Box::new(OpenLog { cursor: log, start, end })))
         }
-        Ok(found) => Ok(beginning(file, reader, found)),
-        Err(error) => Err(error),
-    }
-}
-
-/// The start record of a log, and where it ends.
-enum FoundStart {
-    None,
-    NewerManifest(bool),
-    Start(WalStart, u64),
-}
-
-fn beginning(file: LogFile, reader: RecordReader, found: FoundStart) -> Beginning {
-    match found {
-        FoundStart::None => Beginning::None,
-        FoundStart::NewerManifest(has_writes) => Beginning::NewerManifest(has_writes),
-        FoundStart::Start(start, start_end) => {
-            Beginning::Start(Box::new(OpenLog { file, reader, start, start_end }))
-        }
-    }
-}
-
-fn read_start(
-    reader: &mut RecordReader,
-    file: &LogFile,
-    check: &mut ConsistencyCheck<'_>,
-) -> Result<FoundStart> {
-    match reader.header(RecordFile::Wal)? {
-        HeaderState::Good => {}
-        HeaderState::Torn => return Ok(FoundStart::None),
-        HeaderState::Bad(bad) => return Err(bad.into_error(&file.path, 0)),
-    }
-    let record = match reader.step()? {
-        Step::Record(record) => record,
-        Step::End => return Ok(FoundStart::None),
-        Step::Bad(bad) => {
-            // The writer at work, unless it has gone on already.
-            return match reader.step()? {
-                Step::Record(_) => Err(file.corruption(bad.offset, bad.what)),
-                Step::Bad(_) | Step::End => Ok(FoundStart::None),
-            };
-        }
-    };
-    let (offset, end) = (record.start, record.end);
-    match check.read(file, &record)? {
-        CheckedRecord::Start(start) => Ok(FoundStart::Start(start, end)),
-        CheckedRecord::StartOfNewerManifest => match check.expect_no_writes(file, reader) {
-            Ok(()) => Ok(FoundStart::NewerManifest(false)),
-            Err(error) if error.is_corruption() => Ok(FoundStart::NewerManifest(true)),
+        LogItem::StartOfNewerManifest => match log.expect_no_writes() {
+            Ok(()) => Ok(Beginning::None),
+            Err(error) if error.is_corruption() => Ok(Beginning::StartOver),
             Err(error) => Err(error),
         },
-        CheckedRecord::Damaged(what) => Err(file.corruption(offset, what)),
-        CheckedRecord::Batch(..) | CheckedRecord::Loads => {
-            Err(file.corruption(offset, "the first record is no start record"))
+        LogItem::Damaged(bad) => Err(bad.into_error(&file.path, at)),
+        LogItem::Bad { what, .. } => {
+            let damage = file.corruption(at, what);
+            // The writer at work, unless it has gone on already. The header is written first.
+            if at > 0 && log.is_followed()? { Err(damage) } else { Ok(Beginning::None) }
         }
+        LogItem::Record(_) | LogItem::End => Ok(Beginning::None),
     }
 }

@@ -102,8 +102,12 @@ impl Reader {
     }
 }
 
+fn tail_over(env: Arc<dyn Env>, facts: &ManifestFacts) -> LogTail {
+    LogTail::new(env, home(), facts.log_number, facts.flushed_through)
+}
+
 fn tail_of(env: &MemEnv, facts: &ManifestFacts) -> LogTail {
-    LogTail::new(Arc::new(env.clone()), home(), facts, false)
+    tail_over(Arc::new(env.clone()), facts)
 }
 
 /// One reading by a new tail: how it ended, and the last sequence.
@@ -123,14 +127,14 @@ fn written(files: &[(u64, Vec<u8>)]) -> MemEnv {
 /// The last sequence of each record of a log with the end of the record.
 fn ends_of(log: u64, bytes: &[u8]) -> Vec<(usize, u64)> {
     use crate::log::record::reader::{RecordReader, Step};
-    use crate::log::wal::format::{WalBody, decode, last_sequence};
+    use crate::log::wal::format::{WalBody, decode};
     let env = written(&[(log, bytes.to_vec())]);
     let mut reader = RecordReader::open(&env, &path_of(log), log).unwrap();
     let mut ends: Vec<(usize, u64)> = Vec::new();
     while let Step::Record(record) = reader.step().unwrap() {
         let last = match decode(record.payload).unwrap().body {
             WalBody::Start(start) => start.previous_last_sequence,
-            WalBody::Batch(batch) => last_sequence(&batch).unwrap(),
+            WalBody::Batch(batch) => batch.last_sequence(),
             WalBody::Loads(_) => ends.last().map_or(0, |(_, last)| *last),
         };
         ends.push((record.end as usize, last));
@@ -161,7 +165,10 @@ fn a_growing_log_is_read_as_it_grows() {
             }
         }
         assert_eq!(reader.last(), 12);
-        assert_eq!((tail.log(), tail.synced_through(), tail.manifest_claim()), (6, 9, (2, 1000)));
+        assert_eq!(
+            (tail.log(), tail.synced_through(), tail.manifest_at_start()),
+            (6, 9, (2, 1000))
+        );
     }
 }
 
@@ -279,7 +286,7 @@ impl RandomFile for LateFile {
 }
 
 #[test]
-fn a_doubtful_record_is_read_once_more() {
+fn a_bad_place_is_read_once_more() {
     let files = sample(100);
     let ends = ends_of(3, &files[0].1);
     for logs in [&[3][..], &[3, 4, 6]] {
@@ -290,7 +297,7 @@ fn a_doubtful_record_is_read_once_more() {
                 let inner = written(&files);
                 let reads = Arc::new(Mutex::new(reads));
                 let env = Late { inner, path: path_of(3), range: range.clone(), reads };
-                let mut tail = LogTail::new(Arc::new(env), home(), &facts(), false);
+                let mut tail = tail_over(Arc::new(env), &facts());
                 let mut reader = Reader::default();
                 let end = reader.read(&mut tail, logs, &facts());
                 let is_last = to.0 == ends.last().unwrap().0 && logs.len() == 1;
@@ -419,14 +426,13 @@ fn logs_of_another_database_are_damage() {
 }
 
 #[test]
-fn synced_tails_wait_for_a_testimony() {
+fn the_durable_watermark_waits_for_a_record() {
     let env = MemEnv::new();
     let mut log3 = create(&env, 3, &start(0, 0, 0));
-    let mut tail = LogTail::new(Arc::new(env.clone()), home(), &facts(), true);
-    let mut reader = Reader::default();
+    let (mut tail, mut reader) = (tail_of(&env, &facts()), Reader::default());
     let mut read = |tail: &mut LogTail, logs: &[u64], facts: &ManifestFacts| {
         assert_eq!(reader.read(tail, logs, facts).unwrap(), TailEnd::UpToDate);
-        reader.last()
+        tail.synced_through()
     };
     put(&mut log3, 0, 1, 2, 40);
     put(&mut log3, 0, 3, 1, 40);
@@ -436,16 +442,20 @@ fn synced_tails_wait_for_a_testimony() {
     put(&mut log3, 3, 5, 3, 40);
     create(&env, 4, &start(4, 3, 7));
     assert_eq!(read(&mut tail, &[3, 4], &facts()), 4);
-    // Half of a batch is never shown.
-    let synced = ManifestFacts { synced_through: 6, ..facts() };
-    assert_eq!(read(&mut tail, &[3, 4], &synced), 4);
-    // Power was lost, and the writes that were not synced with it: no reason to open again.
+    // Power was lost, and the writes that were not synced with it.
     env.remove_file(&path_of(4));
     let mut log8 = create(&env, 8, &WalStart { first_sequence: 9, ..start(4, 3, 4) });
-    assert_eq!(read(&mut tail, &[3, 8], &facts()), 4);
+    let watermark = |facts: &ManifestFacts| {
+        let mut tail = tail_of(&env, facts);
+        let end = Reader::default().read(&mut tail, &[3, 8], facts);
+        assert_eq!(end.unwrap(), TailEnd::UpToDate);
+        tail.synced_through()
+    };
+    assert_eq!(watermark(&facts()), 4);
     put(&mut log8, 4, 9, 1, 40);
     put(&mut log8, 9, 10, 1, 40);
-    assert_eq!(read(&mut tail, &[3, 8], &facts()), 9);
+    assert_eq!(watermark(&facts()), 9);
+    assert_eq!(watermark(&ManifestFacts { synced_through: 10, ..facts() }), 10);
 }
 
 #[test]
@@ -456,7 +466,7 @@ fn a_reading_costs_the_appended_bytes() {
         put(&mut wal, 0, sequence, 1, 50_000);
     }
     let env = CountingEnv::new(Arc::new(memory));
-    let mut tail = LogTail::new(Arc::new(env.clone()), home(), &facts(), false);
+    let mut tail = tail_over(Arc::new(env.clone()), &facts());
     let mut reader = Reader::default();
     reader.read(&mut tail, &[3], &facts()).unwrap();
     for sequence in 200..250 {
@@ -484,8 +494,6 @@ proptest! {
         let mut wal = create(&env, 3, &start(0, 0, 0));
         let (mut logs, mut next, mut synced) = (vec![3], 1, 0);
         let (mut tail, mut reader) = (tail_of(&env, &facts()), Reader::default());
-        let mut lagging = LogTail::new(Arc::new(env.clone()), home(), &facts(), true);
-        let mut durable = Reader::default();
         for ((step, bytes), reads) in steps.into_iter().zip(reads) {
             match step {
                 0 => {
@@ -506,8 +514,7 @@ proptest! {
                 let end = reader.read(&mut tail, &logs, &facts()).unwrap();
                 prop_assert_eq!(end, TailEnd::UpToDate);
                 prop_assert_eq!(reader.last(), next - 1);
-                durable.read(&mut lagging, &logs, &facts()).unwrap();
-                prop_assert!(durable.last() <= synced);
+                prop_assert!(tail.synced_through() <= synced);
             }
         }
         let (end, last) = read_new(&env, &logs, &facts());
