@@ -184,7 +184,7 @@ impl Changes {
             }
             Ok(())
         };
-        match self.tail.read_to(&self.logs, &self.facts, reach, &mut take) {
+        match self.tail.read(&self.logs, &self.facts, reach, &mut take) {
             Ok(TailEnd::UpToDate) if self.tail.last_sequence() > before => Ok(()),
             // A change that the moment shows is in no log.
             Ok(_) => Err(gone(&self.directory, self.next, self.through + 1)),

@@ -39,7 +39,7 @@ use crate::env::handle::FilePool;
 use crate::log::wal::cursor::missing_log;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::recover::{replay, survey};
-use crate::log::wal::tail::{LogTail, TailEnd};
+use crate::log::wal::tail::{LogTail, Reach, TailEnd};
 use crate::options::database::Options;
 use crate::state::engine::Engine;
 use crate::table::reader::TableContext;
@@ -457,7 +457,7 @@ impl Following {
         };
         let tail = self.tail.get_or_insert_with(begin);
         let (entries, options, directory) = (&mut self.entries, &self.options, &self.directory);
-        let read = tail.read(logs, facts, &mut |log, batch| {
+        let read = tail.read(logs, facts, Reach::ALL, &mut |log, batch| {
             entries.apply(options, directory, &known.state, log, batch)
         });
         self.checked(read)

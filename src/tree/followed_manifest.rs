@@ -10,16 +10,15 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::KeyspaceId;
 use crate::base::sync::Arc;
-use crate::env::api::{Env, FileId};
+use crate::env::api::{Env, FileId, Metadata};
 use crate::log::record::format::FILE_HEADER_BYTES;
 use crate::tree::manifest::{ManifestCursor, ManifestState};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A manifest as far as it was read.
 #[derive(Debug)]
 pub(crate) struct FollowedManifest {
     env: Arc<dyn Env>,
-    path: PathBuf,
     /// The file that was opened: another one under the same name is another history.
     file: FileId,
     cursor: ManifestCursor,
@@ -33,8 +32,8 @@ impl FollowedManifest {
     pub(crate) fn open(env: &Arc<dyn Env>, directory: &Path, number: u64) -> Result<Self> {
         let path = FileName::Manifest(number).path(directory);
         let cursor = ManifestCursor::open(&**env, &path, number)?;
-        let file = file_at(&**env, &path)?;
-        let mut manifest = FollowedManifest { env: Arc::clone(env), path, file, cursor };
+        let file = metadata(&**env, &path)?.id;
+        let mut manifest = FollowedManifest { env: Arc::clone(env), file, cursor };
         manifest.read_on()?;
         Ok(manifest)
     }
@@ -65,7 +64,7 @@ impl FollowedManifest {
     /// `Corruption`: tables of a level overlap.
     pub(crate) fn state(&self) -> Result<ManifestState> {
         let finished = self.cursor.replay.clone().finish();
-        finished.map_err(|bad| bad.into_error(&self.path, self.bytes()))
+        finished.map_err(|bad| bad.into_error(&self.cursor.path, self.bytes()))
     }
 
     /// True if the file is still the one that was opened, and not shorter than it was.
@@ -73,8 +72,7 @@ impl FollowedManifest {
     /// # Errors
     /// `Io`, of the kind `NotFound` if it is not there.
     pub(crate) fn is_in_place(&self) -> Result<bool> {
-        let metadata = self.env.metadata(&self.path);
-        let metadata = metadata.map_err(|error| Error::io("metadata", &self.path, error))?;
+        let metadata = metadata(&*self.env, &self.cursor.path)?;
         Ok(metadata.id == self.file && metadata.bytes >= self.bytes())
     }
 
@@ -88,7 +86,7 @@ impl FollowedManifest {
         while let Some((offset, what)) = self.read_edits()? {
             // The reader may have been there before the writer, and after it a moment later.
             if suspect == Some(offset) {
-                return Err(Error::corruption(&self.path, offset, what));
+                return Err(Error::corruption(&self.cursor.path, offset, what));
             }
             suspect = Some(offset);
         }
@@ -109,7 +107,6 @@ impl FollowedManifest {
     }
 }
 
-fn file_at(env: &dyn Env, path: &Path) -> Result<FileId> {
-    let metadata = env.metadata(path).map_err(|error| Error::io("metadata", path, error))?;
-    Ok(metadata.id)
+fn metadata(env: &dyn Env, path: &Path) -> Result<Metadata> {
+    env.metadata(path).map_err(|error| Error::io("metadata", path, error))
 }

@@ -14,7 +14,6 @@
 //! too ([`History::newer`]). If nothing is missing, an interrupted job left such tables.
 
 use crate::admin::repair::inventory::{Inventory, TableFound, TableState, part_of};
-use crate::admin::repair::lineage::log_identities;
 use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -100,14 +99,14 @@ impl History {
             match history.trust(env, directory, found, *name, remains) {
                 Ok(()) => {
                     history.by_current = by_current;
-                    history.database = identity(env, directory, found, &history)?;
+                    history.database = identity(found, &history);
                     return Ok(history);
                 }
                 Err(error) => history.dropped.push(part_of(error)?),
             }
         }
         history.use_every_file(env, directory, found)?;
-        history.database = identity(env, directory, found, &history)?;
+        history.database = identity(found, &history);
         Ok(history)
     }
 
@@ -239,25 +238,17 @@ fn fits(found: &Inventory, manifest: &ManifestRemains, is_newest: bool) -> bool 
 
 /// The identity of the database, by the trusted manifest, else by the newest one, else by the
 /// newest log. The epoch is the highest that any of its files has. 0 and 0 if no file says it.
-///
-/// # Errors
-/// A log cannot be read.
-fn identity(
-    env: &dyn Env,
-    directory: &Path,
-    found: &Inventory,
-    history: &History,
-) -> Result<DatabaseIdentity> {
+fn identity(found: &Inventory, history: &History) -> DatabaseIdentity {
     let trusted = history.manifest.iter().map(|state| state.facts.database);
     let mut manifests: Vec<&ManifestRemains> = found.manifests.iter().map(|(_, m)| m).collect();
     manifests.sort_by_key(|manifest| std::cmp::Reverse(manifest.number));
     let manifests = manifests.into_iter().map(|manifest| manifest.database);
     let mut seen: Vec<DatabaseIdentity> = trusted.chain(manifests).collect();
-    seen.extend(log_identities(env, directory, found)?);
+    seen.extend(&found.logged);
     let none = DatabaseIdentity::default();
     let id = seen.iter().find(|database| **database != none).map_or(0, |database| database.id);
     let epochs = seen.iter().filter(|database| database.id == id).map(|database| database.epoch);
-    Ok(DatabaseIdentity { id, epoch: epochs.max().unwrap_or(0) })
+    DatabaseIdentity { id, epoch: epochs.max().unwrap_or(0) }
 }
 
 fn ids_of(found: &Inventory) -> HashSet<u64> {

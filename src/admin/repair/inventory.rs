@@ -13,7 +13,7 @@ use crate::env::directory::TRUSTED_NUMBER_MAX;
 use crate::env::foreign::is_foreign_table;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::cursor::{LogCursor, LogItem};
-use crate::log::wal::format::WalBody;
+use crate::log::wal::format::{DatabaseIdentity, WalBody};
 use crate::options::database::Options;
 use crate::table::reader::{Expect, Table};
 use crate::table::salvage::remains_of;
@@ -92,6 +92,8 @@ pub(crate) struct Inventory {
     pub foreign: Vec<u64>,
     /// The readable part of each manifest, with the name of its file.
     pub manifests: Vec<(FileName, ManifestRemains)>,
+    /// The databases that the starts of the logs name, newest log first.
+    pub logged: Vec<DatabaseIdentity>,
     /// Above every file number that a manifest knows.
     pub next_file_number: u64,
     /// The largest sequence in the manifests and tables.
@@ -119,7 +121,7 @@ impl Inventory {
             }
         }
         // After the manifests and logs, which say the sequences of ingested tables.
-        let loads = loads_of(&**env, directory, &found.all_logs())?;
+        let loads = found.read_logs(&**env, directory)?;
         for name in &files {
             let FileName::Table(number) = *name else { continue };
             let table = check_table(options, directory, number)?;
@@ -136,6 +138,31 @@ impl Inventory {
         }
         found.sum_up();
         Ok(found)
+    }
+
+    /// Reads the logs up to their first batches. Notes the databases that their starts name, and
+    /// returns the sequences of bulk loads, by the id of the table. What cannot be read is left out
+    /// here; the logs that a repair reads report it.
+    fn read_logs(
+        &mut self,
+        env: &dyn Env,
+        directory: &Path,
+    ) -> Result<BTreeMap<u64, SequenceNumber>> {
+        let mut loads = BTreeMap::new();
+        for number in self.all_logs() {
+            let opened = LogCursor::open(env, directory, number, u64::MAX)?;
+            let Some(mut log) = opened else { continue };
+            loop {
+                match log.next()?.item {
+                    LogItem::Record(WalBody::Start(start)) => self.logged.push(start.database),
+                    LogItem::Record(WalBody::Loads(found)) => loads.extend(found.tables()),
+                    LogItem::Record(WalBody::Batch(_)) | LogItem::End => break,
+                    _ => {}
+                }
+            }
+        }
+        self.logged.reverse();
+        Ok(loads)
     }
 
     /// Finds the last sequence.
@@ -204,28 +231,6 @@ impl Inventory {
         };
         self.tables.iter().filter(is_it).max_by_key(rank)
     }
-}
-
-/// The sequences of bulk loads that the logs name, by the id of the table. What cannot be read is
-/// left out here; the logs that a repair reads report it.
-fn loads_of(
-    env: &dyn Env,
-    directory: &Path,
-    logs: &[u64],
-) -> Result<BTreeMap<u64, SequenceNumber>> {
-    let mut loads = BTreeMap::new();
-    for &number in logs {
-        let Some(mut log) = LogCursor::open(env, directory, number, u64::MAX)? else { continue };
-        // They come before the first batch.
-        loop {
-            match log.next()?.item {
-                LogItem::Record(WalBody::Loads(found)) => loads.extend(found.tables()),
-                LogItem::Record(WalBody::Batch(_)) | LogItem::End => break,
-                _ => {}
-            }
-        }
-    }
-    Ok(loads)
 }
 
 fn check_table(options: &Options, directory: &Path, number: u64) -> Result<TableFound> {

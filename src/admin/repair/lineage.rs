@@ -8,60 +8,19 @@
 //! version 0.1 name no database, and are never foreign.
 
 use crate::admin::repair::inventory::{Inventory, TableFound};
-use crate::base::error::Result;
-use crate::env::api::Env;
-use crate::log::wal::cursor::{LogCursor, LogItem};
-use crate::log::wal::format::{DatabaseIdentity, WalBody};
+use crate::log::wal::format::DatabaseIdentity;
 use crate::tree::edit::ANCESTORS_MAX;
 use crate::tree::manifest::ManifestRemains;
-use std::path::Path;
-
-/// Bytes of a log that hold its first record, the start.
-const FIRST_RECORD_BYTES: u64 = 4 << 10;
-
-/// The identities that the starts of the logs give, newest log first.
-///
-/// # Errors
-/// A log cannot be read.
-pub(crate) fn log_identities(
-    env: &dyn Env,
-    directory: &Path,
-    found: &Inventory,
-) -> Result<Vec<DatabaseIdentity>> {
-    let mut identities = Vec::new();
-    for &number in found.all_logs().iter().rev() {
-        let bytes_max = FIRST_RECORD_BYTES;
-        let Some(mut log) = LogCursor::open(env, directory, number, bytes_max)? else { continue };
-        loop {
-            match log.next()?.item {
-                LogItem::Record(WalBody::Start(start)) => identities.push(start.database),
-                // The header may be damaged, and the start sound.
-                LogItem::Bad { .. } | LogItem::Damaged(_) => continue,
-                _ => {}
-            }
-            break;
-        }
-    }
-    Ok(identities)
-}
 
 /// Moves the tables of other databases from `found.tables` to `found.foreign`.
-///
-/// # Errors
-/// A log cannot be read.
-pub(crate) fn leave_out_foreign(
-    env: &dyn Env,
-    directory: &Path,
-    found: &mut Inventory,
-) -> Result<()> {
-    let logged: Vec<u128> =
-        log_identities(env, directory, found)?.into_iter().map(|database| database.id).collect();
+pub(crate) fn leave_out_foreign(found: &mut Inventory) {
+    let logged: Vec<u128> = found.logged.iter().map(|database| database.id).collect();
     let manifests = by_manifests(found, &logged).map(|manifest| manifest.database.id);
     // A log of another database does not count: without a manifest, a table must name the id too.
     let is_writer = |id: &u128| found.tables.iter().any(|table| writer_of(table) == Some(*id));
     let mut ids: Vec<u128> = manifests.collect();
     ids.extend(logged.iter().copied().filter(is_writer));
-    let Some(id) = ids.into_iter().find(|id| *id != 0) else { return Ok(()) };
+    let Some(id) = ids.into_iter().find(|id| *id != 0) else { return };
     let ours = || found.manifests.iter().map(|(_, m)| m).filter(|m| m.database.id == id);
     let mut family = vec![id];
     family.extend(ours().flat_map(|manifest| &manifest.ancestors));
@@ -86,7 +45,6 @@ pub(crate) fn leave_out_foreign(
     found.tables.retain(|table| !foreign.contains(&table.number));
     found.foreign = foreign;
     found.sum_up();
-    Ok(())
 }
 
 /// The id of the repaired database `database`, then those of its ancestors: all whose tables it may

@@ -75,7 +75,7 @@ pub(crate) fn repair_with(
     }
     let _lock = lock_to_write(env, directory)?;
     let mut found = Inventory::take(options, directory)?;
-    leave_out_foreign(env, directory, &mut found)?;
+    leave_out_foreign(&mut found);
     let history = History::find(env, directory, &found)?;
     if history.is_sound(&found, options) {
         let tables = history.manifest.iter().flat_map(|state| state.tables().map(|(_, meta)| meta));

@@ -78,6 +78,11 @@ pub(crate) struct Reach {
     pub bytes: usize,
 }
 
+impl Reach {
+    /// Everything that is there.
+    pub(crate) const ALL: Reach = Reach { through: SequenceNumber::MAX, bytes: usize::MAX };
+}
+
 /// Why a reading of batches stopped.
 enum Stop {
     /// The sequence that a later log follows is reached.
@@ -157,28 +162,14 @@ impl LogTail {
         (number, synced_bytes)
     }
 
-    /// Hands out the batches that were appended since the last reading, in order. `logs` are the
-    /// numbers of all logs, sorted; they were listed after the manifest of `facts` was read. An
-    /// error or another end than `UpToDate` leaves the tail after the last batch that it handed
-    /// out.
+    /// Hands out the batches that were appended since the last reading, in order and not beyond
+    /// `reach`. `logs` are the numbers of all logs, sorted; they were listed after the manifest of
+    /// `facts` was read. An error or another end than `UpToDate` leaves the tail after the last
+    /// batch that it handed out.
     ///
     /// # Errors
     /// Those of `apply`; `Io`; `Corruption` for damage, as described above.
     pub(crate) fn read(
-        &mut self,
-        logs: &[u64],
-        facts: &ManifestFacts,
-        apply: Apply<'_>,
-    ) -> Result<TailEnd> {
-        let everything = Reach { through: SequenceNumber::MAX, bytes: usize::MAX };
-        self.read_to(logs, facts, everything, apply)
-    }
-
-    /// As [`LogTail::read`], but not beyond `reach`.
-    ///
-    /// # Errors
-    /// As [`LogTail::read`].
-    pub(crate) fn read_to(
         &mut self,
         logs: &[u64],
         facts: &ManifestFacts,

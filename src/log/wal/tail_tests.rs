@@ -10,7 +10,7 @@ use crate::env::layer::EnvLayer;
 use crate::env::mem::MemEnv;
 use crate::log::wal::consistency::{CleanClose, ManifestFacts};
 use crate::log::wal::format::{DatabaseIdentity, WalStart};
-use crate::log::wal::tail::{LogTail, TailEnd};
+use crate::log::wal::tail::{LogTail, Reach, TailEnd};
 use crate::log::wal::writer::WalWriter;
 use proptest::prelude::*;
 use std::io;
@@ -84,7 +84,7 @@ struct Reader {
 
 impl Reader {
     fn read(&mut self, tail: &mut LogTail, logs: &[u64], facts: &ManifestFacts) -> Result<TailEnd> {
-        let end = tail.read(logs, facts, &mut |_, batch| {
+        let end = tail.read(logs, facts, Reach::ALL, &mut |_, batch| {
             for (entry, sequence) in batch.iter().zip(batch.sequence..) {
                 assert!(self.sequences.last().is_none_or(|last| *last < sequence));
                 assert_eq!(entry.key, format!("{sequence:05}").as_bytes());
