@@ -14,8 +14,8 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
 use crate::jobs::compact::entry_rules::job_time;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
@@ -32,15 +32,16 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The failure of the manifest; `KeyspaceDropped`. Nothing was removed then.
-pub(crate) fn remove_expired_tables(shared: &Shared, keyspace: &KeyspaceState) -> Result<bool> {
-    let now = job_time(shared);
+pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -> Result<bool> {
+    let now = job_time(engine);
     let version = Arc::clone(&keyspace.view.load().version);
     if !version.files().iter().flatten().any(|meta| meta.is_expired(now)) {
         return Ok(false);
     }
-    let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
-    shared.check_lock()?;
-    let mut versions = shared.versions.lock();
+    let oldest =
+        engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
+    engine.check_lock()?;
+    let mut versions = engine.catalog.versions.lock();
     // The tables as they are: a flush or the removal of hidden tables may have ended since.
     let expired = expired_tables(&keyspace.view.load().version.files(), now, oldest);
     if expired.is_empty() {
@@ -57,9 +58,9 @@ pub(crate) fn remove_expired_tables(shared: &Shared, keyspace: &KeyspaceState) -
         expired_through: Some(now),
         ..VersionEdit::default()
     };
-    let changed = versions.apply(edit, shared.published.visible())?;
-    shared.show(changed);
-    shared.counters.add(Counter::EntriesExpired, entries);
+    let changed = versions.apply(edit, engine.catalog.published.visible())?;
+    engine.catalog.show(changed);
+    engine.context.counters.add(Counter::EntriesExpired, entries);
     Ok(true)
 }
 
@@ -107,14 +108,14 @@ pub(crate) enum Watched {
 
 impl ExpiryWatch {
     /// Looks at the tables of all keyspaces.
-    pub(crate) fn look(&mut self, shared: &Shared) -> Watched {
-        let all = shared.all_keyspaces();
+    pub(crate) fn look(&mut self, engine: &Engine) -> Watched {
+        let all = engine.catalog.all_keyspaces();
         let tables = all.iter().flat_map(|keyspace| {
             let files = keyspace.view.load().version.files();
             let due = files.into_iter().flatten().filter(|meta| meta.is_mostly_expiring());
             due.map(|meta| (keyspace.id, meta.expiring.by)).collect::<Vec<_>>()
         });
-        self.look_at(&tables.collect::<Vec<_>>(), job_time(shared))
+        self.look_at(&tables.collect::<Vec<_>>(), job_time(engine))
     }
 
     /// The same for tables of these keyspaces, by the times at which their last entries expire.

@@ -86,10 +86,6 @@ impl<T> RankedMutex<T> {
     pub(crate) fn is_locked(&self) -> bool {
         self.mutex.try_lock().is_none()
     }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.mutex.get_mut()
-    }
 }
 
 /// Holds the lock of a [`RankedMutex`] until it is dropped.

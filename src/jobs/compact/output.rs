@@ -34,8 +34,8 @@ use crate::jobs::compact::entry_rules::EntryRules;
 use crate::jobs::compact::range_deletes::OutputDeletes;
 use crate::jobs::compact::stripes::SnapshotStripes;
 use crate::options::compaction_filter::CompactionDecision;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::TableFilter;
 use crate::table::format::BLOCK_BYTES_MAX;
@@ -97,25 +97,26 @@ pub(crate) struct JobContext<'a> {
 impl<'a> JobContext<'a> {
     /// The job that writes tables of `level`, with `filter`.
     pub(crate) fn new(
-        shared: &'a Shared,
+        engine: &'a Engine,
         keyspace: &KeyspaceState,
         level: usize,
         filter: Option<TableFilter>,
     ) -> Self {
         let label = KeyspaceLabel { id: keyspace.id, name: keyspace.name.clone() };
         let options = keyspace.options.load();
-        let mut table_options = options.table_options(label, shared.databases(), level, filter);
-        table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
-        table_options.events = shared.events.clone();
+        let mut table_options =
+            options.table_options(label, engine.context.databases(), level, filter);
+        table_options.construction.budget = Some(Arc::clone(&engine.context.cache) as _);
+        table_options.events = engine.context.events.clone();
         JobContext {
-            env: &shared.env,
-            directory: &shared.directory,
-            next_file_number: &shared.numbers.next_file,
+            env: &engine.context.env,
+            directory: &engine.context.directory,
+            next_file_number: &engine.catalog.numbers.next_file,
             table_options,
             index_bytes_max: INDEX_BYTES_MAX,
             rules: EntryRules::default(),
             syncs_names: true,
-            stop: &shared.closed,
+            stop: &engine.context.closed,
         }
     }
 }

@@ -25,9 +25,9 @@ use crate::jobs::flush::flush_keyspace;
 use crate::jobs::ingest::level::deepest_level;
 use crate::jobs::ingest::tables::LoadTables;
 use crate::jobs::workers::run_job;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::state::stalls::Stall;
 use crate::tree::edit::VersionEdit;
 use crate::tree::file_meta::FileMeta;
@@ -48,31 +48,31 @@ pub(crate) struct Installed {
 /// and the files go with `load`. The failure of a flush, a log or the manifest: it is the
 /// background error.
 pub(crate) fn install(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &Arc<KeyspaceState>,
     load: &mut LoadTables,
 ) -> Result<Installed> {
-    shared.process.check()?;
+    engine.context.process.check()?;
     let mut answer = None;
-    run_job(shared, &mut || {
-        let _one_at_a_time = shared.flushes.lock();
-        flush_keyspace(shared, keyspace)?;
+    run_job(engine, &mut || {
+        let _one_at_a_time = engine.jobs.flushes.lock();
+        flush_keyspace(engine, keyspace)?;
         Ok(false)
     });
-    wait_for_level0(shared, keyspace, load)?;
-    run_job(shared, &mut || {
+    wait_for_level0(engine, keyspace, load)?;
+    run_job(engine, &mut || {
         // Before the lock of flushes: a leader may wait for one.
-        let _leads = shared.queue.lead()?;
-        let _one_at_a_time = shared.flushes.lock();
-        flush_keyspace(shared, keyspace)?;
-        answer = Some(try_install(shared, keyspace, load)?);
+        let _leads = engine.writer.queue.lead()?;
+        let _one_at_a_time = engine.jobs.flushes.lock();
+        flush_keyspace(engine, keyspace)?;
+        answer = Some(try_install(engine, keyspace, load)?);
         Ok(false)
     });
     // A failure of the job is the background error.
     match answer {
         Some(answer) => answer,
         None => {
-            shared.check_writable()?;
+            engine.check_writable()?;
             Err(Error::Closed)
         }
     }
@@ -80,12 +80,12 @@ pub(crate) fn install(
 
 /// The inner result is of what leaves the database as it was.
 fn try_install(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &Arc<KeyspaceState>,
     load: &mut LoadTables,
 ) -> Result<Result<Installed>> {
-    let mut log = shared.log.lock();
-    shared.check_writable()?;
+    let mut log = engine.writer.log.lock();
+    engine.check_writable()?;
     // Under the lock that a drop takes.
     if keyspace.dropped_as.load(Ordering::SeqCst) != 0 {
         return Ok(Err(keyspace.dropped()));
@@ -98,11 +98,11 @@ fn try_install(
     // I4: no memtable has an older version, and none takes newer ones besides older ones.
     let view = keyspace.view.load_full();
     debug_assert!(view.active_log == 0 && view.immutables.is_empty(), "I4");
-    session::sync_starts(shared, &mut log)?;
-    shared.check_lock()?;
-    let mut versions = shared.versions.lock();
+    session::sync_starts(engine, &mut log)?;
+    engine.check_lock()?;
+    let mut versions = engine.catalog.versions.lock();
     // Under that lock: a compaction claims its tables under it.
-    let running = shared.jobs.lock().compacts_into.clone();
+    let running = engine.jobs.schedule.lock().compacts_into.clone();
     let running = running.filter(|into| into.keyspace == keyspace.id);
     let spans: Vec<_> = load.finished().iter().map(FileMeta::span).collect();
     let levels = keyspace.view.load().version.files();
@@ -127,40 +127,40 @@ fn try_install(
             // The edit may be there, and the sequence with it (I10).
             log.next_sequence = sequence + 1;
             load.keep();
-            return Err(shared.set_background_error(error));
+            return Err(engine.set_background_error(error));
         }
     };
     load.keep();
     log.next_sequence = sequence + 1;
     // The error is set while no other edit can come.
     let loaded: Vec<_> = load.finished().iter().map(|meta| (meta.table_id, sequence)).collect();
-    session::skip_sequences(shared, &mut log, &loaded)
-        .map_err(|error| shared.set_background_error(error))?;
+    session::skip_sequences(engine, &mut log, &loaded)
+        .map_err(|error| engine.set_background_error(error))?;
     log.last_sequence = sequence;
     log.synced_through = sequence;
-    shared.show(changed);
+    engine.catalog.show(changed);
     drop(versions);
-    shared.published.publish(sequence);
+    engine.catalog.published.publish(sequence);
     drop(log);
-    count(shared, load);
+    count(engine, load);
     // Older logs may not be needed any more.
-    shared.want_flush();
-    shared.want_compactions([keyspace.id]);
+    engine.jobs.schedule_flush();
+    engine.jobs.schedule_compactions([keyspace.id]);
     Ok(Ok(Installed { sequence, level }))
 }
 
-fn count(shared: &Shared, load: &LoadTables) {
-    let stripe = shared.counters.stripe();
+fn count(engine: &Engine, load: &LoadTables) {
+    let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Ingests, 1);
     stripe.add(Counter::EntriesIngested, load.entries());
     stripe.add(Counter::IngestBytes, load.bytes());
 }
 
 /// Waits while level 0 is full, if the load goes there: as writers do.
-fn wait_for_level0(shared: &Shared, keyspace: &KeyspaceState, load: &LoadTables) -> Result<()> {
+fn wait_for_level0(engine: &Engine, keyspace: &KeyspaceState, load: &LoadTables) -> Result<()> {
     let spans: Vec<_> = load.finished().iter().map(FileMeta::span).collect();
     let options = keyspace.options.load().compaction_options();
-    let stop = shared.options.level0_stop();
+    let stop = engine.context.options.level0_stop();
     let is_full = || {
         let view = keyspace.view.load_full();
         // A refused compaction makes no room, however long a load waits.
@@ -172,12 +172,12 @@ fn wait_for_level0(shared: &Shared, keyspace: &KeyspaceState, load: &LoadTables)
     if !is_full() {
         return Ok(());
     }
-    Stall::Level0.during(shared, || {
-        shared.want_compactions([keyspace.id]);
-        let mut jobs = shared.jobs.lock();
-        while is_full() && !shared.background_error.is_set() && !jobs.stopping {
-            shared.done.wait(jobs.for_condvar());
+    Stall::Level0.during(engine, || {
+        engine.jobs.schedule_compactions([keyspace.id]);
+        let mut jobs = engine.jobs.schedule.lock();
+        while is_full() && !engine.jobs.background_error.is_set() && !jobs.stopping {
+            engine.jobs.done.wait(jobs.for_condvar());
         }
     });
-    shared.check_writable()
+    engine.check_writable()
 }

@@ -1,7 +1,7 @@
 //! The level that a bulk load goes to.
 
 use crate::base::levels::LEVELS;
-use crate::state::shared::CompactsInto;
+use crate::state::jobs::CompactsInto;
 use crate::tree::overlap::{KeySpan, borrowed, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
