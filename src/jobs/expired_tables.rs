@@ -114,7 +114,7 @@ impl ExpiryWatch {
         let tables = all.iter().flat_map(|keyspace| {
             let files = keyspace.view.load().version.files();
             let due = files.into_iter().flatten().filter(|meta| meta.is_mostly_expiring());
-            due.map(|meta| (keyspace.id, meta.expires_by)).collect::<Vec<_>>()
+            due.map(|meta| (keyspace.id, meta.expiring.by)).collect::<Vec<_>>()
         });
         self.look_at(&tables.collect::<Vec<_>>(), job_time(&engine.context, &engine.catalog))
     }

@@ -23,53 +23,239 @@ use crate::table::filter::layout::TableFilter;
 use crate::table::format::Compression;
 use crate::tree::targets::CompactionOptions;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How to open a database. Every setter states its default, its unit, and what a larger value gains
-/// and costs.
-///
-/// ```
-/// # fn main() -> siftdb::Result<()> {
-/// # let directory = tempfile::tempdir().unwrap();
-/// let db = siftdb::Options::new()
-///     .block_cache_bytes(64 << 20)
-///     .filter(siftdb::Filter::bloom(12.0))
-///     .open(directory.path().join("people.sift"))?;
-/// # db.close()
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-#[must_use = "options do nothing until a database is opened with them"]
-pub struct Options {
-    pub(crate) create_if_missing: bool,
-    pub(crate) error_if_exists: bool,
-    pub(crate) write_buffer_bytes: usize,
-    pub(crate) immutable_memtables_max: usize,
-    pub(crate) read_only_log_bytes_max: Option<u64>,
-    pub(crate) follow_synced_only: bool,
-    pub(crate) transaction_bytes_max: usize,
-    pub(crate) keep_log_bytes: u64,
-    pub(crate) memtable_filter: bool,
-    /// The data settings: as they were named, or those in force in a keyspace.
-    pub(crate) data: KeyspaceOptions,
-    pub(crate) verify_filters: bool,
-    pub(crate) filter_pinned_share: f64,
-    pub(crate) block_cache_bytes: u64,
-    pub(crate) max_open_files: usize,
-    pub(crate) table_bytes: u64,
-    pub(crate) manifest_bytes: u64,
-    pub(crate) level_base_bytes: u64,
-    pub(crate) level0_compaction_trigger: usize,
-    pub(crate) auto_compaction: bool,
-    pub(crate) reset_stats: bool,
-    pub(crate) recovery: Recovery,
-    pub(crate) policies: Vec<Arc<dyn FilterPolicy>>,
-    pub(crate) prefixes: Vec<Arc<dyn PrefixExtractor>>,
-    pub(crate) env: Arc<dyn Env>,
-    pub(crate) listener: Option<Listener>,
-    pub(crate) latency_histograms: bool,
-    pub(crate) allow_unregistered_filters: bool,
+/// Declares [`Options`] with all settings in one table: the setter with its documentation, the
+/// default, and the values that `validate` allows. `data` lists the setters that
+/// [`KeyspaceOptions`] has too, for the keyspace `default`; `others` have setters of their own.
+macro_rules! options {
+    (
+        $(#[$meta:meta])*
+        pub struct Options;
+        settings {
+            $(
+                $(#[$doc:meta])*
+                $name:ident($value:ident: $type:ty) = $default:expr $(, in $range:expr)?;
+            )*
+        }
+        data { $($(#[$data_doc:meta])* $setter:ident($($argument:ident: $of:ty),*);)* }
+        others { $($(#[$other_doc:meta])* $other:ident: $other_type:ty = $other_default:expr;)* }
+    ) => {
+        $(#[$meta])*
+        pub struct Options {
+            $(pub(crate) $name: $type,)*
+            $($(#[$other_doc])* pub(crate) $other: $other_type,)*
+        }
+
+        impl Options {
+            /// The defaults that [`Db::open`](crate::Db::open) uses.
+            pub fn new() -> Self {
+                Options { $($name: $default,)* $($other: $other_default,)* }
+            }
+
+            $(
+                $(#[$doc])*
+                pub fn $name(mut self, $value: $type) -> Self {
+                    self.$name = $value;
+                    self
+                }
+            )*
+
+            $(
+                $(#[$data_doc])*
+                pub fn $setter(mut self, $($argument: $of),*) -> Self {
+                    self.data = self.data.$setter($($argument),*);
+                    self
+                }
+            )*
+
+            /// Refuses a setting that is out of its range.
+            fn check_ranges(&self) -> Result<()> {
+                $($(check_range(stringify!($name), self.$name as u64, $range)?;)?)*
+                Ok(())
+            }
+        }
+    };
+}
+
+options! {
+    /// How to open a database. Every setter states its default, its unit, and what a larger value
+    /// gains and costs.
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = siftdb::Options::new()
+    ///     .block_cache_bytes(64 << 20)
+    ///     .filter(siftdb::Filter::bloom(12.0))
+    ///     .open(directory.path().join("people.sift"))?;
+    /// # db.close()
+    /// # }
+    /// ```
+    #[derive(Clone, Debug)]
+    #[must_use = "options do nothing until a database is opened with them"]
+    pub struct Options;
+    settings {
+        /// Create the database if it is not there. Default: true.
+        create_if_missing(yes: bool) = true;
+
+        /// Refuse to open a database that is there. Default: false.
+        error_if_exists(yes: bool) = false;
+
+        /// Bytes of the active memtables of all keyspaces together at which the largest are
+        /// flushed. Default: 64 MiB; 64 KiB to 4 GiB. More means fewer and larger tables at level
+        /// 0, and less rewriting. It takes up to three times as much memory (see
+        /// [`Options::immutable_memtables_max`]), and recovery takes longer.
+        write_buffer_bytes(bytes: usize) = 64 << 20, in 64 << 10..=4 << 30;
+
+        /// Full memtables that may wait for their flush before writes stop: this many of one
+        /// keyspace, and this many write buffers of all keyspaces together. Default: 2; 1 to 16.
+        /// More absorbs longer bursts and takes a write buffer of memory each.
+        immutable_memtables_max(count: usize) = 2, in 1..=16;
+
+        /// Whether a [`Follower`](crate::Follower) shows only what manifest or logs say is durable.
+        /// That may lag: what was synced last is shown after the next write, which says so.
+        /// Default: false, it shows everything that is in the logs.
+        follow_synced_only(yes: bool) = false;
+
+        /// Bytes of memory that the writes and the reads of one transaction may take. One that
+        /// needs more is refused with [`Error::TransactionTooLarge`], whole. Default: 64 MiB; 1 KiB
+        /// to 1 TiB.
+        transaction_bytes_max(bytes: usize) = 64 << 20, in 1 << 10..=1 << 40;
+
+        /// Bytes of logs to keep although all of their writes are in tables: the newest ones, as
+        /// many as fit, so that a follower finds the changes that it has not read yet. Default: 0;
+        /// up to 1 PiB. A log is about as long as the write buffer, and one that does not fit is
+        /// removed. The value is not saved: a session with a smaller one removes logs when it
+        /// begins to write.
+        keep_log_bytes(bytes: u64) = 0, in 0..=1 << 50;
+
+        /// Give each memtable a filter, so that lookups of keys it does not have skip its skip
+        /// list. It grows with the memtable, up to 1/64 of the write buffer. Default: true.
+        memtable_filter(yes: bool) = true;
+
+        /// Check each finished filter against the keys that it was built from: a bit that memory or
+        /// processor flipped would otherwise deny a key for good. If the check fails, the flush or
+        /// compaction fails with [`Error::MemoryCorruption`], and no table is written. Default:
+        /// true. It costs about 3 % of the instructions that write tables. Filters of a
+        /// [`FilterPolicy`] are always checked.
+        verify_filters(yes: bool) = true;
+
+        /// The share of the cache budget in which filters and indexes may be pinned, so that a
+        /// probe touches neither lock nor cache. Default: 0.5; 0 to 1. At 0 all of them go through
+        /// the cache like data.
+        filter_pinned_share(share: f64) = 0.5;
+
+        /// Bytes for cached blocks, filters and indexes of all keyspaces, pinned ones included.
+        /// Default: 64 MiB; 0 works and caches nothing. More saves reads. This one option bounds
+        /// the memory of reads.
+        block_cache_bytes(bytes: u64) = 64 << 20, in 0..=1 << 50;
+
+        /// Table files of all keyspaces that are open at a time. Default: 256; at least 1. Fewer
+        /// means more `open` calls. If the process runs out of descriptors, the limit of the
+        /// database that notices it is halved, and grows back after half a minute. Other databases
+        /// close half of their files.
+        max_open_files(count: usize) = 256, in 1..=1 << 20;
+
+        /// Bytes after which compaction starts the next table. Default: 64 MiB; 16 KiB to 4 GiB.
+        /// Larger tables mean fewer files and larger filters to load; smaller ones compact in
+        /// smaller steps.
+        table_bytes(bytes: u64) = 64 << 20, in 16 << 10..=4 << 30;
+
+        /// The length of the manifest, in bytes, at which it is rewritten, if it is also four times
+        /// as long as a new one. Default: 16 KiB; 1 KiB to 256 MiB. More means fewer rewrites, more
+        /// space, and a longer opening: 3 ms per mebibyte.
+        manifest_bytes(bytes: u64) = 16 << 10, in 1 << 10..=1 << 28;
+
+        /// Bytes that level 1 of each keyspace may hold; each level below may hold ten times the
+        /// one above. Default: 256 MiB; at least `table_bytes`. More means fewer levels and larger
+        /// compactions.
+        level_base_bytes(bytes: u64) = 256 << 20;
+
+        /// Tables at level 0 of a keyspace that start a compaction. Default: 4; 1 to 64. Writes to
+        /// it slow down at five times this number and stop at nine times. More means less
+        /// rewriting, and more tables that each lookup probes.
+        level0_compaction_trigger(count: usize) = 4, in 1..=64;
+
+        /// Compact in the background. Default: true. If off, tables stay where flushes put them
+        /// until [`Keyspace::compact_range`](crate::Keyspace::compact_range) is called, and level 0
+        /// never slows writes. For tests and measurements.
+        auto_compaction(yes: bool) = true;
+
+        /// Start all counters at zero instead of reading them from the file `STATS`. Default:
+        /// false.
+        reset_stats(yes: bool) = false;
+
+        /// What to do if the end of a log is torn or damaged: see [`Recovery`]. By default, opening
+        /// drops what a crash may have torn and was never synced, and refuses everything else.
+        recovery(recovery: Recovery) = Recovery::default();
+
+        /// Count calls by how long they take, for [`Stats::latency`](crate::Stats::latency).
+        /// Default: false. Each call then reads the clock twice, and each thread has 5 KiB for the
+        /// database and for each keyspace that it uses.
+        latency_histograms(yes: bool) = false;
+
+        /// The file system to use. Default: the real one. [`crate::env`] has one that maps tables
+        /// into memory (feature `mmap`), one that is in memory, and some that fail (feature
+        /// `testing`).
+        env(env: Arc<dyn Env>) = Arc::new(DiskEnv::new());
+
+        /// Open a database whose saved settings name a [`FilterPolicy`] or prefix extractor that is
+        /// not registered, instead of refusing it. Tables are then written without the filters that
+        /// need them, and lookups ask every filter that can be read. Default: false.
+        allow_unregistered_filters(yes: bool) = false;
+    }
+    data {
+        /// Bytes of key and value in a data block before compression. Default: 4 KiB; 64 B to 4
+        /// MiB. Larger blocks compress better and need smaller indexes; each point lookup reads
+        /// more.
+        block_bytes(bytes: usize);
+
+        /// Give data blocks a hash index for point lookups. Default: true. It takes a byte per
+        /// entry, three bytes in memory, and saves cache misses within the block.
+        block_hash_index(yes: bool);
+
+        /// Compress data blocks with Snappy where that saves at least an eighth. Default: true. Off
+        /// saves about 400 ns on each block that is read from a file.
+        snappy(yes: bool);
+
+        /// Ask `filter` in compactions of the keyspace `default` which entries to keep. Default:
+        /// none. See [`KeyspaceOptions::compaction_filter`].
+        compaction_filter(filter: Arc<dyn CompactionFilter>);
+
+        /// An entry of the keyspace `default` is gone for reads that start `duration` or more after
+        /// the write. Default: never. See [`KeyspaceOptions::expire_after`].
+        expire_after(duration: Duration);
+
+        /// The filter of new tables at every level. Default: `Filter::bloom(10.0)`. More bits pass
+        /// fewer absent keys and take more memory: 10 bits take 1.25 MB per million keys.
+        filter(filter: Filter);
+
+        /// The filter of new tables at `level` (0 to 6), instead of [`Options::filter`]'s. A level
+        /// that does not exist is refused at open.
+        filter_at_level(level: usize, filter: Filter);
+
+        /// Give the last level filters. Default: true. If off, a compaction into the deepest level
+        /// that then has data writes tables without filters. That saves nine tenths of the memory
+        /// of filters, and costs each lookup of an absent key a data block. For workloads whose
+        /// lookups nearly always hit.
+        ///
+        /// Level 0 is never the last. Tables keep what they were written with: if a level is no
+        /// longer the last, its tables have no filters until they are rewritten. If a level becomes
+        /// the last, or a table is moved there unread, the old filters stay in use.
+        filter_last_level(yes: bool);
+    }
+    others {
+        read_only_log_bytes_max: Option<u64> = None;
+
+        /// The data settings: as they were named, or those in force in a keyspace.
+        data: KeyspaceOptions = KeyspaceOptions::new();
+        policies: Vec<Arc<dyn FilterPolicy>> = Vec::new();
+        prefixes: Vec<Arc<dyn PrefixExtractor>> = Vec::new();
+        listener: Option<Listener> = None;
+    }
 }
 
 /// The user's listener, which cannot be printed.
@@ -89,68 +275,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults that [`Db::open`](crate::Db::open) uses.
-    pub fn new() -> Self {
-        Options {
-            create_if_missing: true,
-            error_if_exists: false,
-            write_buffer_bytes: 64 << 20,
-            immutable_memtables_max: 2,
-            read_only_log_bytes_max: None,
-            follow_synced_only: false,
-            transaction_bytes_max: 64 << 20,
-            keep_log_bytes: 0,
-            memtable_filter: true,
-            data: KeyspaceOptions::new(),
-            verify_filters: true,
-            filter_pinned_share: 0.5,
-            block_cache_bytes: 64 << 20,
-            max_open_files: 256,
-            table_bytes: 64 << 20,
-            manifest_bytes: 16 << 10,
-            level_base_bytes: 256 << 20,
-            level0_compaction_trigger: 4,
-            auto_compaction: true,
-            reset_stats: false,
-            recovery: Recovery::default(),
-            policies: Vec::new(),
-            prefixes: Vec::new(),
-            env: Arc::new(DiskEnv::new()),
-            listener: None,
-            latency_histograms: false,
-            allow_unregistered_filters: false,
-        }
-    }
-
-    /// Create the database if it is not there. Default: true.
-    pub fn create_if_missing(mut self, yes: bool) -> Self {
-        self.create_if_missing = yes;
-        self
-    }
-
-    /// Refuse to open a database that is there. Default: false.
-    pub fn error_if_exists(mut self, yes: bool) -> Self {
-        self.error_if_exists = yes;
-        self
-    }
-
-    /// Bytes of the active memtables of all keyspaces together at which the largest are flushed.
-    /// Default: 64 MiB; 64 KiB to 4 GiB. More means fewer and larger tables at level 0, and less
-    /// rewriting. It takes up to three times as much memory (see
-    /// [`Options::immutable_memtables_max`]), and recovery takes longer.
-    pub fn write_buffer_bytes(mut self, bytes: usize) -> Self {
-        self.write_buffer_bytes = bytes;
-        self
-    }
-
-    /// Full memtables that may wait for their flush before writes stop: this many of one keyspace,
-    /// and this many write buffers of all keyspaces together. Default: 2; 1 to 16. More absorbs
-    /// longer bursts and takes a write buffer of memory each.
-    pub fn immutable_memtables_max(mut self, count: usize) -> Self {
-        self.immutable_memtables_max = count;
-        self
-    }
-
     /// Bytes of memory that the entries of the logs may take in a database opened read-only or
     /// followed, which cannot flush them. If they take more, opening returns
     /// [`Error::LogsTooLarge`]. Default: four write buffers more than
@@ -161,191 +285,10 @@ impl Options {
         self
     }
 
-    /// Whether a [`Follower`](crate::Follower) shows only what manifest or logs say is durable.
-    /// That may lag: what was synced last is shown after the next write, which says so. Default:
-    /// false, it shows everything that is in the logs.
-    pub fn follow_synced_only(mut self, yes: bool) -> Self {
-        self.follow_synced_only = yes;
-        self
-    }
-
-    /// Bytes of memory that the writes and the reads of one transaction may take. One that needs
-    /// more is refused with [`Error::TransactionTooLarge`], whole. Default: 64 MiB; 1 KiB to 1 TiB.
-    pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
-        self.transaction_bytes_max = bytes;
-        self
-    }
-
-    /// Bytes of logs to keep although all of their writes are in tables: the newest ones, as many
-    /// as fit, so that a follower finds the changes that it has not read yet. Default: 0; up to
-    /// 1 PiB. A log is about as long as the write buffer, and one that does not fit is removed. The
-    /// value is not saved: a session with a smaller one removes logs when it begins to write.
-    pub fn keep_log_bytes(mut self, bytes: u64) -> Self {
-        self.keep_log_bytes = bytes;
-        self
-    }
-
-    /// Give each memtable a filter, so that lookups of keys it does not have skip its skip list. It
-    /// grows with the memtable, up to 1/64 of the write buffer. Default: true.
-    pub fn memtable_filter(mut self, yes: bool) -> Self {
-        self.memtable_filter = yes;
-        self
-    }
-
-    /// Bytes of key and value in a data block before compression. Default: 4 KiB; 64 B to 4 MiB.
-    /// Larger blocks compress better and need smaller indexes; each point lookup reads more.
-    pub fn block_bytes(mut self, bytes: usize) -> Self {
-        self.data = self.data.block_bytes(bytes);
-        self
-    }
-
-    /// Give data blocks a hash index for point lookups. Default: true. It takes a byte per entry,
-    /// three bytes in memory, and saves cache misses within the block.
-    pub fn block_hash_index(mut self, yes: bool) -> Self {
-        self.data = self.data.block_hash_index(yes);
-        self
-    }
-
-    /// Compress data blocks with Snappy where that saves at least an eighth. Default: true. Off
-    /// saves about 400 ns on each block that is read from a file.
-    pub fn snappy(mut self, yes: bool) -> Self {
-        self.data = self.data.snappy(yes);
-        self
-    }
-
-    /// Ask `filter` in compactions of the keyspace `default` which entries to keep. Default: none.
-    /// See [`KeyspaceOptions::compaction_filter`].
-    pub fn compaction_filter(mut self, filter: Arc<dyn CompactionFilter>) -> Self {
-        self.data = self.data.compaction_filter(filter);
-        self
-    }
-
-    /// An entry of the keyspace `default` is gone for reads that start `duration` or more after
-    /// the write. Default: never. See [`KeyspaceOptions::expire_after`].
-    pub fn expire_after(mut self, duration: Duration) -> Self {
-        self.data = self.data.expire_after(duration);
-        self
-    }
-
-    /// The filter of new tables at every level. Default: `Filter::bloom(10.0)`. More bits pass
-    /// fewer absent keys and take more memory: 10 bits take 1.25 MB per million keys.
-    pub fn filter(mut self, filter: Filter) -> Self {
-        self.data = self.data.filter(filter);
-        self
-    }
-
-    /// The filter of new tables at `level` (0 to 6), instead of [`Options::filter`]'s. A level
-    /// that does not exist is refused at open.
-    pub fn filter_at_level(mut self, level: usize, filter: Filter) -> Self {
-        self.data = self.data.filter_at_level(level, filter);
-        self
-    }
-
-    /// Give the last level filters. Default: true. If off, a compaction into the deepest level that
-    /// then has data writes tables without filters. That saves nine tenths of the memory of
-    /// filters, and costs each lookup of an absent key a data block. For workloads whose lookups
-    /// nearly always hit.
-    ///
-    /// Level 0 is never the last. Tables keep what they were written with: if a level is no longer
-    /// the last, its tables have no filters until they are rewritten. If a level becomes the last,
-    /// or a table is moved there unread, the old filters stay in use.
-    pub fn filter_last_level(mut self, yes: bool) -> Self {
-        self.data = self.data.filter_last_level(yes);
-        self
-    }
-
     /// Names each setting that `settings` names, for the keyspace `default`. The methods of the
     /// same names in [`Options`] name one setting each.
     pub fn default_keyspace(mut self, settings: &KeyspaceOptions) -> Self {
         self.data = settings.over(&self.data);
-        self
-    }
-
-    /// Check each finished filter against the keys that it was built from: a bit that memory or
-    /// processor flipped would otherwise deny a key for good. If the check fails, the flush or
-    /// compaction fails with [`Error::MemoryCorruption`], and no table is written. Default: true.
-    /// It costs about 3 % of the instructions that write tables. Filters of a [`FilterPolicy`] are
-    /// always checked.
-    pub fn verify_filters(mut self, yes: bool) -> Self {
-        self.verify_filters = yes;
-        self
-    }
-
-    /// The share of the cache budget in which filters and indexes may be pinned, so that a probe
-    /// touches neither lock nor cache. Default: 0.5; 0 to 1. At 0 all of them go through the cache
-    /// like data.
-    pub fn filter_pinned_share(mut self, share: f64) -> Self {
-        self.filter_pinned_share = share;
-        self
-    }
-
-    /// Bytes for cached blocks, filters and indexes of all keyspaces, pinned ones included.
-    /// Default: 64 MiB; 0 works and caches nothing. More saves reads. This one option bounds the
-    /// memory of reads.
-    pub fn block_cache_bytes(mut self, bytes: u64) -> Self {
-        self.block_cache_bytes = bytes;
-        self
-    }
-
-    /// Table files of all keyspaces that are open at a time. Default: 256; at least 1. Fewer means
-    /// more `open` calls. If the process runs out of descriptors, the limit of the database that
-    /// notices it is halved, and grows back after half a minute. Other databases close half of
-    /// their files.
-    pub fn max_open_files(mut self, count: usize) -> Self {
-        self.max_open_files = count;
-        self
-    }
-
-    /// Bytes after which compaction starts the next table. Default: 64 MiB; 16 KiB to 4 GiB.
-    /// Larger tables mean fewer files and larger filters to load; smaller ones compact in smaller
-    /// steps.
-    pub fn table_bytes(mut self, bytes: u64) -> Self {
-        self.table_bytes = bytes;
-        self
-    }
-
-    /// The length of the manifest, in bytes, at which it is rewritten, if it is also four times as
-    /// long as a new one. Default: 16 KiB; 1 KiB to 256 MiB. More means fewer rewrites, more space,
-    /// and a longer opening: 3 ms per mebibyte.
-    pub fn manifest_bytes(mut self, bytes: u64) -> Self {
-        self.manifest_bytes = bytes;
-        self
-    }
-
-    /// Bytes that level 1 of each keyspace may hold; each level below may hold ten times the one
-    /// above. Default: 256 MiB; at least `table_bytes`. More means fewer levels and larger
-    /// compactions.
-    pub fn level_base_bytes(mut self, bytes: u64) -> Self {
-        self.level_base_bytes = bytes;
-        self
-    }
-
-    /// Tables at level 0 of a keyspace that start a compaction. Default: 4; 1 to 64. Writes to it
-    /// slow down at five times this number and stop at nine times. More means less rewriting, and
-    /// more tables that each lookup probes.
-    pub fn level0_compaction_trigger(mut self, count: usize) -> Self {
-        self.level0_compaction_trigger = count;
-        self
-    }
-
-    /// Compact in the background. Default: true. If off, tables stay where flushes put them until
-    /// [`Keyspace::compact_range`](crate::Keyspace::compact_range) is called, and level 0 never
-    /// slows writes. For tests and measurements.
-    pub fn auto_compaction(mut self, yes: bool) -> Self {
-        self.auto_compaction = yes;
-        self
-    }
-
-    /// Start all counters at zero instead of reading them from the file `STATS`. Default: false.
-    pub fn reset_stats(mut self, yes: bool) -> Self {
-        self.reset_stats = yes;
-        self
-    }
-
-    /// What to do if the end of a log is torn or damaged: see [`Recovery`]. By default, opening
-    /// drops what a crash may have torn and was never synced, and refuses everything else.
-    pub fn recovery(mut self, recovery: Recovery) -> Self {
-        self.recovery = recovery;
         self
     }
 
@@ -369,52 +312,14 @@ impl Options {
         self
     }
 
-    /// Count calls by how long they take, for [`Stats::latency`](crate::Stats::latency). Default:
-    /// false. Each call then reads the clock twice, and each thread has 5 KiB for the database and
-    /// for each keyspace that it uses.
-    pub fn latency_histograms(mut self, yes: bool) -> Self {
-        self.latency_histograms = yes;
-        self
-    }
-
-    /// The file system to use. Default: the real one. [`crate::env`] has one that maps tables into
-    /// memory (feature `mmap`), one that is in memory, and some that fail (feature `testing`).
-    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
-        self.env = env;
-        self
-    }
-
-    /// Open a database whose saved settings name a [`FilterPolicy`] or prefix extractor that is not
-    /// registered, instead of refusing it. Tables are then written without the filters that need
-    /// them, and lookups ask every filter that can be read. Default: false.
-    pub fn allow_unregistered_filters(mut self, yes: bool) -> Self {
-        self.allow_unregistered_filters = yes;
-        self
-    }
-
     /// Refuses options that cannot work.
     ///
     /// # Errors
     /// `InvalidOptions`, naming the option, its value and the values it may have.
     pub fn validate(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::InvalidOptions { what });
-        let ranges = [
-            ("write_buffer_bytes", self.write_buffer_bytes as u64, 64 << 10, 4 << 30),
-            ("immutable_memtables_max", self.immutable_memtables_max as u64, 1, 16),
-            ("transaction_bytes_max", self.transaction_bytes_max as u64, 1 << 10, 1 << 40),
-            ("keep_log_bytes", self.keep_log_bytes, 0, 1 << 50),
-            ("max_open_files", self.max_open_files as u64, 1, 1 << 20),
-            ("table_bytes", self.table_bytes, 16 << 10, 4 << 30),
-            ("manifest_bytes", self.manifest_bytes, 1 << 10, 1 << 28),
-            ("level_base_bytes", self.level_base_bytes, self.table_bytes, 1 << 50),
-            ("level0_compaction_trigger", self.level0_compaction_trigger as u64, 1, 64),
-            ("block_cache_bytes", self.block_cache_bytes, 0, 1 << 50),
-        ];
-        for (name, value, low, high) in ranges {
-            if !(low..=high).contains(&value) {
-                return refuse(format!("{name} is {value}; it may be {low} to {high}"));
-            }
-        }
+        self.check_ranges()?;
+        check_range("level_base_bytes", self.level_base_bytes, self.table_bytes..=1 << 50)?;
         if !(0.0..=1.0).contains(&self.filter_pinned_share) {
             let share = self.filter_pinned_share;
             return refuse(format!("filter_pinned_share is {share}; it may be 0 to 1"));
@@ -507,6 +412,14 @@ impl Options {
         let named = registered.filter_map(|filter| filter.members.prefix.as_ref()?.as_custom());
         distinct(named.chain(&self.prefixes))
     }
+}
+
+fn check_range(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<()> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (low, high) = range.into_inner();
+    Err(Error::InvalidOptions { what: format!("{name} is {value}; it may be {low} to {high}") })
 }
 
 /// The rules in their order, each once.

@@ -10,6 +10,7 @@ use crate::base::levels::LEVELS;
 use crate::options::compaction_filter::CompactionFilter;
 use crate::options::filter::{Filter, Unregistered};
 use crate::table::format::Compression;
+use crate::tree::fields::record;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -18,39 +19,41 @@ use std::time::Duration;
 /// The bytes of a data block where none were chosen.
 pub(crate) const BLOCK_BYTES_DEFAULT: usize = 4096;
 
-/// How the tables of one keyspace are written: the settings that stay with the data.
-///
-/// A setting that is not named here keeps the value that was saved with the keyspace. Without a
-/// saved value it has the built-in default. A new value concerns tables that are written from then
-/// on; each table records its own filter and compression. The methods of the same names in
-/// [`Options`](crate::Options) name the settings of the keyspace `default`.
-///
-/// ```
-/// use siftdb::{Filter, KeyspaceOptions};
-///
-/// let events = KeyspaceOptions::new()
-///     .filter(Filter::ribbon(10.0))
-///     .filter_at_level(0, Filter::bloom(12.0))
-///     .block_bytes(16 << 10);
-/// assert_eq!(
-///     events.to_string(),
-///     "filter=ribbon:10, filter_at_level.0=fast-local-bloom:12, block_bytes=16384"
-/// );
-/// ```
-#[derive(Clone, Debug, Default)]
-#[must_use = "options do nothing until a keyspace is opened with them"]
-pub struct KeyspaceOptions {
-    pub(crate) filter: Option<Filter>,
-    /// A map, not an array: 1,000 keyspaces hold these options, and few name a level.
-    pub(crate) filter_at_level: BTreeMap<usize, Filter>,
-    pub(crate) filter_last_level: Option<bool>,
-    pub(crate) block_bytes: Option<usize>,
-    pub(crate) block_hash_index: Option<bool>,
-    pub(crate) compression: Option<Compression>,
-    /// Milliseconds after which puts expire; `u64::MAX` for never.
-    pub(crate) expire_after: Option<u64>,
-    /// Not saved.
-    pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
+record! {
+    /// How the tables of one keyspace are written: the settings that stay with the data.
+    ///
+    /// A setting that is not named here keeps the value that was saved with the keyspace. Without a
+    /// saved value it has the built-in default. A new value concerns tables that are written from
+    /// then on; each table records its own filter and compression. The methods of the same names in
+    /// [`Options`](crate::Options) name the settings of the keyspace `default`.
+    ///
+    /// ```
+    /// use siftdb::{Filter, KeyspaceOptions};
+    ///
+    /// let events = KeyspaceOptions::new()
+    ///     .filter(Filter::ribbon(10.0))
+    ///     .filter_at_level(0, Filter::bloom(12.0))
+    ///     .block_bytes(16 << 10);
+    /// assert_eq!(
+    ///     events.to_string(),
+    ///     "filter=ribbon:10, filter_at_level.0=fast-local-bloom:12, block_bytes=16384"
+    /// );
+    /// ```
+    #[derive(Clone, Debug, Default)]
+    #[must_use = "options do nothing until a keyspace is opened with them"]
+    pub struct KeyspaceOptions: "saved settings" {
+        pub(crate) filter: Option<Filter> = 1 "filter",
+        /// A map, not an array: 1,000 keyspaces hold these options, and few name a level.
+        pub(crate) filter_at_level: BTreeMap<usize, Filter> = 2 "filter_at_level",
+        pub(crate) filter_last_level: Option<bool> = 3 "filter_last_level",
+        pub(crate) block_bytes: Option<usize> = 4 "block_bytes",
+        pub(crate) block_hash_index: Option<bool> = 5 "block_hash_index",
+        pub(crate) compression: Option<Compression> = 6 "compression",
+        /// Milliseconds after which puts expire; `u64::MAX` for never.
+        pub(crate) expire_after: Option<u64> = 7 "expire_after",
+        /// Not saved.
+        pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    }
 }
 
 impl KeyspaceOptions {

@@ -11,8 +11,10 @@
 //! prefixes by id, a user's policies and extractors by name. Decoding looks such a name up among
 //! the registered ones. A name that is not among them is kept, so that settings pass unchanged
 //! through a process that does not have all the rules: see `KeyspaceOptions::check_registered`.
+//!
+//! The table of the settings is `KeyspaceOptions` itself, and that of a filter is `SavedFilter`.
 
-use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
+use crate::base::coding::{Decoder, put_length_prefixed};
 use crate::base::levels::LEVELS;
 use crate::filter::encoding::{Encoding, FilterReader};
 use crate::filter::policy::FilterPolicy;
@@ -22,33 +24,8 @@ use crate::options::filter::{Filter, Unregistered};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::table::filter::layout::{FilterLayout, FilterPinning};
 use crate::table::format::Compression;
-use crate::tree::fields::{
-    IGNORABLE, damaged, next_field, put_field, put_varint_field, set, varints,
-};
+use crate::tree::fields::{Decoded, Value, damaged, malformed, record};
 use std::sync::Arc;
-
-const TAG_FILTER: u8 = 1;
-const TAG_FILTER_AT_LEVEL: u8 = 2;
-const TAG_FILTER_LAST_LEVEL: u8 = 3;
-const TAG_BLOCK_BYTES: u8 = 4;
-const TAG_BLOCK_HASH_INDEX: u8 = 5;
-const TAG_COMPRESSION: u8 = 6;
-/// Milliseconds.
-const TAG_EXPIRE_AFTER: u8 = 7;
-
-/// Label and thousandths of a bit per key.
-const FILTER_ENCODING: u8 = 1;
-const FILTER_POLICY: u8 = 2;
-/// Instead of an encoding.
-const FILTER_MEMORY_BYTES: u8 = 3;
-const FILTER_FIRST_RIBBON_LEVEL: u8 = 4;
-/// Kind and bytes.
-const FILTER_LAYOUT: u8 = 5;
-const FILTER_WHOLE_KEYS: u8 = 6;
-const FILTER_PREFIX: u8 = 7;
-const FILTER_PINNING: u8 = 8;
-
-type Decoded<T> = std::result::Result<T, Undecodable>;
 
 /// Equal if they are saved as the same bytes: a user's rules are compared by name.
 impl PartialEq for KeyspaceOptions {
@@ -65,27 +42,7 @@ impl PartialEq for KeyspaceOptions {
 impl KeyspaceOptions {
     /// Appends the encoding of valid settings.
     pub(crate) fn encode(&self, dst: &mut Vec<u8>) {
-        let mut scratch = Vec::new();
-        if let Some(filter) = &self.filter {
-            put_field(dst, TAG_FILTER, &encoded_filter(filter));
-        }
-        for (level, filter) in &self.filter_at_level {
-            let mut value = Vec::new();
-            put_varint(&mut value, *level as u64);
-            value.extend_from_slice(&encoded_filter(filter));
-            put_field(dst, TAG_FILTER_AT_LEVEL, &value);
-        }
-        for (tag, value) in [
-            (TAG_FILTER_LAST_LEVEL, self.filter_last_level.map(u64::from)),
-            (TAG_BLOCK_BYTES, self.block_bytes.map(|bytes| bytes as u64)),
-            (TAG_BLOCK_HASH_INDEX, self.block_hash_index.map(u64::from)),
-            (TAG_COMPRESSION, self.compression.map(|compression| compression as u64)),
-            (TAG_EXPIRE_AFTER, self.expire_after),
-        ] {
-            if let Some(value) = value {
-                put_varint_field(dst, tag, &[value], &mut scratch);
-            }
-        }
+        self.put_fields(dst);
     }
 
     /// Decodes and validates settings. `policies` and `prefixes` are those that may be named.
@@ -94,142 +51,98 @@ impl KeyspaceOptions {
         policies: &[Arc<dyn FilterPolicy>],
         prefixes: &[Arc<dyn PrefixExtractor>],
     ) -> Decoded<Self> {
-        let mut options = KeyspaceOptions::new();
-        let mut fields = Decoder::new(bytes);
-        while let Some((tag, value)) = next_field(&mut fields, "saved settings")? {
-            match tag {
-                TAG_FILTER => {
-                    let filter = decode_filter(value, policies, prefixes)?;
-                    set(&mut options.filter, filter, "filter")?;
-                }
-                TAG_FILTER_AT_LEVEL => {
-                    let mut rest = Decoder::new(value);
-                    let level = rest.varint().and_then(|level| usize::try_from(level).ok());
-                    let level = level.ok_or_else(|| damaged("a filter without its level"))?;
-                    let filter = decode_filter(rest.rest(), policies, prefixes)?;
-                    if options.filter_at_level.insert(level, filter).is_some() {
-                        return Err(damaged(&format!("two filters of level {level}")));
-                    }
-                }
-                TAG_FILTER_LAST_LEVEL => {
-                    set_flag(&mut options.filter_last_level, value, "filter_last_level")?
-                }
-                TAG_BLOCK_BYTES => {
-                    let [bytes] = varints(value, "block_bytes")?;
-                    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-                    set(&mut options.block_bytes, bytes, "block_bytes")?;
-                }
-                TAG_BLOCK_HASH_INDEX => {
-                    set_flag(&mut options.block_hash_index, value, "block_hash_index")?
-                }
-                TAG_COMPRESSION => {
-                    let [code] = varints(value, "compression")?;
-                    let known = u8::try_from(code).ok().and_then(Compression::from_byte);
-                    let unknown = || Undecodable::Unknown(format!("compression {code}"));
-                    set(&mut options.compression, known.ok_or_else(unknown)?, "compression")?;
-                }
-                TAG_EXPIRE_AFTER => {
-                    let [millis] = varints(value, "expire_after")?;
-                    set(&mut options.expire_after, millis, "expire_after")?;
-                }
-                tag if tag & IGNORABLE != 0 => {}
-                tag => return Err(Undecodable::Unknown(format!("a setting with tag {tag}"))),
-            }
-        }
+        let mut options = KeyspaceOptions::take_fields(bytes)?;
+        let filters = options.filter.iter_mut().chain(options.filter_at_level.values_mut());
+        filters.for_each(|filter| filter.register(policies, prefixes));
         options.validate().map_err(|error| damaged(&format!("saved settings: {error}")))?;
         Ok(options)
     }
 }
 
-fn encoded_filter(filter: &Filter) -> Vec<u8> {
-    let (mut dst, mut scratch) = (Vec::new(), Vec::new());
-    match (&filter.encoding, filter.memory_bytes) {
-        (_, Some(bytes)) => {
-            put_varint_field(&mut dst, FILTER_MEMORY_BYTES, &[bytes], &mut scratch);
-        }
-        (Some(policy @ Encoding::Custom(_)), None) => {
-            put_field(&mut dst, FILTER_POLICY, policy.full_name().as_bytes());
-        }
-        (Some(encoding), None) => {
-            let mut value = Vec::new();
-            put_length_prefixed(&mut value, encoding.label().as_bytes());
-            put_varint(&mut value, millibits(encoding));
-            put_field(&mut dst, FILTER_ENCODING, &value);
-        }
-        (None, None) => {}
+record! {
+    /// A filter in saved settings.
+    struct SavedFilter: "a saved filter" {
+        encoding: Option<Encoding> = 1 "encoding",
+        /// The name of a user's policy, instead of an encoding.
+        policy: Option<String> = 2 "filter policy",
+        /// Instead of an encoding.
+        memory_bytes: Option<u64> = 3 "memory budget",
+        first_ribbon_level: Option<usize> = 4 "first Ribbon level",
+        layout: Option<FilterLayout> = 5 "layout",
+        whole_keys: bool = 6 "whole_key" or true,
+        /// The id of the extractor.
+        prefix: Option<String> = 7 "prefix",
+        pinning: FilterPinning = 8 "pinning" or FilterPinning::TopLevel,
     }
-    if let Some(level) = filter.first_ribbon_level {
-        put_varint_field(&mut dst, FILTER_FIRST_RIBBON_LEVEL, &[level as u64], &mut scratch);
-    }
-    if let Some(layout) = filter.layout {
-        let (kind, bytes) = match layout {
-            FilterLayout::Full => (0, 0),
-            FilterLayout::Partitioned { block_bytes } => (1, block_bytes),
-            FilterLayout::BlockBased { window_bytes } => (2, window_bytes),
-        };
-        put_varint_field(&mut dst, FILTER_LAYOUT, &[kind, bytes as u64], &mut scratch);
-    }
-    if !filter.members.whole_keys {
-        put_varint_field(&mut dst, FILTER_WHOLE_KEYS, &[0], &mut scratch);
-    }
-    if let Some(prefix) = &filter.members.prefix {
-        put_field(&mut dst, FILTER_PREFIX, prefix.id().as_bytes());
-    }
-    let pinning = match filter.pinning {
-        FilterPinning::None => 0,
-        FilterPinning::TopLevel => return dst,
-        FilterPinning::All => 2,
-    };
-    put_varint_field(&mut dst, FILTER_PINNING, &[pinning], &mut scratch);
-    dst
 }
 
-fn decode_filter(
-    bytes: &[u8],
-    policies: &[Arc<dyn FilterPolicy>],
-    prefixes: &[Arc<dyn PrefixExtractor>],
-) -> Decoded<Filter> {
-    let (mut encoding, mut policy, mut memory_bytes) = (None, None, None);
-    let (mut first_ribbon_level, mut whole_keys) = (None, None);
-    let (mut layout, mut prefix, mut pinning) = (None, None, None);
-    let mut fields = Decoder::new(bytes);
-    while let Some((tag, value)) = next_field(&mut fields, "a saved filter")? {
-        match tag {
-            FILTER_ENCODING => set(&mut encoding, decode_encoding(value)?, "encoding")?,
-            FILTER_POLICY => set(&mut policy, text(value)?, "filter policy")?,
-            FILTER_MEMORY_BYTES => {
-                let [bytes] = varints(value, "memory budget")?;
-                set(&mut memory_bytes, bytes, "memory budget")?;
-            }
-            FILTER_FIRST_RIBBON_LEVEL => {
-                let [level] = varints(value, "first Ribbon level")?;
-                set(&mut first_ribbon_level, level, "first Ribbon level")?;
-            }
-            FILTER_LAYOUT => set(&mut layout, decode_layout(value)?, "layout")?,
-            FILTER_WHOLE_KEYS => set_flag(&mut whole_keys, value, "whole_key")?,
-            FILTER_PREFIX => set(&mut prefix, text(value)?, "prefix")?,
-            FILTER_PINNING => set(&mut pinning, decode_pinning(value)?, "pinning")?,
-            tag if tag & IGNORABLE != 0 => {}
-            tag => return Err(Undecodable::Unknown(format!("a filter with field {tag}"))),
+impl Value for Filter {
+    fn put(&self, dst: &mut Vec<u8>) {
+        let (encoding, policy) = match self.encoding.clone().filter(|_| self.memory_bytes.is_none())
+        {
+            Some(policy @ Encoding::Custom(_)) => (None, Some(policy.full_name().into())),
+            encoding => (encoding, None),
+        };
+        let saved = SavedFilter {
+            encoding,
+            policy,
+            memory_bytes: self.memory_bytes,
+            first_ribbon_level: self.first_ribbon_level,
+            layout: self.layout,
+            whole_keys: self.members.whole_keys,
+            prefix: self.members.prefix.as_ref().map(|prefix| prefix.id().into()),
+            pinning: self.pinning,
+        };
+        saved.put_fields(dst);
+    }
+
+    /// All rules of the user's are still to be [registered](Filter::register).
+    fn take(bytes: &mut Decoder<'_>, name: &str) -> Decoded<Self> {
+        let saved = SavedFilter::take_fields(&Vec::take(bytes, name)?)?;
+        let mut filter = match (saved.encoding, saved.policy, saved.memory_bytes) {
+            (None, None, None) => Filter::none(),
+            (Some(encoding), None, None) => Filter::from(encoding),
+            (None, Some(name), None) => decode_policy(name)?,
+            (None, None, Some(bytes)) => Filter::monkey(bytes),
+            _ => return Err(damaged("a filter of two kinds")),
+        };
+        filter.layout = saved.layout;
+        filter.first_ribbon_level = saved
+            .first_ribbon_level
+            .map(|level| decode_ribbon_level(level, filter.encoding.as_ref()))
+            .transpose()?;
+        filter.members.whole_keys = saved.whole_keys;
+        filter.pinning = saved.pinning;
+        if let Some(id) = saved.prefix {
+            filter.members.prefix = Some(decode_prefix(id, &mut filter.unregistered)?);
         }
+        Ok(filter)
     }
-    let mut filter = match (encoding, policy, memory_bytes) {
-        (None, None, None) => Filter::none(),
-        (Some(encoding), None, None) => Filter::from(encoding),
-        (None, Some(name), None) => decode_policy(name, policies)?,
-        (None, None, Some(bytes)) => Filter::monkey(bytes),
-        _ => return Err(damaged("a filter of two kinds")),
-    };
-    filter.layout = layout;
-    filter.first_ribbon_level = first_ribbon_level
-        .map(|level| decode_ribbon_level(level, filter.encoding.as_ref()))
-        .transpose()?;
-    filter.members.whole_keys = whole_keys.unwrap_or(true);
-    filter.pinning = pinning.unwrap_or_default();
-    if let Some(id) = prefix {
-        filter.members.prefix = Some(decode_prefix(id, prefixes, &mut filter.unregistered)?);
+}
+
+impl Filter {
+    /// Puts those of the user's rules in force that are among these.
+    fn register(
+        &mut self,
+        policies: &[Arc<dyn FilterPolicy>],
+        prefixes: &[Arc<dyn PrefixExtractor>],
+    ) {
+        self.unregistered.retain(|rule| match rule {
+            Unregistered::Policy(name) => match FilterReader::for_name(name, policies) {
+                Some(FilterReader::Custom(policy)) => {
+                    self.encoding = Some(Encoding::Custom(policy));
+                    false
+                }
+                _ => true,
+            },
+            Unregistered::Prefix(id) => {
+                let known = Prefix::for_id(id, prefixes);
+                let is_unknown = known.is_none();
+                self.members.prefix = known.or(self.members.prefix.take());
+                is_unknown
+            }
+        });
     }
-    Ok(filter)
 }
 
 /// A policy or an extractor that is not registered. It carries the name, so that the filter is
@@ -259,24 +172,17 @@ impl PrefixExtractor for NameOnly {
     }
 }
 
-fn decode_policy(name: String, policies: &[Arc<dyn FilterPolicy>]) -> Decoded<Filter> {
-    match FilterReader::for_name(&name, policies) {
-        Some(FilterReader::Custom(policy)) => Ok(Filter::custom(policy)),
-        Some(_) => Err(damaged(&format!("a filter policy with the built-in name {name:?}"))),
-        None => {
-            let mut filter = Filter::custom(Arc::new(NameOnly(name.clone())));
-            filter.unregistered.push(Unregistered::Policy(name));
-            Ok(filter)
-        }
+fn decode_policy(name: String) -> Decoded<Filter> {
+    if FilterReader::for_name(&name, &[]).is_some() {
+        return Err(damaged(&format!("a filter policy with the built-in name {name:?}")));
     }
+    let mut filter = Filter::custom(Arc::new(NameOnly(name.clone())));
+    filter.unregistered.push(Unregistered::Policy(name));
+    Ok(filter)
 }
 
-fn decode_prefix(
-    id: String,
-    prefixes: &[Arc<dyn PrefixExtractor>],
-    unregistered: &mut Vec<Unregistered>,
-) -> Decoded<Prefix> {
-    if let Some(prefix) = Prefix::for_id(&id, prefixes) {
+fn decode_prefix(id: String, unregistered: &mut Vec<Unregistered>) -> Decoded<Prefix> {
+    if let Some(prefix) = Prefix::for_id(&id, &[]) {
         return Ok(prefix);
     }
     let prefix = Prefix::custom(Arc::new(NameOnly(id.clone())));
@@ -286,79 +192,112 @@ fn decode_prefix(
     Ok(prefix)
 }
 
-fn decode_encoding(value: &[u8]) -> Decoded<Encoding> {
-    let mut value = Decoder::new(value);
-    let (label, bits) = (value.length_prefixed(), value.varint());
-    let (Some(label), Some(bits), true) = (label, bits, value.is_empty()) else {
-        return Err(damaged("a malformed encoding of a filter"));
-    };
-    let built_in = Encoding::built_in(1_000);
-    if !built_in.iter().any(|encoding| encoding.label().as_bytes() == label) {
-        let label = String::from_utf8_lossy(label);
-        return Err(Undecodable::Unknown(format!("the filter encoding {label:?}")));
-    }
-    // `of_table` takes the nearest bits that the encoding can have; saved ones are exact.
-    let encoding = std::str::from_utf8(label).ok().and_then(|l| Encoding::of_table(l, bits));
-    let exact = encoding.filter(|encoding| millibits(encoding) == bits);
-    exact.ok_or_else(|| damaged(&format!("a filter of {bits} thousandths of a bit per key")))
-}
-
-fn decode_ribbon_level(level: u64, encoding: Option<&Encoding>) -> Decoded<usize> {
-    let known = usize::try_from(level).ok().filter(|level| (1..LEVELS).contains(level));
-    match (known, encoding) {
-        (Some(level), Some(Encoding::Ribbon { .. })) => Ok(level),
+fn decode_ribbon_level(level: usize, encoding: Option<&Encoding>) -> Decoded<usize> {
+    match (level, encoding) {
+        (1..LEVELS, Some(Encoding::Ribbon { .. })) => Ok(level),
         _ => Err(damaged(&format!("a filter that is a Ribbon filter from level {level} on"))),
     }
 }
 
-fn decode_layout(value: &[u8]) -> Decoded<FilterLayout> {
-    let [kind, bytes] = varints(value, "layout")?;
-    let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-    match kind {
-        0 if bytes == 0 => Ok(FilterLayout::Full),
-        0 => Err(damaged("a full filter with a size")),
-        1 => Ok(FilterLayout::Partitioned { block_bytes: size }),
-        2 => Ok(FilterLayout::BlockBased { window_bytes: size }),
-        kind => Err(Undecodable::Unknown(format!("filter layout {kind}"))),
+/// Label and thousandths of a bit per key.
+impl Value for Encoding {
+    fn put(&self, dst: &mut Vec<u8>) {
+        put_length_prefixed(dst, self.label().as_bytes());
+        millibits(self).put(dst);
+    }
+
+    fn take(bytes: &mut Decoder<'_>, name: &str) -> Decoded<Self> {
+        let label = bytes.length_prefixed().ok_or_else(|| malformed(name))?;
+        let bits = Value::take(bytes, name)?;
+        let built_in = Encoding::built_in(1_000);
+        if !built_in.iter().any(|encoding| encoding.label().as_bytes() == label) {
+            let label = String::from_utf8_lossy(label);
+            return Err(Undecodable::Unknown(format!("the filter encoding {label:?}")));
+        }
+        // `of_table` takes the nearest bits that the encoding can have; saved ones are exact.
+        let encoding = std::str::from_utf8(label).ok().and_then(|l| Encoding::of_table(l, bits));
+        let exact = encoding.filter(|encoding| millibits(encoding) == bits);
+        exact.ok_or_else(|| damaged(&format!("a filter of {bits} thousandths of a bit per key")))
     }
 }
 
-fn decode_pinning(value: &[u8]) -> Decoded<FilterPinning> {
-    let [pinning] = varints(value, "pinning")?;
-    match pinning {
-        0 => Ok(FilterPinning::None),
-        1 => Ok(FilterPinning::TopLevel),
-        2 => Ok(FilterPinning::All),
-        pinning => Err(Undecodable::Unknown(format!("filter pinning {pinning}"))),
+/// Kind and bytes.
+impl Value for FilterLayout {
+    fn put(&self, dst: &mut Vec<u8>) {
+        let kind_and_bytes: (u64, usize) = match *self {
+            FilterLayout::Full => (0, 0),
+            FilterLayout::Partitioned { block_bytes } => (1, block_bytes),
+            FilterLayout::BlockBased { window_bytes } => (2, window_bytes),
+        };
+        kind_and_bytes.put(dst);
+    }
+
+    fn take(bytes: &mut Decoder<'_>, name: &str) -> Decoded<Self> {
+        match <(u64, usize)>::take(bytes, name)? {
+            (0, 0) => Ok(FilterLayout::Full),
+            (0, _) => Err(damaged("a full filter with a size")),
+            (1, block_bytes) => Ok(FilterLayout::Partitioned { block_bytes }),
+            (2, window_bytes) => Ok(FilterLayout::BlockBased { window_bytes }),
+            (kind, _) => Err(Undecodable::Unknown(format!("filter layout {kind}"))),
+        }
     }
 }
+
+/// A value of few cases: a varint that is the place of one in a list.
+macro_rules! cases {
+    ($Value:ident, $name:literal: $($case:ident),*) => {
+        impl Value for $Value {
+            fn put(&self, dst: &mut Vec<u8>) {
+                let case = [$($Value::$case),*].iter().position(|case| case == self);
+                case.unwrap_or_default().put(dst);
+            }
+
+            fn take(bytes: &mut Decoder<'_>, name: &str) -> Decoded<Self> {
+                let number = usize::take(bytes, name)?;
+                let case = [$($Value::$case),*].get(number).copied();
+                case.ok_or_else(|| Undecodable::Unknown(format!("{} {number}", $name)))
+            }
+        }
+    };
+}
+cases!(FilterPinning, "filter pinning": None, TopLevel, All);
+cases!(Compression, "compression": None, Snappy);
 
 /// Thousandths of a bit per key. They come out exactly: an `f64` holds more than an encoding has.
 fn millibits(encoding: &Encoding) -> u64 {
     (1_000.0 * encoding.bits_per_key().unwrap_or_default()).round() as u64
 }
 
-fn set_flag(field: &mut Option<bool>, value: &[u8], name: &str) -> Decoded<()> {
-    let [number] = varints(value, name)?;
-    let flag = match number {
-        0 => false,
-        1 => true,
-        _ => return Err(damaged(&format!("a malformed {name}"))),
-    };
-    set(field, flag, name)
-}
-
-fn text(value: &[u8]) -> Decoded<String> {
-    let text = String::from_utf8(value.to_vec());
-    text.map_err(|_| damaged("a name that is not text"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::levels::LEVELS;
+    use crate::tree::fields::{IGNORABLE, next_field, put_field};
     use proptest::prelude::*;
     use std::time::Duration;
+
+    const TAG_FILTER: u8 = 1;
+    const TAG_FILTER_AT_LEVEL: u8 = 2;
+    const TAG_FILTER_LAST_LEVEL: u8 = 3;
+    const TAG_BLOCK_BYTES: u8 = 4;
+    const TAG_BLOCK_HASH_INDEX: u8 = 5;
+    const TAG_COMPRESSION: u8 = 6;
+    const TAG_EXPIRE_AFTER: u8 = 7;
+
+    const FILTER_ENCODING: u8 = 1;
+    const FILTER_POLICY: u8 = 2;
+    const FILTER_MEMORY_BYTES: u8 = 3;
+    const FILTER_FIRST_RIBBON_LEVEL: u8 = 4;
+    const FILTER_LAYOUT: u8 = 5;
+    const FILTER_WHOLE_KEYS: u8 = 6;
+    const FILTER_PREFIX: u8 = 7;
+    const FILTER_PINNING: u8 = 8;
+
+    fn encoded_filter(filter: &Filter) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        filter.put(&mut bytes);
+        bytes
+    }
 
     /// A policy of the user's.
     fn own_policy() -> Arc<dyn FilterPolicy> {

@@ -10,43 +10,19 @@
 //! Decoding checks an edit alone: every field once, keys and sequences in order. `manifest` checks
 //! that it fits the earlier edits.
 
-use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
+use crate::base::coding::{Decoder, put_length_prefixed};
 use crate::base::key::{
     DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_NAME, KeyspaceId, SequenceNumber, check_keyspace_name,
 };
+use crate::base::levels::LEVELS;
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::{DatabaseIdentity, draw};
-use crate::tree::fields::{
-    IGNORABLE, check_level, damaged, keyspace_id, next_field, put_field, put_varint_field, set,
-    set_number, varints,
-};
-use crate::tree::file_meta::{FileMeta, decode_added};
+use crate::tree::fields::{Decoded, Value, damaged, malformed, record, value};
+use crate::tree::file_meta::FileMeta;
 
 /// The order of keys, by the name that manifests carry.
 pub(crate) const COMPARATOR: &str = "siftdb.bytewise";
-
-const TAG_COMPARATOR: u8 = 1;
-const TAG_DATABASE: u8 = 2;
-const TAG_FIRST_LOG: u8 = 3;
-const TAG_NEXT_FILE_NUMBER: u8 = 4;
-const TAG_LAST_SEQUENCE: u8 = 5;
-const TAG_SYNCED_THROUGH: u8 = 6;
-const TAG_DELETED_FILE: u8 = 7;
-const TAG_ADDED_FILE: u8 = 8;
-/// Written last and never 0, so that no edit ends in a zero byte (see `record`).
-const TAG_ORDINAL: u8 = 9;
-const TAG_SESSION_LOG: u8 = 10;
-const TAG_CLEAN_CLOSE: u8 = 11;
-const TAG_NEXT_KEYSPACE: u8 = 12;
-const TAG_KEYSPACE_CREATED: u8 = 13;
-const TAG_KEYSPACE_DROPPED: u8 = 14;
-const TAG_KEYSPACE_SETTINGS: u8 = 15;
-const TAG_FLUSHED_THROUGH: u8 = 16;
-const TAG_EXPIRED_THROUGH: u8 = 17;
-const TAG_CHECKPOINT_OF: u8 = IGNORABLE | 1;
-const TAG_SESSION: u8 = IGNORABLE | 2;
-const TAG_ANCESTOR: u8 = IGNORABLE | 3;
 
 /// Ancestors that a database remembers: the nearest ones.
 pub(crate) const ANCESTORS_MAX: usize = 15;
@@ -112,251 +88,127 @@ pub(crate) struct DeletedFile {
     pub number: u64,
 }
 
-/// A change of the set of tables; a snapshot is the change from nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct VersionEdit {
-    /// Counts the edits of a manifest from 1. Only reading sets it: the writer counts by itself.
-    pub ordinal: u64,
-    /// The name of the key order; in a snapshot always.
-    pub comparator: Option<String>,
-    /// The logs that are needed from here on; in a snapshot always.
-    pub first_log: Option<FirstLog>,
-    /// Above every file number in use; in a snapshot always.
-    pub next_file_number: Option<u64>,
-    /// The last sequence given to a write; in a snapshot always. It bounds the numbers that are
-    /// used up (I10), and writes up to it may be lost in a crash.
-    pub last_sequence: Option<SequenceNumber>,
-    /// The last sequence known to be durable: the history reaches at least this far, also if the
-    /// tables of a load, whose sequence no log has, are gone. So no edit may raise it above what is
-    /// synced, and no later edit or snapshot lowers it.
-    pub synced_through: Option<SequenceNumber>,
-    /// The log that the session began with, which exists by a durable name; only in a snapshot.
-    pub session_log: Option<u64>,
-    /// The last sessions, oldest first, the current one included; only in a snapshot. The session
-    /// that created the database is not listed.
-    pub sessions: Vec<SessionBegin>,
-    /// The mark of a clean close; only in the last edit of a manifest.
-    pub clean_close: Option<CleanClose>,
-    /// The identity of the database; in a snapshot always.
-    pub database: Option<DatabaseIdentity>,
-    /// The database that this one is a checkpoint of; only in a snapshot, and in none that a
-    /// session begins with.
-    pub checkpoint_of: Option<DatabaseIdentity>,
-    /// The ids of the other databases whose tables this one may have: it is a checkpoint of one
-    /// of them. Only in a snapshot.
-    pub ancestors: Vec<u128>,
-    /// Above the number of every keyspace that was ever created; in a snapshot always.
-    pub next_keyspace: Option<u64>,
-    /// The largest time by which a job took entries for expired; in a snapshot always, unless none
-    /// did. The time of later jobs is never before it.
-    pub expired_through: Option<u64>,
-    /// Created keyspaces; in a snapshot all that there are, `default` included.
-    pub created: Vec<KeyspaceMeta>,
-    /// Dropped keyspaces, with all their tables.
-    pub dropped: Vec<KeyspaceId>,
-    /// New settings of keyspaces.
-    pub settings: Vec<(KeyspaceId, Vec<u8>)>,
-    /// Keyspaces whose entries up to a sequence are in tables now.
-    pub flushed_through: Vec<(KeyspaceId, SequenceNumber)>,
-    /// Removed tables. They are removed before others are added.
-    pub deleted: Vec<DeletedFile>,
-    /// Added tables, each with its level.
-    pub added: Vec<(usize, FileMeta)>,
+record! {
+    /// A change of the set of tables; a snapshot is the change from nothing.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct VersionEdit: "a version edit" {
+        /// The name of the key order; in a snapshot always.
+        pub comparator: Option<String> = 1 "comparator",
+        /// The identity of the database; in a snapshot always.
+        pub database: Option<DatabaseIdentity> = 2 "database id",
+        /// The database that this one is a checkpoint of; only in a snapshot, and in none that a
+        /// session begins with.
+        pub checkpoint_of: Option<DatabaseIdentity> = 0x81 "checkpoint's origin",
+        /// The logs that are needed from here on; in a snapshot always.
+        pub first_log: Option<FirstLog> = 3 "first log",
+        /// Above every file number in use; in a snapshot always.
+        pub next_file_number: Option<u64> = 4 "next file number",
+        /// The last sequence given to a write; in a snapshot always. It bounds the numbers that are
+        /// used up (I10), and writes up to it may be lost in a crash.
+        pub last_sequence: Option<SequenceNumber> = 5 "last sequence",
+        /// The last sequence known to be durable: the history reaches at least this far, also if
+        /// the tables of a load, whose sequence no log has, are gone. So no edit may raise it above
+        /// what is synced, and no later edit or snapshot lowers it.
+        pub synced_through: Option<SequenceNumber> = 6 "synced-through sequence",
+        /// The log that the session began with, which exists by a durable name; only in a snapshot.
+        pub session_log: Option<u64> = 10 "session log",
+        /// Above the number of every keyspace that was ever created; in a snapshot always.
+        pub next_keyspace: Option<u64> = 12 "next keyspace",
+        /// The largest time by which a job took entries for expired; in a snapshot always, unless
+        /// none did. The time of later jobs is never before it.
+        pub expired_through: Option<u64> = 17 "expired-through time",
+        /// The mark of a clean close; only in the last edit of a manifest.
+        pub clean_close: Option<CleanClose> = 11 "clean close",
+        /// The last sessions, oldest first, the current one included; only in a snapshot. The
+        /// session that created the database is not listed.
+        pub sessions: Vec<SessionBegin> = 0x82 "session",
+        /// The ids of the other databases whose tables this one may have: it is a checkpoint of one
+        /// of them. Only in a snapshot.
+        pub ancestors: Vec<u128> = 0x83 "ancestor",
+        /// Created keyspaces; in a snapshot all that there are, `default` included.
+        pub created: Vec<KeyspaceMeta> = 13 "created keyspace",
+        /// New settings of keyspaces.
+        pub settings: Vec<(KeyspaceId, Vec<u8>)> = 15 "keyspace with new settings",
+        /// Keyspaces whose entries up to a sequence are in tables now.
+        pub flushed_through: Vec<(KeyspaceId, SequenceNumber)> = 16 "flushed-through sequence",
+        /// Dropped keyspaces, with all their tables.
+        pub dropped: Vec<KeyspaceId> = 14 "dropped keyspace",
+        /// Removed tables. They are removed before others are added.
+        pub deleted: Vec<DeletedFile> = 7 "deleted file",
+        /// Added tables, each with its level.
+        pub added: Vec<(usize, FileMeta)> = 8 "added file",
+        /// Counts the edits of a manifest from 1. Only reading sets it: the writer counts by
+        /// itself. It is written last and never 0, so that no edit ends in a zero byte (see
+        /// `record`).
+        pub ordinal: u64 = 9 "ordinal",
+    }
+}
+
+value! { FirstLog { number, flushed_through } }
+value! { CleanClose { log, log_bytes, last_sequence } }
+value! { SessionBegin { id, begins_after } }
+value! { DatabaseIdentity { id, epoch } }
+value! { DeletedFile { keyspace, level, number } }
+
+/// The settings have no length: they are the rest of the field.
+impl Value for KeyspaceMeta {
+    fn put(&self, dst: &mut Vec<u8>) {
+        self.id.put(dst);
+        self.flushed_through.put(dst);
+        put_length_prefixed(dst, self.name.as_bytes());
+        self.settings.put(dst);
+    }
+
+    fn take(bytes: &mut Decoder<'_>, of: &str) -> Decoded<Self> {
+        let (id, flushed_through) = Value::take(bytes, of)?;
+        let name = bytes.length_prefixed().ok_or_else(|| malformed(of))?;
+        let name = str::from_utf8(name).ok().filter(|name| check_keyspace_name(name).is_ok());
+        let name = name.ok_or_else(|| damaged(&format!("the name of keyspace {id} is none")))?;
+        Ok(KeyspaceMeta {
+            id,
+            name: name.into(),
+            flushed_through,
+            settings: Value::take(bytes, of)?,
+        })
+    }
 }
 
 impl VersionEdit {
     /// Appends the encoding as edit number `ordinal` of a manifest.
     pub(crate) fn encode(&self, ordinal: u64, dst: &mut Vec<u8>) {
-        let mut field = Vec::new();
-        if let Some(comparator) = &self.comparator {
-            put_field(dst, TAG_COMPARATOR, comparator.as_bytes());
-        }
-        for (tag, database) in
-            [(TAG_DATABASE, self.database), (TAG_CHECKPOINT_OF, self.checkpoint_of)]
-        {
-            if let Some(database) = database {
-                field.clear();
-                field.extend_from_slice(&database.id.to_le_bytes());
-                put_varint(&mut field, database.epoch);
-                put_field(dst, tag, &field);
-            }
-        }
-        if let Some(log) = self.first_log {
-            put_varint_field(dst, TAG_FIRST_LOG, &[log.number, log.flushed_through], &mut field);
-        }
-        for (tag, value) in [
-            (TAG_NEXT_FILE_NUMBER, self.next_file_number),
-            (TAG_LAST_SEQUENCE, self.last_sequence),
-            (TAG_SYNCED_THROUGH, self.synced_through),
-            (TAG_SESSION_LOG, self.session_log),
-            (TAG_NEXT_KEYSPACE, self.next_keyspace),
-            (TAG_EXPIRED_THROUGH, self.expired_through),
-        ] {
-            if let Some(value) = value {
-                put_varint_field(dst, tag, &[value], &mut field);
-            }
-        }
-        if let Some(close) = self.clean_close {
-            let values = [close.log, close.log_bytes, close.last_sequence];
-            put_varint_field(dst, TAG_CLEAN_CLOSE, &values, &mut field);
-        }
-        for session in &self.sessions {
-            put_varint_field(dst, TAG_SESSION, &[session.id, session.begins_after], &mut field);
-        }
-        for ancestor in &self.ancestors {
-            put_field(dst, TAG_ANCESTOR, &ancestor.to_le_bytes());
-        }
-        self.encode_keyspaces(dst);
-        for file in &self.deleted {
-            let values = [u64::from(file.keyspace), file.level as u64, file.number];
-            put_varint_field(dst, TAG_DELETED_FILE, &values, &mut field);
-        }
-        for (level, file) in &self.added {
-            let mut description = Vec::new();
-            put_varint(&mut description, *level as u64);
-            put_varint(&mut description, file.number);
-            file.encode(&mut description);
-            put_field(dst, TAG_ADDED_FILE, &description);
-        }
-        put_varint_field(dst, TAG_ORDINAL, &[ordinal], &mut field);
-    }
-
-    fn encode_keyspaces(&self, dst: &mut Vec<u8>) {
-        let mut field = Vec::new();
-        for keyspace in &self.created {
-            field.clear();
-            put_varint(&mut field, u64::from(keyspace.id));
-            put_varint(&mut field, keyspace.flushed_through);
-            put_length_prefixed(&mut field, keyspace.name.as_bytes());
-            field.extend_from_slice(&keyspace.settings);
-            put_field(dst, TAG_KEYSPACE_CREATED, &field);
-        }
-        for (id, settings) in &self.settings {
-            field.clear();
-            put_varint(&mut field, u64::from(*id));
-            field.extend_from_slice(settings);
-            put_field(dst, TAG_KEYSPACE_SETTINGS, &field);
-        }
-        for &(id, sequence) in &self.flushed_through {
-            put_varint_field(dst, TAG_FLUSHED_THROUGH, &[u64::from(id), sequence], &mut field);
-        }
-        for &id in &self.dropped {
-            put_varint_field(dst, TAG_KEYSPACE_DROPPED, &[u64::from(id)], &mut field);
-        }
+        VersionEdit { ordinal, ..self.clone() }.put_fields(dst);
     }
 
     /// Decodes a whole edit.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
-        let mut edit = VersionEdit::default();
-        let mut ordinal = None;
-        let mut fields = Decoder::new(bytes);
-        while let Some((tag, value)) = next_field(&mut fields, "a version edit")? {
-            match tag {
-                TAG_COMPARATOR => {
-                    let name = String::from_utf8_lossy(value).into_owned();
-                    set(&mut edit.comparator, name, "comparator")?;
-                }
-                TAG_DATABASE => {
-                    set(&mut edit.database, decode_database(value)?, "database")?;
-                }
-                TAG_CHECKPOINT_OF => {
-                    set(&mut edit.checkpoint_of, decode_database(value)?, "checkpoint's origin")?;
-                }
-                TAG_FIRST_LOG => {
-                    let [number, flushed_through] = varints(value, "first log")?;
-                    let log = FirstLog { number, flushed_through };
-                    set(&mut edit.first_log, log, "first log")?;
-                }
-                TAG_NEXT_FILE_NUMBER => {
-                    set_number(&mut edit.next_file_number, value, "next file number")?
-                }
-                TAG_LAST_SEQUENCE => set_number(&mut edit.last_sequence, value, "last sequence")?,
-                TAG_SYNCED_THROUGH => {
-                    set_number(&mut edit.synced_through, value, "synced-through sequence")?
-                }
-                TAG_SESSION_LOG => set_number(&mut edit.session_log, value, "session log")?,
-                TAG_CLEAN_CLOSE => {
-                    let [log, log_bytes, last_sequence] = varints(value, "clean close")?;
-                    let close = CleanClose { log, log_bytes, last_sequence };
-                    set(&mut edit.clean_close, close, "clean close")?;
-                }
-                TAG_SESSION => edit.sessions.push(decode_session(value)?),
-                TAG_ANCESTOR => edit.ancestors.push(decode_ancestor(value)?),
-                TAG_NEXT_KEYSPACE => set_number(&mut edit.next_keyspace, value, "next keyspace")?,
-                TAG_EXPIRED_THROUGH => {
-                    set_number(&mut edit.expired_through, value, "expired-through time")?;
-                }
-                TAG_KEYSPACE_CREATED => edit.created.push(decode_keyspace(value)?),
-                TAG_KEYSPACE_SETTINGS => {
-                    let mut decoder = Decoder::new(value);
-                    let id = keyspace_id(decoder.varint())?;
-                    edit.settings.push((id, decoder.rest().to_vec()));
-                }
-                TAG_FLUSHED_THROUGH => {
-                    let [id, sequence] = varints(value, "flushed-through sequence")?;
-                    edit.flushed_through.push((keyspace_id(Some(id))?, sequence));
-                }
-                TAG_KEYSPACE_DROPPED => {
-                    let [id] = varints(value, "dropped keyspace")?;
-                    edit.dropped.push(keyspace_id(Some(id))?);
-                }
-                TAG_DELETED_FILE => {
-                    let [keyspace, level, number] = varints(value, "deleted file")?;
-                    let (keyspace, level) = (keyspace_id(Some(keyspace))?, check_level(level)?);
-                    edit.deleted.push(DeletedFile { keyspace, level, number });
-                }
-                TAG_ADDED_FILE => edit.added.push(decode_added(value)?),
-                TAG_ORDINAL => set_number(&mut ordinal, value, "ordinal")?,
-                tag if tag & IGNORABLE != 0 => {}
-                tag => return Err(Undecodable::Unknown(format!("an edit with field {tag}"))),
-            }
-        }
-        match ordinal {
-            Some(ordinal) => Ok(VersionEdit { ordinal, ..edit }),
-            None => Err(damaged("a version edit without its ordinal")),
+        let edit = VersionEdit::take_fields(bytes)?;
+        let deleted = edit.deleted.iter().map(|file| file.level);
+        match deleted.chain(edit.added.iter().map(|(level, _)| *level)).max() {
+            Some(level @ LEVELS..) => Err(damaged(&format!("level {level}; there are {LEVELS}"))),
+            _ => Ok(edit),
         }
     }
-}
-
-fn decode_database(bytes: &[u8]) -> Result<DatabaseIdentity, Undecodable> {
-    let split = bytes.split_first_chunk::<16>();
-    let (id, epoch) = split.ok_or_else(|| damaged("a malformed database id"))?;
-    let [epoch] = varints(epoch, "database epoch")?;
-    Ok(DatabaseIdentity { id: u128::from_le_bytes(*id), epoch })
-}
-
-fn decode_ancestor(bytes: &[u8]) -> Result<u128, Undecodable> {
-    let id = bytes.try_into().map_err(|_| damaged("a malformed ancestor"))?;
-    Ok(u128::from_le_bytes(id))
-}
-
-fn decode_session(bytes: &[u8]) -> Result<SessionBegin, Undecodable> {
-    let [id, begins_after] = varints(bytes, "session")?;
-    Ok(SessionBegin { id, begins_after })
-}
-
-fn decode_keyspace(bytes: &[u8]) -> Result<KeyspaceMeta, Undecodable> {
-    let mut decoder = Decoder::new(bytes);
-    let id = keyspace_id(decoder.varint())?;
-    let (Some(flushed_through), Some(name)) = (decoder.varint(), decoder.length_prefixed()) else {
-        return Err(damaged(&format!("the description of keyspace {id} is incomplete")));
-    };
-    let name = str::from_utf8(name).ok().filter(|name| check_keyspace_name(name).is_ok());
-    let name = name.ok_or_else(|| damaged(&format!("the name of keyspace {id} is none")))?;
-    Ok(KeyspaceMeta { id, name: name.into(), flushed_through, settings: decoder.rest().to_vec() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::key::{KEY_BYTES_MAX, SEQUENCE_MAX, ValueKind, put_internal_key};
-    use crate::base::levels::LEVELS;
     use crate::base::range::KeyRange;
     use crate::base::range_deletes::{RANGE_BOUND_BYTES_MAX, RangeDelete, RangeDeletes};
     use crate::table::properties::Properties;
-    use crate::tree::file_meta::{FILE_ENTRIES, FILE_EXPIRING};
+    use crate::tree::fields::put_field;
+    use crate::tree::file_meta::Expiring;
     use proptest::prelude::*;
     use std::ops::Bound;
+
+    const TAG_DATABASE: u8 = 2;
+    const TAG_ADDED_FILE: u8 = 8;
+    const TAG_ORDINAL: u8 = 9;
+    const TAG_NEXT_KEYSPACE: u8 = 12;
+    const TAG_KEYSPACE_CREATED: u8 = 13;
+    const TAG_KEYSPACE_DROPPED: u8 = 14;
+    const TAG_KEYSPACE_SETTINGS: u8 = 15;
 
     fn file() -> FileMeta {
         FileMeta {
@@ -368,8 +220,7 @@ mod tests {
             end: Bound::Included(b"b".to_vec()),
             entries: 3,
             garbage: 1,
-            expiring: 2,
-            expires_by: 300,
+            expiring: Expiring { entries: 2, by: 300 },
             range_deletes: 2,
             smallest_sequence: 7,
             largest_sequence: 9,
@@ -542,7 +393,7 @@ mod tests {
     fn unknown_file_fields_are_refused_alike() {
         let with = |field: &[u8]| {
             let mut description = vec![2, 12];
-            file().encode(&mut description);
+            file().put_fields(&mut description);
             description.extend_from_slice(field);
             let mut bytes = encoded(&VersionEdit { added: Vec::new(), ..full() });
             put_field(&mut bytes, TAG_ADDED_FILE, &description);
@@ -551,14 +402,14 @@ mod tests {
         assert_eq!(with(&[]).unwrap(), full());
         assert_eq!(with(&[0xff, 0]).unwrap(), full());
         assert!(matches!(with(&[0x0c, 0]), Err(Undecodable::Unknown(_))));
-        assert!(matches!(with(&[FILE_ENTRIES, 1, 5]), Err(Undecodable::Damaged(_))), "twice");
+        assert!(matches!(with(&[5, 1, 5]), Err(Undecodable::Damaged(_))), "twice");
     }
 
     /// An edit with a file that says how many of its entries expire, also if none does.
     fn with_expiring(count: u8) -> Vec<u8> {
         let mut description = vec![2, 12];
-        FileMeta { expiring: 0, ..file() }.encode(&mut description);
-        put_field(&mut description, FILE_EXPIRING, &[count, 5]);
+        FileMeta { expiring: Expiring::default(), ..file() }.put_fields(&mut description);
+        put_field(&mut description, 11, &[count, 5]);
         let mut bytes = encoded(&VersionEdit { added: Vec::new(), ..full() });
         put_field(&mut bytes, TAG_ADDED_FILE, &description);
         bytes
@@ -590,6 +441,7 @@ mod tests {
             matches!(VersionEdit::decode(&encoded(&edit)), Err(Undecodable::Damaged(_)))
         };
         assert!(!refused(&|_| {}));
+        let none = Expiring::default();
         assert!(refused(&|file| file.start = b"c".to_vec()));
         assert!(!refused(&|file| file.start = b"b".to_vec()));
         let ends_before = |key: &[u8]| Bound::Excluded(key.to_vec());
@@ -608,13 +460,13 @@ mod tests {
         assert!(without(Bound::Unbounded) && without(ends_before(b"c")));
         assert!(!without(Bound::Included(b"c".to_vec())));
         assert!(refused(&|file| file.smallest_sequence = 10));
-        assert!(!refused(&|file| (file.entries, file.garbage, file.expiring) = (0, 0, 0)));
-        assert!(refused(&|file| file.expiring = 4));
+        assert!(!refused(&|file| (file.entries, file.garbage, file.expiring) = (0, 0, none)));
+        assert!(refused(&|file| file.expiring.entries = 4));
         assert!(VersionEdit::decode(&with_expiring(1)).is_ok());
-        let none = VersionEdit::decode(&with_expiring(0));
-        assert!(matches!(none, Err(Undecodable::Damaged(_))));
+        let zero = VersionEdit::decode(&with_expiring(0));
+        assert!(matches!(zero, Err(Undecodable::Damaged(_))));
         assert!(refused(&|file| {
-            (file.entries, file.garbage, file.expiring, file.range_deletes) = (0, 0, 0, 0);
+            (file.entries, file.garbage, file.expiring, file.range_deletes) = (0, 0, none, 0);
         }));
         assert!(refused(&|file| file.largest_sequence = SEQUENCE_MAX + 1));
         assert!(refused(&|file| file.entries = 0));

@@ -1,7 +1,7 @@
 //! Trees drawn as text, for tests of code that plans by the shape of a tree.
 
 use crate::base::sync::Arc;
-use crate::tree::file_meta::FileMeta;
+use crate::tree::file_meta::{Expiring, FileMeta};
 use crate::tree::version::LevelFiles;
 use std::ops::Bound;
 
@@ -36,8 +36,7 @@ fn drawn_table(text: &str) -> Arc<FileMeta> {
         end,
         entries: extra('e', 100),
         garbage: extra('g', 0),
-        expiring: extra('x', 0),
-        expires_by: extra('t', 0),
+        expiring: Expiring { entries: extra('x', 0), by: extra('t', 0) },
         range_deletes: extra('r', u64::from(!includes_end)),
         smallest_sequence: extra('^', 1),
         largest_sequence: extra('@', 10),

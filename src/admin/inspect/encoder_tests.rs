@@ -33,7 +33,7 @@ use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
 use crate::tree::current::set_current;
 use crate::tree::edit::{DeletedFile, FirstLog, KeyspaceMeta, SessionBegin, VersionEdit};
-use crate::tree::file_meta::FileMeta;
+use crate::tree::file_meta::{Expiring, FileMeta};
 use crate::tree::manifest::ManifestWriter;
 use std::ops::Bound;
 use std::path::Path;
@@ -287,8 +287,7 @@ fn file(keyspace: u32, number: u64, end: Bound<&[u8]>) -> FileMeta {
         end: end.map(<[u8]>::to_vec),
         entries: 300,
         garbage: 3,
-        expiring: 5,
-        expires_by: 1_900_000_000_000,
+        expiring: Expiring { entries: 5, by: 1_900_000_000_000 },
         range_deletes: 2,
         smallest_sequence: 4,
         largest_sequence: SEQUENCE_MAX,
@@ -299,7 +298,7 @@ fn file(keyspace: u32, number: u64, end: Bound<&[u8]>) -> FileMeta {
 /// A file without any of the fields that may be absent.
 fn plain_file() -> FileMeta {
     let file = file(0, 16, Bound::Included(b"z"));
-    FileMeta { garbage: 0, expiring: 0, expires_by: 0, range_deletes: 0, ..file }
+    FileMeta { garbage: 0, expiring: Expiring::default(), range_deletes: 0, ..file }
 }
 
 fn edits() -> Structures {

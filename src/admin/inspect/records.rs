@@ -353,22 +353,21 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
     if let Some((of, origin)) = edit.checkpoint_of.zip(origin.as_ref()) {
         parts.push(format!("checkpoint of {origin}, epoch {}", of.epoch));
     }
-    let ancestors = edit.ancestors.iter();
-    parts.extend(ancestors.map(|id| format!("ancestor {id:032x}")));
+    let ancestors: Vec<String> = edit.ancestors.iter().map(|id| format!("{id:032x}")).collect();
+    parts.extend(ancestors.iter().map(|id| format!("ancestor {id}")));
     if let Some(log) = edit.first_log {
         parts.push(format!("logs from {}, flushed through {}", log.number, log.flushed_through));
     }
-    for (name, value) in [
-        ("next file", edit.next_file_number),
-        ("last sequence", edit.last_sequence),
-        ("synced through", edit.synced_through),
-        ("session log", edit.session_log),
-        ("next keyspace", edit.next_keyspace),
-        ("expired through", edit.expired_through),
-    ] {
-        if let Some(value) = value {
-            parts.push(format!("{name} {value}"));
-        }
+    let numbers = [
+        ("next_file", edit.next_file_number),
+        ("last_sequence", edit.last_sequence),
+        ("synced_through", edit.synced_through),
+        ("session_log", edit.session_log),
+        ("next_keyspace", edit.next_keyspace),
+        ("expired_through", edit.expired_through),
+    ];
+    for (name, number) in numbers {
+        parts.extend(number.map(|number| format!("{} {number}", name.replace('_', " "))));
     }
     for SessionBegin { id, begins_after } in &edit.sessions {
         parts.push(format!("session {id:016x} after sequence {begins_after}"));
@@ -378,19 +377,15 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         let CleanClose { log, log_bytes, last_sequence } = close;
         parts.push(format!("closed at sequence {last_sequence}, log {log} at byte {log_bytes}"));
     }
-    let ancestors: Vec<String> = edit.ancestors.iter().map(|id| format!("{id:032x}")).collect();
     let ancestors = Some(ancestors.join(" ")).filter(|ids| !ids.is_empty());
-    let fields = [
+    let mut fields = vec![
         ("offset", offset.into()),
         ("ordinal", edit.ordinal.into()),
         ("first_log", DumpValue::Number(edit.first_log.map(|log| log.number))),
         ("flushed_through", DumpValue::Number(edit.first_log.map(|log| log.flushed_through))),
-        ("next_file", DumpValue::Number(edit.next_file_number)),
-        ("last_sequence", DumpValue::Number(edit.last_sequence)),
-        ("synced_through", DumpValue::Number(edit.synced_through)),
-        ("session_log", DumpValue::Number(edit.session_log)),
-        ("next_keyspace", DumpValue::Number(edit.next_keyspace)),
-        ("expired_through", DumpValue::Number(edit.expired_through)),
+    ];
+    fields.extend(numbers.map(|(name, number)| (name, DumpValue::Number(number))));
+    fields.extend([
         ("database_id", id.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
         ("epoch", DumpValue::Number(edit.database.map(|database| database.epoch))),
         ("checkpoint_of", origin.as_deref().map_or(DumpValue::Number(None), DumpValue::Text)),
@@ -398,7 +393,7 @@ fn print_edit(offset: u64, edit: &VersionEdit, printer: &mut Printer<'_>) -> Res
         ("closed_at_sequence", DumpValue::Number(close.map(|close| close.last_sequence))),
         ("closed_log", DumpValue::Number(close.map(|close| close.log))),
         ("closed_log_bytes", DumpValue::Number(close.map(|close| close.log_bytes))),
-    ];
+    ]);
     let line = format_args!("{offset:>10}  edit {}: {}", edit.ordinal, parts.join("; "));
     printer.record("edit", &fields, line)?;
     print_keyspaces(edit, printer)?;
@@ -474,8 +469,8 @@ fn print_tables(edit: &VersionEdit, printer: &mut Printer<'_>) -> Result<()> {
             ("largest_sequence", file.largest_sequence.into()),
             ("global_sequence", DumpValue::Number(file.global_sequence)),
             ("range_deletes", file.range_deletes.into()),
-            ("expiring", file.expiring.into()),
-            ("expires_by", file.expires_by.into()),
+            ("expiring", file.expiring.entries.into()),
+            ("expires_by", file.expiring.by.into()),
             ("first_key", DumpValue::Bytes(&file.start)),
             ("end_key", end_key),
             ("end", DumpValue::Text(end)),

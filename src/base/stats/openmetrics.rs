@@ -7,12 +7,8 @@
 //! and were never searched, have no rows.
 
 use crate::base::stats::latency::{TIMED_CALLS, bound_of, ends_doubling};
-use crate::base::stats::report::{LevelStats, Stats};
+use crate::base::stats::report::{Figure, LevelStats, Scope, Stats};
 use std::fmt::{Display, Write};
-
-/// Counters that the keyspaces count; the others are the database's.
-const OF_KEYSPACES: [&str; 6] =
-    ["gets", "gets_found", "memtable_hits", "memtable_negatives", "scans", "filter_errors"];
 
 const NANOS: u64 = 1_000_000_000;
 const MILLIS: u64 = 1_000;
@@ -40,29 +36,35 @@ impl Stats {
     /// ```
     #[must_use]
     pub fn to_openmetrics(&self) -> String {
-        let is_keyspace = self.keyspace.is_some();
         // The rows of what keyspaces count.
         let rows: Vec<&Stats> = match self.keyspaces.is_empty() {
             true => vec![self],
             false => self.keyspaces.iter().collect(),
         };
         let mut text = Text::default();
-        for (name, help, read) in Stats::COUNTED {
-            let of_keyspaces = OF_KEYSPACES.contains(&name);
-            if of_keyspaces || !is_keyspace {
-                let stats: &[&Stats] = if of_keyspaces { &rows } else { &[self] };
-                let samples = stats.iter().map(|stats| (stats.labels(), read(stats)));
-                text.counter(name, help, samples);
-            }
+        for figure in Stats::FIGURES {
+            let rows = match figure.scope {
+                Scope::Keyspaces => &rows[..],
+                Scope::Database if self.keyspace.is_some() => continue,
+                Scope::Database | Scope::Both => &[self],
+            };
+            text.figure("siftdb", figure, rows.iter().map(|stats| (stats.labels(), *stats)));
         }
-        text.memtables(self);
-        if !is_keyspace {
-            text.database_figures(self);
+        let levels: Vec<_> = rows.iter().flat_map(|stats| stats.labelled_levels()).collect();
+        for figure in LevelStats::FIGURES {
+            text.figure("siftdb_level", figure, levels.iter().cloned());
         }
-        text.levels(&rows);
+        text.expected_rates(&levels);
         text.latencies(&rows, self);
         text.0.push_str("# EOF\n");
         text.0
+    }
+
+    /// The levels that have tables, or were searched.
+    fn labelled_levels(&self) -> impl Iterator<Item = (Labels, &LevelStats)> {
+        let levels = self.levels.iter().enumerate();
+        let levels = levels.filter(|(_, level)| **level != LevelStats::default());
+        levels.map(|(number, level)| (self.labels().with("level", &number.to_string()), level))
     }
 
     /// The keyspace as a label, if there is one.
@@ -147,93 +149,37 @@ impl Text {
         };
     }
 
-    /// A counter of the field `name`; one of nanoseconds is printed in seconds.
-    fn counter(&mut self, name: &str, help: &str, samples: impl Iterator<Item = (Labels, u64)>) {
-        let seconds = name.strip_suffix("_nanos");
-        let family = match seconds {
-            Some(stem) => format!("siftdb_{stem}_seconds"),
-            None => format!("siftdb_{name}"),
-        };
-        let help =
-            if seconds.is_some() { help.replace("Nanoseconds", "Seconds") } else { help.into() };
-        self.family(&family, "counter", &help);
-        for (labels, value) in samples {
-            let value = if seconds.is_some() { decimal(value, NANOS) } else { value.to_string() };
-            self.sample(&format!("{family}_total"), &labels, value);
-        }
-    }
-
-    /// A figure of the present with the field's own help.
-    fn gauge(&mut self, name: &str, value: Option<String>) {
-        let seconds = name.strip_suffix("_millis").map(|stem| format!("{stem}_seconds"));
-        let family = format!("siftdb_{}", seconds.as_deref().unwrap_or(name));
-        self.family(&family, "gauge", &help_of(name));
-        if let Some(value) = value {
-            self.sample(&family, &Labels::default(), value);
-        }
-    }
-
-    /// Of a database without its keyspaces: flushed memtables that are not yet freed are nobody's.
-    fn memtables(&mut self, stats: &Stats) {
-        let figures = [
-            ("memtable_bytes", stats.memtable_bytes),
-            ("memtable_entries", stats.memtable_entries),
-        ];
-        for (name, value) in figures {
-            let family = format!("siftdb_{name}");
-            self.family(&family, "gauge", &help_of(name));
-            self.sample(&family, &stats.labels(), value);
-        }
-    }
-
-    fn database_figures(&mut self, stats: &Stats) {
-        let one = |value| std::iter::once((Labels::default(), value));
-        self.counter("cache_uncached", &help_of("cache_uncached"), one(stats.cache_uncached));
-        self.counter("cache_rejected", &help_of("cache_rejected"), one(stats.cache_rejected));
-        let gauges = [
-            ("cache_capacity_bytes", stats.cache_capacity_bytes),
-            ("cache_bytes", stats.cache_bytes),
-            ("pinned_bytes", stats.pinned_bytes),
-            ("construction_bytes", stats.construction_bytes),
-            ("evicted_bytes_in_use", stats.evicted_bytes_in_use),
-            ("snapshots", stats.snapshots),
-            ("obsolete_tables_in_use", stats.obsolete_tables_in_use),
-            ("obsolete_bytes_in_use", stats.obsolete_bytes_in_use),
-            ("since_unix_seconds", stats.since_unix_seconds),
-        ];
-        for (name, value) in gauges {
-            self.gauge(name, Some(value.to_string()));
-        }
-        let age = stats.oldest_snapshot_millis.map(|age| decimal(age, MILLIS));
-        self.gauge("oldest_snapshot_millis", age);
-    }
-
-    fn levels(&mut self, rows: &[&Stats]) {
-        let mut levels = Vec::new();
-        for stats in rows {
-            for (number, level) in stats.levels.iter().enumerate() {
-                if level.tables > 0 || LevelStats::COUNTED.iter().any(|(.., read)| read(level) > 0)
-                {
-                    levels.push((stats.labels().with("level", &number.to_string()), level));
-                }
+    /// A figure of some reports; nanoseconds and milliseconds are printed as seconds.
+    fn figure<'r, R: 'r>(
+        &mut self,
+        prefix: &str,
+        figure: &Figure<R>,
+        reports: impl Iterator<Item = (Labels, &'r R)>,
+    ) {
+        let name = figure.name;
+        let small = [("_nanos", "Nanoseconds", "Seconds", NANOS), ("_millis", "milli", "", MILLIS)];
+        let of_time = small.into_iter().find_map(|(suffix, word, whole, per_second)| {
+            let stem = name.strip_suffix(suffix)?;
+            let help = figure.help.replace(word, whole);
+            Some((format!("{prefix}_{stem}_seconds"), help, per_second))
+        });
+        let (family, help, per_unit) =
+            of_time.unwrap_or_else(|| (format!("{prefix}_{name}"), figure.help.into(), 1));
+        self.family(&family, figure.kind, &help);
+        let suffix = if figure.kind == "counter" { "_total" } else { "" };
+        for (labels, report) in reports {
+            if let Some(value) = (figure.read)(report) {
+                self.sample(&format!("{family}{suffix}"), &labels, decimal(value, per_unit));
             }
         }
-        for (name, help, read) in LevelStats::COUNTED {
-            let samples = levels.iter().map(|(labels, level)| (labels.clone(), read(level)));
-            self.counter(&format!("level_{name}"), help, samples);
-        }
-        for (name, help) in LevelStats::PRESENT {
-            let family = format!("siftdb_level_{name}");
-            self.family(&family, "gauge", help);
-            for (labels, level) in &levels {
-                match *name {
-                    "tables" => self.sample(&family, labels, level.tables),
-                    "bytes" => self.sample(&family, labels, level.bytes),
-                    "entries" => self.sample(&family, labels, level.entries),
-                    "filter_bytes" => self.sample(&family, labels, level.filter_bytes),
-                    _ => self.sample(&family, labels, level.expected_fpr),
-                }
-            }
+    }
+
+    fn expected_rates(&mut self, levels: &[(Labels, &LevelStats)]) {
+        let family = "siftdb_level_expected_fpr";
+        let help = "False-positive rate to expect of the filters, weighted by entries.";
+        self.family(family, "gauge", help);
+        for (labels, level) in levels {
+            self.sample(family, labels, level.expected_fpr);
         }
     }
 
@@ -267,13 +213,6 @@ impl Text {
     }
 }
 
-/// The help of a figure of the present, in the unit in which it is printed.
-fn help_of(name: &str) -> String {
-    let help =
-        Stats::PRESENT.iter().find(|(field, _)| *field == name).map_or("", |(_, help)| *help);
-    help.replace("in milliseconds", "in seconds")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,11 +221,8 @@ mod tests {
     fn every_figure_is_in_the_text() {
         let text = Stats { levels: vec![LevelStats::default()], ..Stats::default() };
         let text = text.to_openmetrics();
-        let counted = Stats::COUNTED.map(|(name, ..)| name);
-        let present = Stats::PRESENT.iter().map(|(name, _)| *name);
-        let fields = counted.into_iter().chain(present.filter(|name| *name != "levels"));
-        let levels = LevelStats::COUNTED.map(|(name, ..)| name);
-        let levels = levels.iter().chain(LevelStats::PRESENT.iter().map(|(name, _)| name));
+        let fields = Stats::FIGURES.iter().map(|figure| figure.name);
+        let levels = LevelStats::FIGURES.iter().map(|figure| figure.name).chain(["expected_fpr"]);
         for name in fields.map(str::to_string).chain(levels.map(|name| format!("level_{name}"))) {
             let name = name.replace("_nanos", "_seconds").replace("_millis", "_seconds");
             assert!(text.contains(&format!("# TYPE siftdb_{name} ")), "{name}:\n{text}");
@@ -310,6 +246,7 @@ mod tests {
         assert_eq!(decimal(u64::MAX, NANOS), "18446744073.709551615");
         assert_eq!(decimal(12_340, MILLIS), "12.34");
         assert_eq!(decimal(7 * MILLIS * 10, MILLIS), "70");
+        assert_eq!([0, 700].map(|number| decimal(number, 1)), ["0", "700"]);
     }
 
     #[test]

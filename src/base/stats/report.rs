@@ -9,18 +9,47 @@ use crate::base::stats::interval::wilson_95;
 use crate::base::stats::latency::{Latencies, TIMED_CALLS};
 use std::time::Duration;
 
-/// A figure: its name, its help, and how it is read.
-pub(crate) type Named<R> = (&'static str, &'static str, R);
+/// A figure of a report, as `openmetrics` prints it.
+pub(crate) struct Figure<R: 'static> {
+    /// The name of its field.
+    pub name: &'static str,
+    /// The documentation of its field.
+    pub help: &'static str,
+    /// `counter` for one that only rises, or `gauge`.
+    pub kind: &'static str,
+    /// The reports that have it.
+    pub scope: Scope,
+    /// The value of its field, if there is one.
+    pub read: fn(&R) -> Option<u64>,
+}
 
-/// Declares the counters of one scope, each in one place: the variant that the engine counts with,
-/// and the field of the public report with its sum. The report also has figures of the present, and
-/// others that only methods show. The documentation of a field is its help in OpenMetrics, too.
+/// Which reports have a figure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scope {
+    /// That of a database.
+    Database,
+    /// That of each keyspace; of a database those of its keyspaces, and not its own.
+    Keyspaces,
+    /// That of a keyspace, and the database's own: it is more than the sum of its keyspaces, since
+    /// flushed memtables that are not yet freed belong to none.
+    Both,
+}
+
+/// Declares the figures of one report, each in one place. A figure that is counted has a variant
+/// that the engine counts with, and a field for its sum; the order of the variants is that in the
+/// file `STATS`. Figures of the present have a field alone. The documentation of a field is its
+/// help in OpenMetrics, too. `others` are printed by methods.
 macro_rules! report {
     (
         $(#[$report_doc:meta])* $Report:ident, counted by $(#[$counter_doc:meta])* $Counter:ident;
-        counted { $($(#[doc = $doc:literal])* $Variant:ident: $sum:ident,)* }
-        present { $($(#[doc = $figure_doc:literal])* $figure:ident: $type:ty,)* }
-        inside { $($(#[$inside_doc:meta])* $inside:ident: $inside_type:ty,)* }
+        counted { $($(#[doc = $doc:literal])* $Variant:ident: $sum:ident $(in $scope:ident)?,)* }
+        present {
+            $(
+                $(#[doc = $figure_doc:literal])*
+                $figure:ident: $type:ty => $kind:ident $(in $figure_scope:ident)?,
+            )*
+        }
+        others { $($(#[$other_doc:meta])* $vis:vis $other:ident: $other_type:ty,)* }
     ) => {
         $(#[$counter_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +66,7 @@ macro_rules! report {
         pub struct $Report {
             $($(#[doc = $doc])* pub $sum: u64,)*
             $($(#[doc = $figure_doc])* pub $figure: $type,)*
-            $($(#[$inside_doc])* pub(crate) $inside: $inside_type,)*
+            $($(#[$other_doc])* $vis $other: $other_type,)*
         }
 
         impl $Report {
@@ -46,13 +75,23 @@ macro_rules! report {
                 [$(&mut self.$sum,)*]
             }
 
-            /// The name of each counter, its help, and how it is read.
-            pub(crate) const COUNTED: [Named<fn(&$Report) -> u64>; $Counter::COUNT] =
-                [$((stringify!($sum), concat!($($doc),*), |report| report.$sum),)*];
-
-            /// The name of each figure of the present, and its help.
-            pub(crate) const PRESENT: &[(&str, &str)] =
-                &[$((stringify!($figure), concat!($($figure_doc),*)),)*];
+            /// All figures.
+            pub(crate) const FIGURES: &[Figure<$Report>] = &[
+                $(Figure {
+                    name: stringify!($sum),
+                    help: concat!($($doc),*),
+                    kind: "counter",
+                    scope: [$(Scope::$scope,)? Scope::Database][0],
+                    read: |report| Some(report.$sum),
+                },)*
+                $(Figure {
+                    name: stringify!($figure),
+                    help: concat!($($figure_doc),*),
+                    kind: stringify!($kind),
+                    scope: [$(Scope::$figure_scope,)? Scope::Database][0],
+                    read: |report| report.$figure.into(),
+                },)*
+            ];
         }
     };
 }
@@ -65,15 +104,15 @@ report! {
     Counter;
     counted {
         /// Point lookups.
-        Gets: gets,
+        Gets: gets in Keyspaces,
         /// Point lookups that found a value.
-        GetsFound: gets_found,
+        GetsFound: gets_found in Keyspaces,
         /// Point lookups that a memtable answered.
-        MemtableHits: memtable_hits,
+        MemtableHits: memtable_hits in Keyspaces,
         /// Memtables skipped by their filter.
-        MemtableNegatives: memtable_negatives,
+        MemtableNegatives: memtable_negatives in Keyspaces,
         /// Iterators that were asked for an entry.
-        Scans: scans,
+        Scans: scans in Keyspaces,
         /// Batches acknowledged.
         Batches: batches,
         /// Entries in them.
@@ -129,59 +168,59 @@ report! {
         /// Nanoseconds of these waits.
         LogSwitchNanos: log_switch_nanos,
         /// Filters that could not be read or decoded; each answered "may contain".
-        FilterErrors: filter_errors,
+        FilterErrors: filter_errors in Keyspaces,
         /// Transactions committed, those that wrote nothing included.
         TransactionsCommitted: transactions_committed,
         /// Transactions refused because something that they read was written.
         TransactionConflicts: transaction_conflicts,
     }
     present {
-        /// One entry a level, level 0 first.
-        levels: Vec<LevelStats>,
         /// Bytes in memtables now, bookkeeping and flushed memtables that are not yet freed
         /// included.
-        memtable_bytes: u64,
+        memtable_bytes: u64 => gauge in Both,
         /// Entries in memtables that are not flushed. In a database that was opened read-only,
         /// these are the entries that are only in the logs.
-        memtable_entries: u64,
+        memtable_entries: u64 => gauge in Both,
         /// Capacity of the block cache in bytes.
-        cache_capacity_bytes: u64,
+        cache_capacity_bytes: u64 => gauge,
         /// Bytes in the cache now, pinned reservations not included.
-        cache_bytes: u64,
+        cache_bytes: u64 => gauge,
         /// Blocks that were not cached because each is too large: a data block of more than a
         /// quarter of the capacity, a filter or index of more than three quarters.
-        cache_uncached: u64,
+        cache_uncached: u64 => counter,
         /// Blocks that were not cached because the cache was full and they were not read lately:
         /// data, and filters and indexes of more than a 64th of the capacity.
-        cache_rejected: u64,
+        cache_rejected: u64 => counter,
         /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
-        pinned_bytes: u64,
+        pinned_bytes: u64 => gauge,
         /// Bytes of filters that are being built, charged to the same budget.
-        construction_bytes: u64,
+        construction_bytes: u64 => gauge,
         /// Bytes of blocks that were evicted from the cache and that a value or iterator still
         /// uses.
-        evicted_bytes_in_use: u64,
+        evicted_bytes_in_use: u64 => gauge,
         /// Live snapshots, those of transactions included.
-        snapshots: u64,
+        snapshots: u64 => gauge,
         /// Age of the oldest of them in milliseconds; `None` without one. Compactions keep what it
         /// may read.
-        oldest_snapshot_millis: Option<u64>,
+        oldest_snapshot_millis: Option<u64> => gauge,
         /// Tables that nothing but older iterators and snapshots needs. Their files are removed
         /// after the last of these is dropped.
-        obsolete_tables_in_use: u64,
+        obsolete_tables_in_use: u64 => gauge,
         /// Bytes of those tables.
-        obsolete_bytes_in_use: u64,
+        obsolete_bytes_in_use: u64 => gauge,
         /// When counting began, in seconds since 1970; 0 if unknown.
-        since_unix_seconds: u64,
+        since_unix_seconds: u64 => gauge,
     }
-    inside {
+    others {
+        /// One entry a level, level 0 first.
+        pub levels: Vec<LevelStats>,
         /// Calls by how long they took.
-        latencies: Latencies,
+        pub(crate) latencies: Latencies,
         /// Of the report of a keyspace: its name.
-        keyspace: Option<String>,
+        pub(crate) keyspace: Option<String>,
         /// Of the report of a database: those of its first keyspaces, and if there are more, one
         /// without a name for the others together.
-        keyspaces: Vec<Stats>,
+        pub(crate) keyspaces: Vec<Stats>,
     }
 }
 
@@ -265,17 +304,18 @@ report! {
     }
     present {
         /// Tables now.
-        tables: u64,
+        tables: u64 => gauge,
         /// Bytes of those tables.
-        bytes: u64,
+        bytes: u64 => gauge,
         /// Entries in them, old versions and tombstones included.
-        entries: u64,
+        entries: u64 => gauge,
         /// Bytes of their filters.
-        filter_bytes: u64,
-        /// False-positive rate to expect of their filters, weighted by entries; 0 without filters.
-        expected_fpr: f64,
+        filter_bytes: u64 => gauge,
     }
-    inside {}
+    others {
+        /// False-positive rate to expect of their filters, weighted by entries; 0 without filters.
+        pub expected_fpr: f64,
+    }
 }
 
 impl LevelStats {

@@ -138,7 +138,8 @@ impl ManualCompaction {
         };
         let joins_before = |index: usize| fits(index.checked_sub(1), index).unwrap_or(false);
         // Nothing says when the first of the expiring entries does: some may have.
-        let may_drop = |meta: &FileMeta| meta.garbage + meta.range_deletes + meta.expiring > 0;
+        let may_drop =
+            |meta: &FileMeta| meta.garbage + meta.range_deletes + meta.expiring.entries > 0;
         let is_due = |index: &usize| {
             self.level < self.bottom
                 || (self.is_old(tables[*index]) && (force || may_drop(tables[*index])))
