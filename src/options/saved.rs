@@ -80,7 +80,7 @@ impl Value for Filter {
     fn put(&self, dst: &mut Vec<u8>) {
         let (encoding, policy) = match self.encoding.clone().filter(|_| self.memory_bytes.is_none())
         {
-            Some(policy @ Encoding::Custom(_)) => (None, Some(policy.full_name().into())),
+            Some(policy @ Encoding::Custom(_)) => (None, Some(policy.full_name())),
             encoding => (encoding, None),
         };
         let saved = SavedFilter {
@@ -90,7 +90,7 @@ impl Value for Filter {
             first_ribbon_level: self.first_ribbon_level,
             layout: self.layout,
             whole_keys: self.members.whole_keys,
-            prefix: self.members.prefix.as_ref().map(|prefix| prefix.id().into()),
+            prefix: self.members.prefix.as_ref().map(|prefix| prefix.id()),
             pinning: self.pinning,
         };
         saved.put_fields(dst);
