@@ -44,6 +44,7 @@ pub(crate) mod act_figures;
 pub(crate) mod report;
 #[cfg(feature = "cli")]
 pub mod bench;
+pub(crate) mod paired;
 pub(crate) mod probe;
 pub(crate) mod tree;
 pub(crate) mod steps;
@@ -69,6 +70,7 @@ pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, tabl
 pub use monkey::monkey_figure;
 #[cfg(feature = "cli")]
 pub use page::page::Page;
+pub use paired::{Paired, median, processor_time};
 pub use probe::{Measurement, measure};
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::run;

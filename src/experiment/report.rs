@@ -6,6 +6,7 @@
 
 use crate::admin::inspect::text::TableFacts;
 use crate::base::stats::text::bytes;
+use crate::experiment::figure::Unit;
 use crate::experiment::probe::Measurement;
 use crate::options::filter::Filter;
 use crate::table::filter::layout::FilterLayout;
@@ -278,15 +279,7 @@ fn time(nanos: u32) -> String {
 
 /// A count with commas between thousands.
 fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    Unit::Count.print(count as f64)
 }
 
 #[cfg(test)]

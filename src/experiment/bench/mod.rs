@@ -35,7 +35,7 @@ mod interval;
 
 pub use compare::{COMPARED, Comparison, Difference, Sample, compare, samples};
 pub use data::{Data, KeyShape};
-pub use draw::Distribution;
+pub use draw::{Distribution, Sampler};
 pub use figures::figures;
 pub use interval::{Interval, median_interval, values_needed};
 pub use load::{Tree, load};
