@@ -27,9 +27,9 @@ use crate::env::foreign::{is_foreign_table, is_ours, refuse_foreign};
 use crate::jobs::flush::flush_written;
 use crate::jobs::workers::run_job;
 use crate::log::wal::format::DatabaseIdentity;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::tree::current::{mark_unfinished, read_current};
 use crate::tree::edit::{ANCESTORS_MAX, KeyspaceMeta};
 use crate::tree::file_meta::FileMeta;
@@ -71,8 +71,8 @@ struct Moment {
 
 impl Moment {
     /// The tables as they are. They hold everything up to `last_sequence`, and nothing later.
-    fn of(shared: &Shared, last_sequence: SequenceNumber) -> Self {
-        let versions = shared.versions.lock();
+    fn of(engine: &Engine, last_sequence: SequenceNumber) -> Self {
+        let versions = engine.catalog.versions.lock();
         let moment = Moment {
             last_sequence,
             next_keyspace: versions.next_keyspace(),
@@ -108,19 +108,19 @@ impl Moment {
 }
 
 /// A checkpoint under way; over on drop.
-struct RunningCheckpoint<'a>(&'a Shared);
+struct RunningCheckpoint<'a>(&'a Engine);
 
 impl<'a> RunningCheckpoint<'a> {
-    fn begin(shared: &'a Shared) -> Self {
-        shared.jobs.lock().checkpoints += 1;
-        RunningCheckpoint(shared)
+    fn begin(engine: &'a Engine) -> Self {
+        engine.jobs.schedule.lock().checkpoints += 1;
+        RunningCheckpoint(engine)
     }
 }
 
 impl Drop for RunningCheckpoint<'_> {
     fn drop(&mut self) {
-        self.0.jobs.lock().checkpoints -= 1;
-        self.0.done.notify_all();
+        self.0.jobs.schedule.lock().checkpoints -= 1;
+        self.0.jobs.done.notify_all();
     }
 }
 
@@ -130,25 +130,26 @@ impl Drop for RunningCheckpoint<'_> {
 /// # Errors
 /// As `Db::checkpoint_with` says.
 pub(crate) fn checkpoint(
-    shared: &Shared,
+    engine: &Engine,
     target: &Path,
     chosen: Option<&[&str]>,
 ) -> Result<CheckpointReport> {
-    shared.process.check()?;
+    engine.context.process.check()?;
     // Before the check: `close_now` waits for it, or it finds the database closed.
-    let _running = RunningCheckpoint::begin(shared);
+    let _running = RunningCheckpoint::begin(engine);
     // A database that was opened read-only is one if all of it is in tables.
-    match shared.check_writable() {
-        Err(Error::OpenedReadOnly) if !shared.all_keyspaces().iter().any(|k| has_unflushed(k)) => {}
+    match engine.check_writable() {
+        Err(Error::OpenedReadOnly)
+            if !engine.catalog.all_keyspaces().iter().any(|k| has_unflushed(k)) => {}
         checked => checked?,
     }
     // Before anything is created; once more at the moment.
     for name in chosen.unwrap_or_default() {
-        if !shared.all_keyspaces().iter().any(|keyspace| keyspace.name == **name) {
+        if !engine.catalog.all_keyspaces().iter().any(|keyspace| keyspace.name == **name) {
             return Err(Error::KeyspaceNotFound { name: (*name).into() });
         }
     }
-    let env = &*shared.env;
+    let env = &*engine.context.env;
     match env.metadata(target) {
         Err(error) if error.kind() == NotFound => create_directories(env, target)?,
         Err(error) => return Err(Error::io("metadata", target, error)),
@@ -157,7 +158,7 @@ pub(crate) fn checkpoint(
     let lock_path = FileName::Lock.path(target);
     let makes_lock = env.metadata(&lock_path).is_err_and(|error| error.kind() == NotFound);
     let _lock = lock_to_write(env, target)?;
-    let made = checkpoint_locked(shared, target, chosen);
+    let made = checkpoint_locked(engine, target, chosen);
     if made.is_err() && makes_lock {
         // Still locked, as in `db::open`.
         let _ = env.remove(&lock_path);
@@ -167,19 +168,19 @@ pub(crate) fn checkpoint(
 
 /// The checkpoint itself, with `target` locked.
 fn checkpoint_locked(
-    shared: &Shared,
+    engine: &Engine,
     target: &Path,
     chosen: Option<&[&str]>,
 ) -> Result<CheckpointReport> {
-    let env = &*shared.env;
+    let env = &*engine.context.env;
     // Its files are read until all have their second names (I20).
-    let _own_lock = shared.hold()?;
-    let before = before(shared, target)?;
-    let mut moment = moment(shared)?;
+    let _own_lock = engine.catalog.hold()?;
+    let before = before(engine, target)?;
+    let mut moment = moment(engine)?;
     if let Some(chosen) = chosen {
         moment = moment.only(chosen)?;
     }
-    let made = fill(shared, target, &moment, before.as_ref());
+    let made = fill(engine, target, &moment, before.as_ref());
     // With a CURRENT that names a manifest the checkpoint may be there, whole.
     let is_begun = || matches!(read_current(env, target), Ok(None) | Err(Error::Unfinished { .. }));
     if made.is_err() && before.is_none() && is_begun() {
@@ -194,17 +195,17 @@ fn checkpoint_locked(
 
 /// Makes the checkpoint in `target`. A new one is marked as unfinished before anything else.
 fn fill(
-    shared: &Shared,
+    engine: &Engine,
     target: &Path,
     moment: &Moment,
     before: Option<&ManifestState>,
 ) -> Result<CheckpointReport> {
-    let env = &*shared.env;
+    let env = &*engine.context.env;
     if before.is_none() {
         mark_unfinished(env, target, number_after(&our_files(env, target)?))?;
     }
-    let report = link_tables(shared, target, moment, before)?;
-    put_in_force(shared, target, moment, before)?;
+    let report = link_tables(engine, target, moment, before)?;
+    put_in_force(engine, target, moment, before)?;
     Ok(report)
 }
 
@@ -217,8 +218,8 @@ fn refused(target: &Path, why: &str) -> Error {
 }
 
 /// The checkpoint that is there already. Removes one that is unfinished.
-fn before(shared: &Shared, target: &Path) -> Result<Option<ManifestState>> {
-    let env = &*shared.env;
+fn before(engine: &Engine, target: &Path) -> Result<Option<ManifestState>> {
+    let env = &*engine.context.env;
     let current = match read_current(env, target) {
         Err(Error::Unfinished { .. }) => {
             remove_unfinished(env, target)?;
@@ -246,7 +247,7 @@ fn before(shared: &Shared, target: &Path) -> Result<Option<ManifestState>> {
         None => {
             Err(refused(target, "it holds a database that is none, or that was written to since"))
         }
-        Some(of) if of.id != shared.database.id => {
+        Some(of) if of.id != engine.context.database.id => {
             Err(refused(target, "it holds a checkpoint of another database"))
         }
         Some(_) => Ok(Some(state)),
@@ -259,27 +260,27 @@ fn has_unflushed(keyspace: &KeyspaceState) -> bool {
 }
 
 /// Flushes what was written so far, and takes the list of tables.
-fn moment(shared: &Shared) -> Result<Moment> {
-    if shared.read_only {
-        return Ok(Moment::of(shared, shared.published.visible()));
+fn moment(engine: &Engine) -> Result<Moment> {
+    if engine.context.read_only {
+        return Ok(Moment::of(engine, engine.catalog.published.visible()));
     }
     for _ in 0..TRIES {
         // Recovered memtables may wait: a session begins with their flush. Without any, nothing is
         // flushed, and a session that writes nothing changes no file.
-        if shared.all_keyspaces().iter().any(|keyspace| has_unflushed(keyspace)) {
-            session::activate(shared)?;
+        if engine.catalog.all_keyspaces().iter().any(|keyspace| has_unflushed(keyspace)) {
+            session::activate(engine)?;
         }
         let mut taken = None;
-        run_job(shared, &mut || {
-            taken = flush_written(shared, |last_sequence, drops| {
-                let moment = Moment::of(shared, last_sequence);
+        run_job(engine, &mut || {
+            taken = flush_written(engine, |last_sequence, drops| {
+                let moment = Moment::of(engine, last_sequence);
                 // A drop takes no sequence. After one, the list lacks writes that came before it.
-                (shared.drops.load(Ordering::SeqCst) == drops).then_some(moment)
+                (engine.catalog.drops.load(Ordering::SeqCst) == drops).then_some(moment)
             })?;
             Ok(false)
         });
         // A failure of the job is the background error.
-        shared.check_writable()?;
+        engine.check_writable()?;
         if let Some(moment) = taken {
             return Ok(moment);
         }
@@ -290,12 +291,12 @@ fn moment(shared: &Shared) -> Result<Moment> {
 
 /// Gives the tables of `moment` second names in `target`, but those that `before` has.
 fn link_tables(
-    shared: &Shared,
+    engine: &Engine,
     target: &Path,
     moment: &Moment,
     before: Option<&ManifestState>,
 ) -> Result<CheckpointReport> {
-    let env = &*shared.env;
+    let env = &*engine.context.env;
     if before.is_some_and(|state| state.facts.last_sequence > moment.last_sequence) {
         return Err(refused(target, OTHER_HISTORY));
     }
@@ -318,7 +319,7 @@ fn link_tables(
             Some(_) if files.contains(&name) => continue,
             _ => {}
         }
-        let (path, place) = (name.path(&shared.directory), name.path(target));
+        let (path, place) = (name.path(&engine.context.directory), name.path(target));
         if is_foreign_table(env, &place)? {
             return Err(refused(target, &format!("{name} is a table of LevelDB or RocksDB")));
         }
@@ -338,7 +339,7 @@ fn link_tables(
 }
 
 fn put_in_force(
-    shared: &Shared,
+    engine: &Engine,
     target: &Path,
     moment: &Moment,
     before: Option<&ManifestState>,
@@ -352,26 +353,26 @@ fn put_in_force(
     });
     // Older generations may have left tables of databases that this one never knew.
     let known = before.into_iter().flat_map(|state| &state.ancestors);
-    let mut ancestors = shared.databases();
+    let mut ancestors = engine.context.databases();
     ancestors.extend(known);
     let mut seen = BTreeSet::new();
     ancestors.retain(|id| seen.insert(*id));
     ancestors.retain(|id| *id != database.id);
     ancestors.truncate(ANCESTORS_MAX);
     // Above the numbers of all tables, and of all files that are there.
-    let taken = number_after(&our_files(&*shared.env, target)?);
-    let next = shared.numbers.next_file.load(Ordering::Relaxed).max(taken);
+    let taken = number_after(&our_files(&*engine.context.env, target)?);
+    let next = engine.catalog.numbers.next_file.load(Ordering::Relaxed).max(taken);
     let at_rest = DatabaseAtRest {
         database,
-        checkpoint_of: Some(shared.database),
+        checkpoint_of: Some(engine.context.database),
         ancestors,
         last_sequence: moment.last_sequence,
         next_keyspace: moment.next_keyspace,
-        expired_through: shared.numbers.expired_through.load(Ordering::Relaxed),
+        expired_through: engine.catalog.numbers.expired_through.load(Ordering::Relaxed),
         keyspaces: moment.keyspaces.clone(),
         tables: tables.collect(),
     };
-    at_rest.put_in_force(&*shared.env, target, next)
+    at_rest.put_in_force(&*engine.context.env, target, next)
 }
 
 /// Removes files of siftdb that the new manifest does not name.

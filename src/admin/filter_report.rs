@@ -15,8 +15,8 @@ use crate::base::levels::LEVELS;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
 use crate::jobs::compact::filter_budget::wanted_filters;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::handle::TableHandle;
 use crate::tree::version::Version;
@@ -186,12 +186,12 @@ fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
 
 /// The report for `Db::filter_report`.
 #[must_use]
-pub(crate) fn filter_report(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> FilterReport {
-    if !shared.process.is_current() {
+pub(crate) fn filter_report(engine: &Engine, keyspace: &Arc<KeyspaceState>) -> FilterReport {
+    if !engine.context.process.is_current() {
         // A rate is computed once under a lock, which a thread of the parent process may hold.
         return FilterReport::default();
     }
-    report_of(shared, keyspace, &keyspace.view.load().version)
+    report_of(engine, keyspace, &keyspace.view.load().version)
 }
 
 /// The report for `Db::check_filters`.
@@ -199,17 +199,17 @@ pub(crate) fn filter_report(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> F
 /// # Errors
 /// `Closed`; `Forked`; a table cannot be read for a reason other than damage.
 pub(crate) fn check_filters(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &Arc<KeyspaceState>,
 ) -> Result<FilterReport> {
-    shared.check_open()?;
-    shared.process.check()?;
+    engine.context.check_open()?;
+    engine.context.process.check()?;
     let view = keyspace.view.load_full();
     if view.dropped {
         return Err(keyspace.dropped());
     }
     let version = Arc::clone(&view.version);
-    let mut report = report_of(shared, keyspace, &version);
+    let mut report = report_of(engine, keyspace, &version);
     let handles = (0..LEVELS).flat_map(|level| version.level(level));
     for (facts, handle) in report.tables.iter_mut().zip(handles) {
         facts.damage = damage_of(handle)?;
@@ -246,7 +246,7 @@ fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
 }
 
 /// The report, without reading filters.
-fn report_of(shared: &Shared, keyspace: &Arc<KeyspaceState>, version: &Version) -> FilterReport {
+fn report_of(engine: &Engine, keyspace: &Arc<KeyspaceState>, version: &Version) -> FilterReport {
     let wanted = wanted_filters(keyspace, version);
     let mut tables = Vec::new();
     let top = shares_of_level_0(version);
@@ -264,12 +264,12 @@ fn report_of(shared: &Shared, keyspace: &Arc<KeyspaceState>, version: &Version) 
             });
         }
     }
-    let capacity = shared.cache.capacity_bytes() as f64;
+    let capacity = engine.context.cache.capacity_bytes() as f64;
     FilterReport {
         tables,
         wanted: wanted.iter().map(|wanted| wanted.as_ref().map(described)).collect(),
-        stats: stats_report::keyspace_stats(shared, keyspace),
-        pinned_bytes_max: (capacity * shared.options.filter_pinned_share) as u64,
+        stats: stats_report::keyspace_stats(engine, keyspace),
+        pinned_bytes_max: (capacity * engine.context.options.filter_pinned_share) as u64,
         budget_bytes: keyspace.options.load().filter_budget(),
         level_shares: keyspace.filter_workload.lock().shares().to_vec(),
         were_read: false,

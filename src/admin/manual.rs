@@ -12,9 +12,9 @@ use crate::jobs::compact::run::{run_compaction, run_filter_rebuild};
 use crate::jobs::workers::{CompactionToken, compact_most_urgent, run_job};
 use crate::memtable::memtable::Memtable;
 use crate::options::access::CompactRangeOptions;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::state::write_queue::Switch;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
@@ -25,12 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// # Errors
 /// The failure of a write or flush; `Closed` if the database is closed during the flush.
-pub(crate) fn flush(shared: &Shared, switch: Switch) -> Result<()> {
-    commit::switch(shared, switch)?;
+pub(crate) fn flush(engine: &Engine, switch: Switch) -> Result<()> {
+    commit::switch(engine, switch)?;
     let keyspaces = match switch {
         Switch::No => Vec::new(),
-        Switch::Keyspace(id) => shared.keyspaces.lock().get(id).cloned().into_iter().collect(),
-        Switch::All => shared.all_keyspaces(),
+        Switch::Keyspace(id) => {
+            engine.catalog.keyspaces.lock().get(id).cloned().into_iter().collect()
+        }
+        Switch::All => engine.catalog.all_keyspaces(),
     };
     let memtables = |keyspace: &Arc<KeyspaceState>| -> Vec<Arc<Memtable>> {
         let view = keyspace.view.load();
@@ -48,17 +50,17 @@ pub(crate) fn flush(shared: &Shared, switch: Switch) -> Result<()> {
     };
     if full.iter().any(|(_, full)| !full.is_empty()) {
         // A clean opening may leave full memtables, and nothing was written since.
-        session::activate(shared)?;
+        session::activate(engine)?;
     }
-    let mut jobs = shared.jobs.lock();
+    let mut jobs = engine.jobs.schedule.lock();
     jobs.flush_wanted = true;
-    shared.work.ring();
+    engine.jobs.work.ring();
     while waits() {
-        shared.check_writable()?;
+        engine.check_writable()?;
         if jobs.stopping {
             return Err(Error::Closed);
         }
-        shared.done.wait(jobs.for_condvar());
+        engine.jobs.done.wait(jobs.for_condvar());
     }
     Ok(())
 }
@@ -69,32 +71,32 @@ pub(crate) fn flush(shared: &Shared, switch: Switch) -> Result<()> {
 /// # Errors
 /// The failure of the flush or of a compaction; `KeyspaceDropped`.
 pub(crate) fn compact_range(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &KeyspaceState,
     bounds: &KeyBounds,
     options: &CompactRangeOptions,
 ) -> Result<()> {
     check(keyspace)?;
-    session::activate(shared)?;
-    flush(shared, Switch::Keyspace(keyspace.id))?;
-    let _token = CompactionToken::wait(shared)?;
-    let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
+    session::activate(engine)?;
+    flush(engine, Switch::Keyspace(keyspace.id))?;
+    let _token = CompactionToken::wait(engine)?;
+    let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let goal = ManualGoal::Compact { force: options.force };
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = keyspace.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
     let mut refused = Ok(());
-    run_job(shared, &mut || {
+    run_job(engine, &mut || {
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
-        let task = run_compaction(shared, keyspace, next);
+        let task = run_compaction(engine, keyspace, next);
         ends_at_refusal(task.map(|task| task.is_some()), &mut refused)
     });
     // What it moved down may be more than a level should have.
-    shared.want_compactions([keyspace.id]);
+    engine.jobs.schedule_compactions([keyspace.id]);
     refused?;
     check(keyspace)?;
-    shared.check_writable()
+    engine.check_writable()
 }
 
 /// Ends the job at a refused compaction, and keeps the error in `refused` for the caller: a job
@@ -120,12 +122,12 @@ fn check(keyspace: &KeyspaceState) -> Result<()> {
 /// The failure of a compaction; `Closed` if the database is closed during the rebuild;
 /// `KeyspaceDropped`.
 pub(crate) fn rebuild_filters(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &KeyspaceState,
     which: FilterRebuild,
 ) -> Result<u64> {
-    shared.process.check()?;
-    shared.check_writable()?;
+    engine.context.process.check()?;
+    engine.check_writable()?;
     check(keyspace)?;
     // Checked once: a number is never reused, so the list stays right.
     let damaged = match which {
@@ -147,29 +149,29 @@ pub(crate) fn rebuild_filters(
     if tables == 0 {
         return Ok(0);
     }
-    session::activate(shared)?;
-    let _token = CompactionToken::wait(shared)?;
+    session::activate(engine)?;
+    let _token = CompactionToken::wait(engine)?;
     let (goal, levels) = (ManualGoal::RebuildFilters, keyspace.view.load().version.files());
-    let next_file = shared.numbers.next_file.load(Ordering::Relaxed);
+    let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
     let (mut cursors, mut turn) = (BTreeMap::new(), 0u64);
     let mut refused = Ok(());
-    run_job(shared, &mut || {
+    run_job(engine, &mut || {
         // Every other turn is for a compaction that is due anyway: writers wait for level 0.
         turn += 1;
-        shared.want_compactions([keyspace.id]);
-        if turn.is_multiple_of(2) && compact_most_urgent(shared, &mut cursors)? {
+        engine.jobs.schedule_compactions([keyspace.id]);
+        if turn.is_multiple_of(2) && compact_most_urgent(engine, &mut cursors)? {
             return Ok(true);
         }
         let due = due();
         let is_due = |meta: &FileMeta| due.contains(&meta.number);
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
-        let task = run_filter_rebuild(shared, keyspace, next);
+        let task = run_filter_rebuild(engine, keyspace, next);
         ends_at_refusal(task.map(|task| task.is_some()), &mut refused)
     });
     refused?;
     check(keyspace)?;
-    shared.check_writable()?;
+    engine.check_writable()?;
     Ok(tables)
 }

@@ -12,8 +12,8 @@ use crate::base::stats::counters::{COUNTERS, Counters};
 use crate::base::stats::latency::Latencies;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 
 /// The keyspaces of which a report has one by one what OpenMetrics names them with: each has up to
 /// 250 figures.
@@ -21,34 +21,34 @@ const KEYSPACES_NAMED_MAX: usize = 100;
 
 /// The report for `Db::stats`: all keyspaces together.
 #[must_use]
-pub(crate) fn stats(shared: &Shared) -> Stats {
-    if !shared.process.is_current() {
+pub(crate) fn stats(engine: &Engine) -> Stats {
+    if !engine.context.process.is_current() {
         // A thread of the parent process may hold the locks that the report takes.
         return Stats::from_totals(&[0; COUNTERS]);
     }
-    let keyspaces = shared.all_keyspaces();
-    let mut stats = report(shared, &keyspaces, Some(&shared.counters));
+    let keyspaces = engine.catalog.all_keyspaces();
+    let mut stats = report(engine, &keyspaces, Some(&engine.context.counters));
     let (named, others) = keyspaces.split_at(keyspaces.len().min(KEYSPACES_NAMED_MAX));
-    stats.keyspaces = named.iter().map(|keyspace| keyspace_stats(shared, keyspace)).collect();
+    stats.keyspaces = named.iter().map(|keyspace| keyspace_stats(engine, keyspace)).collect();
     if !others.is_empty() {
-        stats.keyspaces.push(report(shared, others, None));
+        stats.keyspaces.push(report(engine, others, None));
     }
     stats
 }
 
 /// The report for `Keyspace::stats`: what is counted once for the database is 0.
 #[must_use]
-pub(crate) fn keyspace_stats(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> Stats {
-    if !shared.process.is_current() {
+pub(crate) fn keyspace_stats(engine: &Engine, keyspace: &Arc<KeyspaceState>) -> Stats {
+    if !engine.context.process.is_current() {
         return Stats::from_totals(&[0; COUNTERS]);
     }
-    let mut stats = report(shared, std::slice::from_ref(keyspace), None);
+    let mut stats = report(engine, std::slice::from_ref(keyspace), None);
     stats.keyspace = Some(keyspace.name.clone());
     stats
 }
 
 fn report(
-    shared: &Shared,
+    engine: &Engine,
     keyspaces: &[Arc<KeyspaceState>],
     database: Option<&Arc<Counters>>,
 ) -> Stats {
@@ -82,20 +82,23 @@ fn report(
         report.expected_fpr = weighted_fpr / report.entries.max(1) as f64;
     }
     if database.is_some() {
-        let retired = shared.retired.lock();
+        let retired = engine.catalog.retired.lock();
         stats.memtable_bytes += retired.iter().map(|memtable| memtable.bytes() as u64).sum::<u64>();
     }
-    stats.cache_capacity_bytes = shared.cache.capacity_bytes();
-    stats.cache_bytes = shared.cache.used_bytes();
-    stats.cache_uncached = shared.cache.uncached();
-    stats.cache_rejected = shared.cache.rejected();
-    stats.pinned_bytes = shared.cache.reserved_bytes();
-    stats.construction_bytes = shared.cache.construction_bytes();
-    stats.evicted_bytes_in_use = shared.cache.evicted_bytes_in_use();
-    stats.snapshots = shared.snapshots.len() as u64;
-    stats.oldest_snapshot_millis =
-        shared.snapshots.oldest_age().map(|age| age.as_millis().try_into().unwrap_or(u64::MAX));
-    (stats.obsolete_tables_in_use, stats.obsolete_bytes_in_use) = shared.obsolete.in_use();
-    stats.since_unix_seconds = shared.counting_since;
+    stats.cache_capacity_bytes = engine.context.cache.capacity_bytes();
+    stats.cache_bytes = engine.context.cache.used_bytes();
+    stats.cache_uncached = engine.context.cache.uncached();
+    stats.cache_rejected = engine.context.cache.rejected();
+    stats.pinned_bytes = engine.context.cache.reserved_bytes();
+    stats.construction_bytes = engine.context.cache.construction_bytes();
+    stats.evicted_bytes_in_use = engine.context.cache.evicted_bytes_in_use();
+    stats.snapshots = engine.catalog.snapshots.len() as u64;
+    stats.oldest_snapshot_millis = engine
+        .catalog
+        .snapshots
+        .oldest_age()
+        .map(|age| age.as_millis().try_into().unwrap_or(u64::MAX));
+    (stats.obsolete_tables_in_use, stats.obsolete_bytes_in_use) = engine.catalog.obsolete.in_use();
+    stats.since_unix_seconds = engine.context.counting_since;
     stats
 }

@@ -22,8 +22,8 @@ use crate::log::record::format::HeaderState;
 use crate::log::wal::file::{LogFile, missing_log};
 use crate::log::wal::format::{WalItem, visit};
 use crate::memtable::memtable::Memtable;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::table::verify::{TableCheck, VerifyCounts};
 use crate::tree::current::read_current;
 use crate::tree::file_meta::FileMeta;
@@ -124,23 +124,23 @@ const MANIFEST_TRIES: u32 = 10;
 /// # Errors
 /// `Closed`; `Forked`. Every other error is in the report.
 pub(crate) fn verify(
-    shared: &Shared,
+    engine: &Engine,
     only: Option<&str>,
     progress: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport> {
-    let _span = span!("verify", shared.directory);
-    shared.process.check()?;
-    let _lock = shared.hold()?;
-    let log_entries = log_entries(shared, only);
+    let _span = span!("verify", engine.context.directory);
+    engine.context.process.check()?;
+    let _lock = engine.catalog.hold()?;
+    let log_entries = log_entries(engine, only);
     let mut report = VerifyReport { log_entries, ..VerifyReport::default() };
-    let logs = logs_to_read(shared);
-    let mut versions = check_manifest(shared, &mut report);
+    let logs = logs_to_read(engine);
+    let mut versions = check_manifest(engine, &mut report);
     versions.retain(|(name, _)| only.is_none_or(|only| only == name));
     for (name, version) in &versions {
-        check_levels(shared, name, version, &mut report);
+        check_levels(engine, name, version, &mut report);
     }
     for log in logs {
-        if let Err(error) = check_log(shared, &log, &mut report) {
+        if let Err(error) = check_log(engine, &log, &mut report) {
             report.damage.push(error);
         }
     }
@@ -154,14 +154,14 @@ pub(crate) fn verify(
     for (name, version) in &versions {
         let mut keyspace = VerifiedKeyspace { name: name.clone(), ..VerifiedKeyspace::default() };
         for handle in handles_of(version) {
-            shared.check_open()?;
+            engine.context.check_open()?;
             let before = done.bytes_done;
-            let checked = check_table(shared, &handle.meta, &mut |bytes| {
+            let checked = check_table(engine, &handle.meta, &mut |bytes| {
                 done.bytes_done += bytes;
                 progress(&done);
             });
             let was_replaced =
-                matches!(&checked, Err(error) if was_replaced(shared, handle, error));
+                matches!(&checked, Err(error) if was_replaced(engine, handle, error));
             if !was_replaced {
                 keyspace.tables += 1;
                 report.table_bytes += handle.meta.bytes;
@@ -187,13 +187,13 @@ pub(crate) fn verify(
         report.keyspaces.push(keyspace);
     }
     // Files that could not be opened then are not damaged.
-    shared.check_reads()?;
+    engine.context.check_reads()?;
     Ok(report)
 }
 
 /// What only memtables and logs have, of all keyspaces or of `only`.
-fn log_entries(shared: &Shared, only: Option<&str>) -> u64 {
-    let mut keyspaces = shared.all_keyspaces();
+fn log_entries(engine: &Engine, only: Option<&str>) -> u64 {
+    let mut keyspaces = engine.catalog.all_keyspaces();
     keyspaces.retain(|keyspace| only.is_none_or(|only| *keyspace.name == *only));
     let entries = |memtable: &Arc<Memtable>| memtable.entries() + memtable.range_deletes().count();
     let of = |keyspace: &Arc<KeyspaceState>| -> usize {
@@ -219,16 +219,16 @@ fn in_keyspace(error: Error, name: &str) -> Error {
 
 /// Compares the manifest on disk with the current versions; returns these with the names of their
 /// keyspaces.
-fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<(String, Arc<Version>)> {
-    let set = shared.versions.lock();
+fn check_manifest(engine: &Engine, report: &mut VerifyReport) -> Vec<(String, Arc<Version>)> {
+    let set = engine.catalog.versions.lock();
     let names = set.keyspaces().map(|meta| meta.name.clone());
     let versions: Vec<_> = names.zip(set.versions().map(|(_, version)| version)).collect();
-    if shared.background_error.is_set() || shared.follows {
+    if engine.jobs.background_error.is_set() || engine.context.follows {
         // The manifest may or may not have the record whose write failed. And that of another
         // process writes after the moment that this one shows.
         return versions;
     }
-    let (env, directory) = (&*shared.env, &shared.directory);
+    let (env, directory) = (&*engine.context.env, &engine.context.directory);
     let read = read_current(env, directory).and_then(|current| match current {
         Some(number) => replay(env, directory, number),
         None => Err(Error::missing(FileName::Current.path(directory), "the database is open")),
@@ -255,26 +255,26 @@ fn check_manifest(shared: &Shared, report: &mut VerifyReport) -> Vec<(String, Ar
 }
 
 /// Checks that tables that share keys are searched newest version first.
-fn check_levels(shared: &Shared, name: &str, version: &Version, report: &mut VerifyReport) {
+fn check_levels(engine: &Engine, name: &str, version: &Version, report: &mut VerifyReport) {
     for level in 0..LEVELS {
         let tables = version.level(level).iter().map(|handle| &*handle.meta);
         report.damage.extend(order_conflicts(level, tables).into_iter().map(|clash| {
-            let path = FileName::Table(clash.left).path(&shared.directory);
+            let path = FileName::Table(clash.left).path(&engine.context.directory);
             in_keyspace(Error::corruption(path, 0, clash.to_string()), name)
         }));
     }
 }
 
 fn check_table(
-    shared: &Shared,
+    engine: &Engine,
     meta: &FileMeta,
     progress: &mut dyn FnMut(u64),
 ) -> Result<VerifyCounts> {
-    let path = FileName::Table(meta.number).path(&shared.directory);
+    let path = FileName::Table(meta.number).path(&engine.context.directory);
     let check = TableCheck {
-        env: &shared.env,
-        custom_policies: shared.options.custom_policies(),
-        custom_prefixes: shared.options.custom_prefixes(),
+        env: &engine.context.env,
+        custom_policies: engine.context.options.custom_policies(),
+        custom_prefixes: engine.context.options.custom_prefixes(),
     };
     let expect = meta.expect();
     let (table, counts) = check.run(&path, expect, progress)?;
@@ -286,20 +286,22 @@ fn check_table(
 }
 
 /// True if a table is gone because the process that is followed has replaced it since.
-fn was_replaced(shared: &Shared, handle: &TableHandle, error: &Error) -> bool {
+fn was_replaced(engine: &Engine, handle: &TableHandle, error: &Error) -> bool {
     let is_gone = match error {
         Error::Missing { .. } => true,
         Error::Io { source, .. } => source.kind() == ErrorKind::NotFound,
         _ => false,
     };
-    let (env, directory) = (&*shared.env, &shared.directory);
+    let (env, directory) = (&*engine.context.env, &engine.context.directory);
     let is_unnamed = || {
         let current = read_current(env, directory).ok().flatten()?;
         let state = replay(env, directory, current).ok()?;
         Some(state.tables().all(|(_, meta)| meta.number != handle.meta.number))
     };
     // A manifest may be replaced while it is read.
-    shared.follows && is_gone && (0..MANIFEST_TRIES).find_map(|_| is_unnamed()) == Some(true)
+    engine.context.follows
+        && is_gone
+        && (0..MANIFEST_TRIES).find_map(|_| is_unnamed()) == Some(true)
 }
 
 /// A log, and how many bytes of it were written; `None` if that is not known.
@@ -308,15 +310,15 @@ struct WrittenLog {
     bytes: Option<u64>,
 }
 
-fn logs_to_read(shared: &Shared) -> Vec<WrittenLog> {
-    if shared.read_only {
+fn logs_to_read(engine: &Engine) -> Vec<WrittenLog> {
+    if engine.context.read_only {
         return Vec::new();
     }
-    let log = shared.log.lock();
+    let log = engine.writer.log.lock();
     let writers = log.unsynced.iter().chain(&log.current);
     let mut logs: Vec<WrittenLog> =
         writers.map(|wal| WrittenLog { number: wal.number(), bytes: Some(wal.bytes()) }).collect();
-    for number in shared.live_logs.lock().numbers() {
+    for number in engine.writer.live_logs.lock().numbers() {
         if !logs.iter().any(|log| log.number == number) {
             logs.push(WrittenLog { number, bytes: None });
         }
@@ -324,15 +326,19 @@ fn logs_to_read(shared: &Shared) -> Vec<WrittenLog> {
     logs
 }
 
-fn check_log(shared: &Shared, log: &WrittenLog, report: &mut VerifyReport) -> Result<()> {
+fn check_log(engine: &Engine, log: &WrittenLog, report: &mut VerifyReport) -> Result<()> {
     let written = log.bytes.unwrap_or(u64::MAX);
-    let file = LogFile::new(&shared.directory, log.number);
+    let file = LogFile::new(&engine.context.directory, log.number);
     let path = &file.path;
-    let Some(mut reader) = file.open(&*shared.env, written)? else {
+    let Some(mut reader) = file.open(&*engine.context.env, written)? else {
         // A flush may have removed it since the list was made.
-        let needed = shared.live_logs.lock().numbers().any(|number| number == log.number);
+        let needed = engine.writer.live_logs.lock().numbers().any(|number| number == log.number);
         return match needed {
-            true => Err(missing_log(&shared.directory, log.number, "its writes are in no table")),
+            true => Err(missing_log(
+                &engine.context.directory,
+                log.number,
+                "its writes are in no table",
+            )),
             false => Ok(()),
         };
     };

@@ -7,17 +7,17 @@
 //! skips the entries of numbers that are not there.
 
 use crate::base::error::{Error, Result};
-use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, SequenceNumber, check_keyspace_name};
 use crate::base::sync::{Arc, Ordering};
 use crate::options::keyspace::KeyspaceOptions;
+use crate::state::engine::Engine;
 use crate::state::keyspace::{KeyspaceState, Keyspaces, written};
 use crate::state::lock_rank::RankedGuard;
 use crate::state::read_view::ReadView;
 use crate::state::session::{self, session_log, sync_logs};
-use crate::state::shared::{LogState, Shared};
+use crate::state::writer::LogState;
 use crate::tree::edit::{KeyspaceMeta, VersionEdit};
-use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
 use crate::tree::version::Version;
 
 /// The keyspace `name`, with the settings that `named` names; creates it if it is not there.
@@ -25,34 +25,34 @@ use crate::tree::version::Version;
 /// # Errors
 /// As `Db::keyspace_with`.
 pub(crate) fn open_keyspace(
-    shared: &Shared,
+    engine: &Engine,
     name: &str,
     named: &KeyspaceOptions,
 ) -> Result<Arc<KeyspaceState>> {
     check_keyspace_name(name)
         .map_err(|why| Error::InvalidArgument { what: format!("not a keyspace: {why}") })?;
-    shared.process.check()?;
-    shared.check_open()?;
-    shared.options.for_keyspace(named).validate()?;
-    let there = || shared.keyspaces.lock().named(name).cloned();
+    engine.context.process.check()?;
+    engine.context.check_open()?;
+    engine.context.options.for_keyspace(named).validate()?;
+    let there = || engine.catalog.keyspaces.lock().named(name).cloned();
     if let Some(keyspace) = there() {
-        return change(shared, keyspace, named);
+        return change(engine, keyspace, named);
     }
-    if shared.read_only {
+    if engine.context.read_only {
         return Err(Error::KeyspaceNotFound { name: name.into() });
     }
-    let log = lead(shared)?;
+    let log = lead(engine)?;
     match there() {
         Some(keyspace) => {
             drop(log);
-            change(shared, keyspace, named)
+            change(engine, keyspace, named)
         }
         None => {
-            let keyspace = new_keyspace(shared, name, named)?;
+            let keyspace = new_keyspace(engine, name, named)?;
             keyspace.is_open.store(true, Ordering::SeqCst);
             let created = vec![Arc::clone(&keyspace)];
             let last_sequence = log.last_sequence;
-            install(shared, log, Alteration { created, last_sequence, ..Alteration::default() })?;
+            install(engine, log, Alteration { created, last_sequence, ..Alteration::default() })?;
             Ok(keyspace)
         }
     }
@@ -63,21 +63,22 @@ pub(crate) fn open_keyspace(
 /// # Errors
 /// `InvalidArgument` if there are too many; `Closed`.
 pub(super) fn new_keyspace(
-    shared: &Shared,
+    engine: &Engine,
     name: &str,
     named: &KeyspaceOptions,
 ) -> Result<Arc<KeyspaceState>> {
-    let options = Arc::new(shared.options.for_keyspace(named));
+    let options = Arc::new(engine.context.options.for_keyspace(named));
     let view = ReadView {
-        active: Arc::clone(&shared.empty_memtable),
+        active: Arc::clone(&engine.catalog.empty_memtable),
         active_log: 0,
         immutables: Vec::new(),
         version: Arc::new(Version::new(Default::default())),
         dropped: false,
-        lock: Some(shared.hold()?),
+        lock: Some(engine.catalog.hold()?),
     };
-    let id = shared.versions.lock().take_keyspace()?;
-    Ok(Arc::new(KeyspaceState::new(id, name.into(), options, view)))
+    let served = engine.catalog.default.served.clone();
+    let id = engine.catalog.versions.lock().take_keyspace()?;
+    Ok(Arc::new(KeyspaceState::new(id, name.into(), options, served, view)))
 }
 
 /// What one edit changes.
@@ -88,7 +89,7 @@ pub(super) struct Alteration {
     /// Keyspaces that are there.
     pub dropped: Vec<Arc<KeyspaceState>>,
     /// Tables of level 0, newer than all others, of created keyspaces and of those that stay.
-    pub tables: Vec<FileMeta>,
+    pub tables: NewTables,
     /// The last sequence in the tables. No log has those above the last sequence of the log, and
     /// the start of the current log skips them. Without tables the last sequence of the log.
     pub last_sequence: SequenceNumber,
@@ -101,37 +102,36 @@ pub(super) struct Alteration {
 /// failure of the manifest is the background error. The change may be durable then, but it is not
 /// visible.
 pub(super) fn install(
-    shared: &Shared,
+    engine: &Engine,
     mut log: RankedGuard<'_, LogState>,
     change: Alteration,
 ) -> Result<()> {
-    let Alteration { created, dropped, tables, last_sequence } = change;
-    let mut versions = shared.versions.lock();
-    let files: Vec<_> = tables.iter().map(|meta| FileName::Table(meta.number)).collect();
+    let Alteration { created, dropped, mut tables, last_sequence } = change;
+    let mut versions = engine.catalog.versions.lock();
+    let files = tables.file_names();
     let edit = VersionEdit {
         next_keyspace: (!created.is_empty()).then(|| versions.next_keyspace()),
         synced_through: Some(last_sequence),
         created: created.iter().map(|keyspace| meta_of(keyspace, last_sequence)).collect(),
         dropped: dropped.iter().map(|keyspace| keyspace.id).collect(),
-        added: tables.into_iter().map(|meta| (0, meta)).collect(),
+        added: tables.added(),
         ..VersionEdit::default()
     };
-    let pinning: Vec<_> = created.iter().map(|k| k.options.load().filter_pinning()).collect();
-    let changed = match versions.alter(edit, &pinning, last_sequence) {
+    let changed = match versions.apply(edit, &mut tables, last_sequence) {
         Ok(changed) => changed,
         Err(error) if !versions.has_failed() => {
-            shared.obsolete.add(files);
+            engine.catalog.obsolete.add(files);
             return Err(error);
         }
-        Err(error) => return Err(shared.set_background_error(error)),
+        Err(error) => return Err(engine.set_background_error(error)),
     };
     let before = log.last_sequence;
     if last_sequence > before {
         (log.last_sequence, log.synced_through) = (last_sequence, last_sequence);
         // It says how long the manifest is. So a follower that reads a later write has the edit. If
         // it fails there is no later write, and the change is durable already.
-        if let Err(error) = session::skip_sequences(shared, &mut log, &[]) {
-            shared.set_background_error(error);
+        if let Err(error) = session::skip_sequences(engine, &mut log, &[]) {
+            engine.set_background_error(error);
         }
     }
     for (id, version) in &changed {
@@ -140,24 +140,24 @@ pub(super) fn install(
             keyspace.update_view(|view| ReadView { version, ..view.clone() });
         }
     }
-    shared.show(changed);
+    engine.catalog.show(changed);
     drop(versions);
-    show_keyspaces(shared, created, &dropped, before, last_sequence);
+    show_keyspaces(engine, created, &dropped, before, last_sequence);
     drop(log);
     if !dropped.is_empty() {
-        shared.clear_dropped();
+        engine.catalog.clear_dropped();
         // The logs of its memtables may not be needed any more, and a writer may wait for its
         // flush.
-        shared.want_flush();
-        let _jobs = shared.jobs.lock();
-        shared.done.notify_all();
+        engine.jobs.schedule_flush();
+        let _jobs = engine.jobs.schedule.lock();
+        engine.jobs.done.notify_all();
     }
     Ok(())
 }
 
 /// Publishes `last_sequence` and changes the list of keyspaces.
 fn show_keyspaces(
-    shared: &Shared,
+    engine: &Engine,
     created: Vec<Arc<KeyspaceState>>,
     dropped: &[Arc<KeyspaceState>],
     before: SequenceNumber,
@@ -165,19 +165,19 @@ fn show_keyspaces(
 ) {
     // Held before the sequence is published: who reads an entry of a batch finds its keyspaces. In
     // one step for a caller that looks for a name.
-    let mut keyspaces = shared.keyspaces.lock();
+    let mut keyspaces = engine.catalog.keyspaces.lock();
     // A snapshot has both or neither. Counted before `clear_dropped` looks for snapshots: see
     // `Snapshot::new`.
-    let drops = shared.snapshots.in_one_step(|| {
-        shared.published.publish(last_sequence);
+    let drops = engine.catalog.snapshots.in_one_step(|| {
+        engine.catalog.published.publish(last_sequence);
         let new = u64::from(!dropped.is_empty());
-        shared.drops.fetch_add(new, Ordering::SeqCst) + new
+        engine.catalog.drops.fetch_add(new, Ordering::SeqCst) + new
     });
     created.into_iter().for_each(|keyspace| keyspaces.insert(keyspace));
     for keyspace in dropped {
         let view = keyspace.view.load_full();
         if view.active_log != 0 {
-            shared.active_bytes.fetch_sub(view.active.bytes(), Ordering::Relaxed);
+            engine.writer.active_bytes.fetch_sub(view.active.bytes(), Ordering::Relaxed);
         }
         keyspace.dropped_as.store(drops, Ordering::SeqCst);
         keyspace.mark_dropped();
@@ -201,7 +201,7 @@ fn meta_of(keyspace: &KeyspaceState, last_sequence: SequenceNumber) -> KeyspaceM
 /// `InvalidOptions` if the keyspace is open in this process with other settings;
 /// `KeyspaceDropped`; the failure of the manifest.
 pub(super) fn change(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: Arc<KeyspaceState>,
     named: &KeyspaceOptions,
 ) -> Result<Arc<KeyspaceState>> {
@@ -214,9 +214,9 @@ pub(super) fn change(
         keyspace.is_open.store(true, Ordering::SeqCst);
         return Ok(keyspace);
     }
-    let mut log = shared.log.lock();
+    let mut log = engine.writer.log.lock();
     // An edit for a keyspace that another thread has dropped would make the manifest unreadable.
-    written(&shared.keyspaces.lock(), keyspace.id).map_err(|_| keyspace.dropped())?;
+    written(&engine.catalog.keyspaces.lock(), keyspace.id).map_err(|_| keyspace.dropped())?;
     let current = keyspace.options.load_full();
     let wanted = named.over(current.named());
     if keyspace.is_open.load(Ordering::SeqCst) {
@@ -232,7 +232,7 @@ pub(super) fn change(
         let what = format!("the keyspace {name:?} is open in this process with {current}{filter}");
         return Err(Error::InvalidOptions { what });
     }
-    let options = shared.options.for_keyspace(&wanted);
+    let options = engine.context.options.for_keyspace(&wanted);
     if wanted == *current.named() {
         // Only the compaction filter is another one, and that is not saved.
         keyspace.set_options(options);
@@ -240,15 +240,16 @@ pub(super) fn change(
         return Ok(keyspace);
     }
     if log.current.is_some() {
-        sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
+        sync_logs(engine, &mut log).map_err(|error| engine.set_background_error(error))?;
     }
     let mut settings = Vec::new();
     wanted.encode(&mut settings);
-    shared
+    engine
+        .catalog
         .versions
         .lock()
-        .save_settings(keyspace.id, settings, options.filter_pinning(), log.last_sequence)
-        .map_err(|error| shared.set_background_error(error))?;
+        .save_settings(keyspace.id, settings, log.last_sequence)
+        .map_err(|error| engine.set_background_error(error))?;
     keyspace.set_options(options);
     keyspace.is_open.store(true, Ordering::SeqCst);
     Ok(keyspace)
@@ -258,16 +259,16 @@ pub(super) fn change(
 ///
 /// # Errors
 /// As `Db::drop_keyspace`.
-pub(crate) fn drop_keyspace(shared: &Shared, name: &str) -> Result<()> {
-    shared.process.check()?;
-    shared.check_writable()?;
-    to_drop(&shared.keyspaces.lock(), name)?;
-    let log = lead(shared)?;
+pub(crate) fn drop_keyspace(engine: &Engine, name: &str) -> Result<()> {
+    engine.context.process.check()?;
+    engine.check_writable()?;
+    to_drop(&engine.catalog.keyspaces.lock(), name)?;
+    let log = lead(engine)?;
     // Looked up again: another thread may have dropped the keyspace, and created another one of
     // this name.
-    let dropped = vec![to_drop(&shared.keyspaces.lock(), name)?];
+    let dropped = vec![to_drop(&engine.catalog.keyspaces.lock(), name)?];
     let last_sequence = log.last_sequence;
-    install(shared, log, Alteration { dropped, last_sequence, ..Alteration::default() })
+    install(engine, log, Alteration { dropped, last_sequence, ..Alteration::default() })
 }
 
 /// The keyspace `name`, which may be dropped.
@@ -289,14 +290,14 @@ pub(super) fn to_drop(keyspaces: &Keyspaces, name: &str) -> Result<Arc<KeyspaceS
 ///
 /// # Errors
 /// `Closed`, `ReadOnly`, `OpenedReadOnly`, or the failure of a log.
-pub(super) fn lead(shared: &Shared) -> Result<RankedGuard<'_, LogState>> {
-    shared.check_writable()?;
-    let mut log = shared.log.lock();
-    shared.check_writable()?;
-    session_log(shared, &mut log)
+pub(super) fn lead(engine: &Engine) -> Result<RankedGuard<'_, LogState>> {
+    engine.check_writable()?;
+    let mut log = engine.writer.log.lock();
+    engine.check_writable()?;
+    session_log(engine, &mut log)
         .map(drop)
-        .and_then(|()| sync_logs(shared, &mut log))
-        .and_then(|()| shared.check_lock())
-        .map_err(|error| shared.set_background_error(error))?;
+        .and_then(|()| sync_logs(engine, &mut log))
+        .and_then(|()| engine.check_lock())
+        .map_err(|error| engine.set_background_error(error))?;
     Ok(log)
 }

@@ -17,7 +17,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::{Expiry, clock_millis};
-use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, OWN_SEQUENCE_FIRST, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
@@ -28,10 +27,11 @@ use crate::jobs::workers::run_job;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
 use crate::options::keyspace::KeyspaceOptions;
+use crate::state::catalog::new_memtable;
+use crate::state::engine::Engine;
 use crate::state::keyspace::{KeyspaceState, written};
 use crate::state::session;
-use crate::state::shared::Shared;
-use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::write::commit::check_batch;
 use std::collections::BTreeMap;
 
@@ -40,34 +40,34 @@ use std::collections::BTreeMap;
 /// # Errors
 /// As `Db::write`. What cannot be done is refused before anything is written.
 pub(super) fn write(
-    shared: &Shared,
+    engine: &Engine,
     batch: &WriteBatch,
     changes: &KeyspaceChanges,
     options: &WriteOptions,
 ) -> Result<()> {
-    shared.process.check()?;
-    check_batch(shared, batch, options)?;
+    engine.context.process.check()?;
+    check_batch(engine, batch, options)?;
     // Looked up again below, when nothing else is written.
-    Targets::find(shared, batch, changes)?;
+    Targets::find(engine, batch, changes)?;
     // A session begins before its first flush.
-    session::activate(shared)?;
+    session::activate(engine)?;
     let mut answer = None;
-    run_job(shared, &mut || {
+    run_job(engine, &mut || {
         // Before the lock of flushes: a leader may wait for one.
-        let _leads = shared.queue.lead()?;
-        let _one_at_a_time = shared.flushes.lock();
-        let targets = Targets::find(shared, batch, changes);
+        let _leads = engine.writer.queue.lead()?;
+        let _one_at_a_time = engine.jobs.flushes.lock();
+        let targets = Targets::find(engine, batch, changes);
         for keyspace in targets.iter().flat_map(|targets| &targets.written) {
-            flush_keyspace(shared, keyspace)?;
+            flush_keyspace(engine, keyspace)?;
         }
-        answer = Some(targets.and_then(|_| write_leading(shared, batch, changes, options.expiry)));
+        answer = Some(targets.and_then(|_| write_leading(engine, batch, changes, options.expiry)));
         Ok(false)
     });
     // A failure of the flush is the background error.
     match answer {
         Some(answer) => answer,
         None => {
-            shared.check_writable()?;
+            engine.check_writable()?;
             Err(Error::Closed)
         }
     }
@@ -83,9 +83,9 @@ impl Targets {
     /// # Errors
     /// `KeyspaceNotFound`; `KeyspaceDropped`; `InvalidArgument` for a keyspace that is there and
     /// would be created, or that is written to and would be dropped.
-    fn find(shared: &Shared, batch: &WriteBatch, changes: &KeyspaceChanges) -> Result<Self> {
+    fn find(engine: &Engine, batch: &WriteBatch, changes: &KeyspaceChanges) -> Result<Self> {
         let refuse = |what: String| Err(Error::InvalidArgument { what });
-        let keyspaces = shared.keyspaces.lock();
+        let keyspaces = engine.catalog.keyspaces.lock();
         if let Some(there) = changes.created.iter().find(|new| keyspaces.named(&new.name).is_some())
         {
             return refuse(format!("the keyspace {:?} is there already", there.name));
@@ -109,49 +109,52 @@ impl Targets {
 /// Writes the batch while nothing else is written. The keyspaces that it writes to have no entry in
 /// a memtable.
 fn write_leading(
-    shared: &Shared,
+    engine: &Engine,
     batch: &WriteBatch,
     changes: &KeyspaceChanges,
     expiry: Option<Expiry>,
 ) -> Result<()> {
-    let mut log = lead(shared)?;
+    let mut log = lead(engine)?;
     // Again, under the lock that a creation and a drop take.
-    let Targets { written, dropped } = Targets::find(shared, batch, changes)?;
+    let Targets { written, dropped } = Targets::find(engine, batch, changes)?;
     let create =
-        |new: &CreatedKeyspace| new_keyspace(shared, &new.name, &settings_of(shared, new)?);
+        |new: &CreatedKeyspace| new_keyspace(engine, &new.name, &settings_of(engine, new)?);
     let created = changes.created.iter().map(create).collect::<Result<Vec<_>>>()?;
-    let mut entries = Entries::new(shared, expiry, log.next_sequence);
+    let mut entries = Entries::new(engine, expiry, log.next_sequence);
     entries.add(batch, &written)?;
     for (new, keyspace) in changes.created.iter().zip(&created) {
         entries.add(&new.batch, std::slice::from_ref(keyspace))?;
     }
     let (count, bytes) = (entries.next_sequence - log.next_sequence, entries.bytes);
     let mut last_sequence = log.last_sequence;
-    let mut tables = Vec::new();
+    let mut tables = NewTables::none();
     if count > 0 {
         last_sequence = entries.next_sequence - 1;
-        tables = entries.write(last_sequence)?;
+        let durable = entries.write(last_sequence)?;
         // Even after a failure: tables may have these numbers, or the log may skip them (I10).
         log.next_sequence = last_sequence + 1;
-        session::sync_starts(shared, &mut log)
-            .and_then(|()| session::skip_sequences(shared, &mut log, &[]))
+        let files = durable.file_names();
+        let keyspaces: Vec<_> = written.iter().chain(&created).map(|k| &**k).collect();
+        let opened = engine.catalog.open_new(&engine.context.directory, durable, 0, &keyspaces);
+        tables = opened.inspect_err(|_| engine.catalog.obsolete.add(files))?;
+        session::sync_starts(engine, &mut log)
+            .and_then(|()| session::skip_sequences(engine, &mut log, &[]))
             .map_err(|error| {
                 // A `resume` lets them go.
-                let files = tables.iter().map(|meta| FileName::Table(meta.number));
-                shared.obsolete.add(files);
-                shared.set_background_error(error)
+                engine.catalog.obsolete.add(tables.file_names());
+                engine.set_background_error(error)
             })?;
     }
     let changed: Vec<_> = written.iter().chain(&created).cloned().collect();
-    install(shared, log, Alteration { created, dropped, tables, last_sequence })?;
-    let stripe = shared.counters.stripe();
+    install(engine, log, Alteration { created, dropped, tables, last_sequence })?;
+    let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Batches, 1);
     stripe.add(Counter::Entries, count);
     stripe.add(Counter::EntryBytes, bytes);
     // Older logs may not be needed any more.
-    shared.want_flush();
-    changed.iter().for_each(|keyspace| shared.want_hidden_tables_removed(keyspace));
-    shared.want_compactions(changed.iter().map(|keyspace| keyspace.id));
+    engine.jobs.schedule_flush();
+    changed.iter().for_each(|keyspace| engine.jobs.schedule_removal_of_deleted_tables(keyspace));
+    engine.jobs.schedule_compactions(changed.iter().map(|keyspace| keyspace.id));
     Ok(())
 }
 
@@ -159,18 +162,19 @@ fn write_leading(
 ///
 /// # Errors
 /// `InvalidOptions` for settings that cannot work, or a filter rule that is not registered.
-fn settings_of(shared: &Shared, new: &CreatedKeyspace) -> Result<KeyspaceOptions> {
-    let (policies, prefixes) = (shared.options.custom_policies(), shared.options.custom_prefixes());
+fn settings_of(engine: &Engine, new: &CreatedKeyspace) -> Result<KeyspaceOptions> {
+    let (policies, prefixes) =
+        (engine.context.options.custom_policies(), engine.context.options.custom_prefixes());
     let settings = KeyspaceOptions::decode(&new.settings, &policies, &prefixes)
-        .map_err(|bad| bad.into_error(&shared.directory, 0))?;
+        .map_err(|bad| bad.into_error(&engine.context.directory, 0))?;
     settings.check_registered()?;
-    shared.options.for_keyspace(&settings).validate()?;
+    engine.context.options.for_keyspace(&settings).validate()?;
     Ok(settings)
 }
 
 /// The entries of a batch, in a memtable for each keyspace.
 struct Entries<'a> {
-    shared: &'a Shared,
+    engine: &'a Engine,
     expiry: Option<Expiry>,
     /// Milliseconds since 1970.
     now: u64,
@@ -181,9 +185,9 @@ struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    fn new(shared: &'a Shared, expiry: Option<Expiry>, next_sequence: SequenceNumber) -> Self {
-        let now = clock_millis(shared.env.now());
-        Entries { shared, expiry, now, next_sequence, bytes: 0, memtables: BTreeMap::new() }
+    fn new(engine: &'a Engine, expiry: Option<Expiry>, next_sequence: SequenceNumber) -> Self {
+        let now = clock_millis(engine.context.env.now());
+        Entries { engine, expiry, now, next_sequence, bytes: 0, memtables: BTreeMap::new() }
     }
 
     /// Adds `batch`, whose entries are of keyspaces of `to`; all of them, if that is one.
@@ -200,7 +204,7 @@ impl<'a> Entries<'a> {
         batch.check()?;
         for (id, first, run) in batch.decoded(self.next_sequence).runs() {
             let Some(keyspace) = of(id) else { continue };
-            let new = || (Arc::clone(keyspace), Shared::new_memtable(&self.shared.options));
+            let new = || (Arc::clone(keyspace), new_memtable(&self.engine.context.options));
             self.memtables.entry(keyspace.id).or_insert_with(new).1.insert(first, run);
         }
         self.next_sequence += batch.len() as u64;
@@ -216,14 +220,14 @@ impl<'a> Entries<'a> {
     ///
     /// # Errors
     /// The failure of a table: none is left.
-    fn write(self, last_sequence: SequenceNumber) -> Result<Vec<FileMeta>> {
+    fn write(self, last_sequence: SequenceNumber) -> Result<DurableTables> {
         let input = |(keyspace, memtable): (Arc<KeyspaceState>, Arc<Memtable>)| {
             let levels = keyspace.view.load().version.files();
             FlushInput { keyspace, memtables: vec![memtable], levels }
         };
         let inputs = self.memtables.into_values().map(input).collect();
-        let mut snapshots = self.shared.snapshots.needed(&self.shared.published);
+        let mut snapshots = self.engine.catalog.snapshots.needed(&self.engine.catalog.published);
         snapshots.push(last_sequence);
-        write_memtables(self.shared, inputs, Some(snapshots))
+        write_memtables(self.engine, inputs, Some(snapshots))
     }
 }

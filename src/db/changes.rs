@@ -14,7 +14,7 @@ use crate::base::sync::Arc;
 use crate::env::directory::our_files;
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::tail::{LogTail, Reach, TailEnd};
-use crate::state::shared::Shared;
+use crate::state::engine::Engine;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::iter::FusedIterator;
@@ -114,15 +114,15 @@ impl fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// The changes from sequence `from` on up to the moment `shared`. The manifest needs no log
+    /// The changes from sequence `from` on up to the read point `engine`. The manifest needs no log
     /// before `needed_log`.
     ///
     /// # Errors
     /// `Io`; `ChangesGone`; damage.
-    pub(crate) fn new(shared: &Shared, needed_log: u64, from: SequenceNumber) -> Result<Self> {
-        let (env, directory) = (Arc::clone(&shared.env), &shared.directory);
+    pub(crate) fn new(engine: &Engine, needed_log: u64, from: SequenceNumber) -> Result<Self> {
+        let (env, directory) = (Arc::clone(&engine.context.env), &engine.context.directory);
         // The logs of any later manifest may be there too. They say by themselves what is missing.
-        let database = shared.database;
+        let database = engine.context.database;
         let facts = ManifestFacts { database, number: u64::MAX, ..ManifestFacts::default() };
         let number = |name: &FileName| match name {
             FileName::Wal(number) => Some(*number),
@@ -132,7 +132,7 @@ impl Changes {
         logs.sort_unstable();
         let mut tail = LogTail::at(env, directory, 0, 0);
         let logs = tail.place_before(from, &logs, &facts)?;
-        let keyspaces = shared.all_keyspaces();
+        let keyspaces = engine.catalog.all_keyspaces();
         let names = keyspaces.iter().map(|keyspace| (keyspace.id, Arc::from(&*keyspace.name)));
         let mut changes = Changes {
             tail,
@@ -142,7 +142,7 @@ impl Changes {
             directory: directory.clone(),
             needed_log,
             next: from.max(1),
-            through: shared.published.visible(),
+            through: engine.catalog.published.visible(),
             read_ahead: VecDeque::new(),
             failure: None,
         };

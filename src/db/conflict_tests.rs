@@ -30,14 +30,14 @@ fn open() -> Db {
 fn lead(db: &Db) -> Leadership<'_> {
     let reads = CheckedReads { set: Default::default(), through: 0, alone: true };
     let request = Request { reads: Some(Box::new(reads)), ..Request::of(WriteBatch::new()) };
-    match db.shared().queue.join(request) {
+    match db.engine().writer.queue.join(request) {
         Joined::Lead(leadership, _) => leadership,
         Joined::Done(_) => unreachable!("nobody takes it along"),
     }
 }
 
 fn wait_for(db: &Db, waiting: usize) {
-    while db.shared().queue.waiting() < waiting {
+    while db.engine().writer.queue.waiting() < waiting {
         yield_now();
     }
 }
@@ -46,7 +46,7 @@ fn wait_for(db: &Db, waiting: usize) {
 fn write(db: &Db, fill: impl FnOnce(&mut WriteBatch)) {
     let mut batch = WriteBatch::new();
     fill(&mut batch);
-    let answers = commit_together(db.shared(), vec![Request::of(batch)]);
+    let answers = commit_together(db.engine(), vec![Request::of(batch)]);
     answers.into_iter().for_each(|answer| drop(answer.unwrap()));
 }
 
@@ -88,7 +88,7 @@ fn commit_in_steps(db: &Db, tx: Transaction, steps: Vec<Box<dyn FnOnce() + '_>>)
             leadership = next.join().unwrap();
         }
         while !committing.is_finished() {
-            assert_eq!(db.shared().queue.waiting(), 0, "it was sent back once more");
+            assert_eq!(db.engine().writer.queue.waiting(), 0, "it was sent back once more");
             yield_now();
         }
         drop(leadership);
@@ -264,11 +264,11 @@ fn commits_keep_what_shows_a_conflict() {
             write(&db, |batch| _ = batch.delete("d"));
             outrun_the_list(&db);
             let switch = Request { switch: Switch::All, ..Request::of(WriteBatch::new()) };
-            commit_together(db.shared(), vec![switch])
+            commit_together(db.engine(), vec![switch])
                 .into_iter()
                 .for_each(|answer| drop(answer.unwrap()));
             let is_down = || {
-                let view = db.shared().default.view.load_full();
+                let view = db.engine().catalog.default.view.load_full();
                 view.immutables.is_empty() && view.version.level(0).is_empty()
             };
             while !is_down() {

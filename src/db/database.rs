@@ -26,8 +26,8 @@ use crate::log::recovery::RecoveryReport;
 use crate::options::access::WriteOptions;
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
+use crate::state::engine::Engine;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::state::sync_ticket::SyncTicket;
 use crate::state::write_queue::Switch;
 use crate::write::commit;
@@ -74,7 +74,7 @@ impl Deref for Db {
 /// One line, with the directory.
 impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let directory = &self.shared().directory;
+        let directory = &self.engine().context.directory;
         f.debug_struct("Db").field("directory", directory).finish_non_exhaustive()
     }
 }
@@ -87,9 +87,9 @@ impl Options {
     /// `UnsupportedFormat`, also for a database of LevelDB or RocksDB, `Unfinished`, `Io`. A
     /// refused opening creates and changes nothing.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        let shared = open::open(self, path.as_ref())?;
-        let workers = workers::start(&shared)?;
-        Ok(Db::with(shared, workers))
+        let engine = open::open(self, path.as_ref())?;
+        let workers = workers::start(&engine)?;
+        Ok(Db::with(engine, workers))
     }
 
     /// Opens the database in the directory `path` read-only. No byte of the directory changes:
@@ -105,8 +105,8 @@ impl Options {
     /// # Errors
     /// As for [`Options::open`]; `Locked` while a writer has the database open.
     pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Db> {
-        let shared = open::open_read_only(self, path.as_ref())?;
-        Ok(Db::with(shared, Vec::new()))
+        let engine = open::open_read_only(self, path.as_ref())?;
+        Ok(Db::with(engine, Vec::new()))
     }
 
     /// Repairs a damaged database from its tables, logs and manifest, so that it opens and passes
@@ -205,7 +205,7 @@ impl Db {
     /// The directory of the database.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.shared().directory
+        &self.engine().context.directory
     }
 
     /// The keyspace `name`, which is created if it is not there: durably, before this returns. A
@@ -243,7 +243,7 @@ impl Db {
     /// As for [`Db::keyspace`]; `InvalidOptions` for settings that cannot work, and if the keyspace
     /// is open in this process with other settings.
     pub fn keyspace_with(&self, name: &str, options: &KeyspaceOptions) -> Result<Keyspace> {
-        let state = alter::open_keyspace(self.shared(), name, options)?;
+        let state = alter::open_keyspace(self.engine(), name, options)?;
         Ok(Keyspace::new(Arc::clone(self.handle()), state))
     }
 
@@ -254,13 +254,13 @@ impl Db {
     /// As for [`Db::write`].
     pub fn save_settings(&self) -> Result<()> {
         // The manifest that begins a session has them; later changes are edits of it.
-        session::activate(self.shared())
+        session::activate(self.engine())
     }
 
     /// The names of all keyspaces, in the order of their creation: first `default`.
     #[must_use]
     pub fn keyspaces(&self) -> Vec<String> {
-        self.shared().all_keyspaces().iter().map(|keyspace| keyspace.name.clone()).collect()
+        self.engine().catalog.all_keyspaces().iter().map(|keyspace| keyspace.name.clone()).collect()
     }
 
     /// Drops the keyspace `name` with everything in it, durably, at a cost that does not depend on
@@ -270,7 +270,7 @@ impl Db {
     /// # Errors
     /// `InvalidArgument` for `default`; `KeyspaceNotFound`; as for [`Db::write`].
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
-        alter::drop_keyspace(self.shared(), name)
+        alter::drop_keyspace(self.engine(), name)
     }
 
     /// Writes a batch as one step, whatever keyspaces it writes to, creates or drops.
@@ -289,8 +289,8 @@ impl Db {
     /// As for [`Db::write`].
     pub fn write_with(&self, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
         match batch.changes() {
-            None => commit::write(self.shared(), batch, options),
-            Some(changes) => alter_batch::write(self.shared(), &batch, changes, options),
+            None => commit::write(self.engine(), batch, options),
+            Some(changes) => alter_batch::write(self.engine(), &batch, changes, options),
         }
     }
 
@@ -300,7 +300,7 @@ impl Db {
     /// # Errors
     /// As for [`Db::write`].
     pub fn sync(&self) -> Result<()> {
-        commit::sync(self.shared())
+        commit::sync(self.engine())
     }
 
     /// As [`Db::sync`], without waiting: the ticket resolves when every write acknowledged so far
@@ -330,7 +330,7 @@ impl Db {
     ///
     /// The ticket has every failure, also that of a database which is closed or read-only.
     pub fn sync_ticket(&self) -> SyncTicket {
-        sync_thread::sync_ticket(self.shared())
+        sync_thread::sync_ticket(self.engine())
     }
 
     /// Writes the memtables as tables and waits until they are durable.
@@ -338,7 +338,7 @@ impl Db {
     /// # Errors
     /// As for [`Db::write`], and the failure of the flush.
     pub fn flush(&self) -> Result<()> {
-        manual::flush(self.shared(), Switch::All)
+        manual::flush(self.engine(), Switch::All)
     }
 
     /// Makes a database of its own in the directory `path`: this one at a moment between the call
@@ -380,7 +380,7 @@ impl Db {
     /// `UnsupportedFormat` for a database of LevelDB or RocksDB; as for [`Db::flush`]. A failure in
     /// `path` leaves this database as it is.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointReport> {
-        checkpoint(self.shared(), path.as_ref(), None)
+        checkpoint(self.engine(), path.as_ref(), None)
     }
 
     /// As [`Db::checkpoint`], of these keyspaces only. `default` is always there, and empty unless
@@ -407,7 +407,7 @@ impl Db {
         path: impl AsRef<Path>,
         keyspaces: &[&str],
     ) -> Result<CheckpointReport> {
-        checkpoint(self.shared(), path.as_ref(), Some(keyspaces))
+        checkpoint(self.engine(), path.as_ref(), Some(keyspaces))
     }
 
     /// Takes writes again after the disk was full: if writes return
@@ -426,22 +426,23 @@ impl Db {
     /// contents of the disk are unknown, so the database must be reopened. `Closed`;
     /// `OpenedReadOnly`; `Forked`.
     pub fn resume(&self) -> Result<()> {
-        resume(self.shared())
+        resume(self.engine())
     }
 
     /// The counters, and what the database holds now. Reads no file. In a forked child all figures
     /// are 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        stats_report::stats(self.shared())
+        stats_report::stats(self.engine())
     }
 
     /// What opening found in manifest and logs, and what it dropped. Empty in a forked child.
     #[must_use]
     pub fn recovery_report(&self) -> RecoveryReport {
-        let shared = self.shared();
+        let engine = self.engine();
         // In a forked child another thread may have held the lock.
-        let mine = shared.process.is_current().then(|| shared.recovery.lock().clone());
+        let mine =
+            engine.context.process.is_current().then(|| engine.context.recovery.lock().clone());
         mine.unwrap_or_default()
     }
 
@@ -470,7 +471,7 @@ impl Db {
     /// # Errors
     /// `Closed`; damage is no error here.
     pub fn verify(&self, mut progress: impl FnMut(&VerifyProgress)) -> Result<VerifyReport> {
-        verify::verify(self.shared(), None, &mut progress)
+        verify::verify(self.engine(), None, &mut progress)
     }
 
     /// Repairs the damaged database in the directory `path`, with default options: see
@@ -564,15 +565,15 @@ impl Db {
     }
 
     /// A handle for an opened database and its workers.
-    pub(crate) fn with(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
-        let default = Arc::clone(&shared.default);
-        let handle = Arc::new(Handle { shared, workers: Mutex::new(workers) });
+    pub(crate) fn with(engine: Arc<Engine>, workers: Vec<JoinHandle<()>>) -> Self {
+        let default = Arc::clone(&engine.catalog.default);
+        let handle = Arc::new(Handle { engine, workers: Mutex::new(workers) });
         Db(Keyspace::new(handle, default))
     }
 
     /// The last sequence that reads see.
     pub(super) fn last_shown(&self) -> SequenceNumber {
-        self.shared().published.visible()
+        self.engine().catalog.published.visible()
     }
 
     /// The workers, to be ended by hand.

@@ -13,7 +13,7 @@
 //! attempts under one manifest, the moment has what an opening would keep of the logs, until a
 //! writer opens the database and begins another manifest.
 //!
-//! A moment is a [`Shared`] of its own whose views never change. Later moments share its open
+//! A read point is an [`Engine`] of its own whose views never change. Later moments share its open
 //! tables, its cache, its counters and its memtables: entries that are applied later have sequences
 //! that it does not see.
 //!
@@ -27,7 +27,7 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, AtomicU64};
 use crate::db::followed_entries::FollowedEntries;
 use crate::db::open::{
-    Parts, assemble, no_database, note_unpinned, prepare_directory, retrying, settings_of,
+    Access, Parts, assemble, no_database, note_unpinned, prepare_directory, retrying, settings_of,
     table_context,
 };
 use crate::db::recover::refuse_torn;
@@ -40,9 +40,8 @@ use crate::log::wal::file::missing_log;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::recover::{replay, survey};
 use crate::log::wal::tail::{LogTail, TailEnd};
-use crate::memtable::memtable::Published;
 use crate::options::database::Options;
-use crate::state::shared::Shared;
+use crate::state::engine::Engine;
 use crate::table::reader::TableContext;
 use crate::tree::current::read_current;
 use crate::tree::followed_manifest::FollowedManifest;
@@ -115,7 +114,7 @@ pub(super) struct Following {
     /// The session of the log that the tail reads.
     session: Option<Session>,
     entries: FollowedEntries,
-    shown: Option<Arc<Shared>>,
+    shown: Option<Arc<Engine>>,
     /// The manifest that the moment went by.
     shown_at: (u64, u64),
     /// The manifest that the last attempt went by.
@@ -162,7 +161,7 @@ impl Following {
     ///
     /// # Errors
     /// As for [`refresh`](Following::refresh).
-    pub(super) fn first_moment(&mut self) -> Result<Arc<Shared>> {
+    pub(super) fn first_moment(&mut self) -> Result<Arc<Engine>> {
         self.refresh()?.ok_or_else(|| no_database(&self.directory))
     }
 
@@ -170,7 +169,7 @@ impl Following {
     ///
     /// # Errors
     /// As `Follower::refresh`. The next call may succeed, except after `HistoryChanged`.
-    pub(super) fn refresh(&mut self) -> Result<Option<Arc<Shared>>> {
+    pub(super) fn refresh(&mut self) -> Result<Option<Arc<Engine>>> {
         if let Some(changed) = &self.changed {
             return Err(changed.clone());
         }
@@ -216,7 +215,7 @@ impl Following {
         }
     }
 
-    fn attempt(&mut self) -> Attempt<Option<Arc<Shared>>> {
+    fn attempt(&mut self) -> Attempt<Option<Arc<Engine>>> {
         let number = self.current()?;
         self.attempted = (number, 0);
         self.read_manifest(number)?;
@@ -326,7 +325,7 @@ impl Following {
         };
         let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
         logs.sort_unstable();
-        let shown = self.shown.as_ref().map_or(0, |shown| shown.published.visible());
+        let shown = self.shown.as_ref().map_or(0, |shown| shown.catalog.published.visible());
         self.follow_sessions(shown)?;
         let read_through = match self.read_tails(&logs, shown) {
             Err(Obstacle::Stale(damage)) if damage.is_corruption() && self.is_settled() => {
@@ -519,7 +518,7 @@ impl Following {
     }
 
     /// The moment that was read, unless nothing has changed.
-    fn next_moment(&mut self) -> Result<Option<Arc<Shared>>> {
+    fn next_moment(&mut self) -> Result<Option<Arc<Engine>>> {
         let Some(known) = &self.known else { return Ok(None) };
         let sequence = match self.options.follow_synced_only {
             false => self.entries.applied,
@@ -530,13 +529,14 @@ impl Following {
             }
         };
         if let Some(shown) = &self.shown
-            && (shown.published.visible(), self.shown_at) == (sequence, known.at)
+            && (shown.catalog.published.visible(), self.shown_at) == (sequence, known.at)
         {
             return Ok(None);
         }
         let numbers = self.numbers(&known.state);
         let parts = Parts {
             options: self.options.clone(),
+            access: Access::Follow(sequence),
             gate: Arc::default(),
             lock: Arc::clone(&self.lock),
             cache: Arc::clone(&self.context.cache),
@@ -546,15 +546,12 @@ impl Following {
             settings: &known.settings,
         };
         let before = self.shown.as_deref();
-        let mut shared = assemble(parts, &self.directory, &known.state, before)?;
-        (shared.read_only, shared.follows) = (true, true);
-        shared.published = Published::new(sequence);
-        shared.log.get_mut().last_sequence = sequence;
-        shared.recovery.get_mut().last_sequence = sequence;
-        self.entries.show(&shared, sequence);
-        let shared = Arc::new(shared);
-        (self.shown, self.shown_at) = (Some(Arc::clone(&shared)), known.at);
-        Ok(Some(shared))
+        let engine = assemble(parts, &self.directory, &known.state, before)?;
+        engine.context.recovery.lock().last_sequence = sequence;
+        self.entries.show(&engine, sequence);
+        let engine = Arc::new(engine);
+        (self.shown, self.shown_at) = (Some(Arc::clone(&engine)), known.at);
+        Ok(Some(engine))
     }
 
     fn changed(&self, what: &str) -> Error {

@@ -13,8 +13,9 @@ use crate::db::log_memory::LogMemory;
 use crate::log::wal::format::last_sequence;
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
+use crate::state::catalog::new_memtable;
+use crate::state::engine::Engine;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
-use crate::state::shared::Shared;
 use crate::tree::manifest::ManifestState;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -99,7 +100,7 @@ impl FollowedEntries {
     ) -> &mut LogMemtable {
         let fits = |full: &LogMemtable| (full.log, full.keyspace) == (log, keyspace);
         let place = self.memtables.iter().rposition(fits).unwrap_or_else(|| {
-            let (memtable, memory) = (Shared::new_memtable(options), LogMemory::default());
+            let (memtable, memory) = (new_memtable(options), LogMemory::default());
             self.memtables.push(LogMemtable { keyspace, log, memtable, memory, last_sequence: 0 });
             self.memtables.len() - 1
         });
@@ -107,8 +108,8 @@ impl FollowedEntries {
     }
 
     /// Puts the memtables into the views of a moment that shows everything up to `sequence`.
-    pub(super) fn show(&self, shared: &Shared, sequence: SequenceNumber) {
-        let keyspaces = shared.keyspaces.lock();
+    pub(super) fn show(&self, engine: &Engine, sequence: SequenceNumber) {
+        let keyspaces = engine.catalog.keyspaces.lock();
         let mut by_keyspace: BTreeMap<KeyspaceId, Vec<ImmutableMemtable>> = BTreeMap::new();
         // Newest first, as views have them.
         for full in self.memtables.iter().rev() {

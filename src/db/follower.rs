@@ -184,7 +184,7 @@ impl Follower {
         self.process.check()?;
         // Under the lock, so that no refresh comes in between.
         let following = self.following.lock();
-        Changes::new(self.moment.load().shared(), following.needed_log(), from)
+        Changes::new(self.moment.load().engine(), following.needed_log(), from)
     }
 
     /// The moment that it shows, as a read-only database that never changes. Closing it closes what

@@ -25,7 +25,7 @@ fn open(env: &MemEnv) -> (Db, FaultEnv) {
 /// Commits the transactions as one group; true for each that was written, false after a conflict.
 fn commit_all(db: &Db, group: &[Transaction]) -> Vec<bool> {
     let group = group.iter().map(|tx| tx.request(false)).collect();
-    let answers = commit_together(db.shared(), group);
+    let answers = commit_together(db.engine(), group);
     let written = answers.into_iter().map(|answer| match answer {
         Ok(Committed::Written) => true,
         Err(Error::Conflict { .. }) => false,
@@ -64,7 +64,7 @@ fn any_act() -> impl Strategy<Value = (usize, Act)> {
 
 /// The state of the log that a refused transaction must leave alone.
 fn log_state(db: &Db, env: &MemEnv) -> (u64, u64, u64, u64, usize) {
-    let log = db.shared().log.lock();
+    let log = db.engine().writer.log.lock();
     let stats = db.stats();
     (log.last_sequence, log.next_sequence, stats.wal_bytes, stats.wal_syncs, env.log_len())
 }
@@ -130,9 +130,9 @@ proptest! {
                 model = after;
             }
         }
-        let before = db.shared().log.lock().last_sequence;
+        let before = db.engine().writer.log.lock().last_sequence;
         prop_assert_eq!(commit_all(&db, &transactions), expected);
-        prop_assert_eq!(db.shared().log.lock().last_sequence, before + entries);
+        prop_assert_eq!(db.engine().writer.log.lock().last_sequence, before + entries);
         for (space, model) in spaces.iter().zip(&model) {
             let found = space.iter().map(|entry| entry.unwrap());
             let found: BTreeMap<_, _> = found.map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
@@ -159,7 +159,7 @@ fn groups_of_refused_members_append_nothing() {
     let before = log_state(&db, &env);
     // A sync of nothing is none.
     let requests = group.iter().map(|tx| tx.request(true)).collect();
-    for answer in commit_together(db.shared(), requests) {
+    for answer in commit_together(db.engine(), requests) {
         assert!(matches!(answer, Err(Error::Conflict { key, .. }) if key == b"k"));
     }
     assert_eq!(log_state(&db, &env), before);
@@ -182,10 +182,10 @@ fn refused_members_are_gone_after_any_crash() {
         before.range("a".."c").for_each(|entry| drop(entry.unwrap()));
         before.put("refused too", "v").unwrap();
         let members = group.iter().chain([&before]).map(|tx| tx.request(sync));
-        let answers = commit_together(db.shared(), members.collect());
+        let answers = commit_together(db.engine(), members.collect());
         let refused: Vec<_> = answers.iter().map(Result::is_err).collect();
         assert_eq!(refused, [false, true, false, true], "{answers:?}");
-        let sequence = db.shared().log.lock().last_sequence;
+        let sequence = db.engine().writer.log.lock().last_sequence;
         assert_eq!(sequence, 4, "one before, two of the first member, one of the third");
         db.put("after", "v").unwrap();
         for call in from..=env.log_len() {
@@ -220,7 +220,7 @@ fn failures_answer_all_but_refused_members() {
         let calls = Calls::Named(call);
         faulty.fail_at(faulty.calls_of(calls), Fault::once(FaultKind::Error(error)).among(calls));
         let requests = group.iter().map(|tx| tx.request(true)).collect();
-        let answers = commit_together(db.shared(), requests);
+        let answers = commit_together(db.engine(), requests);
         let [Err(Error::Io { .. }), Err(Error::Conflict { key, .. }), Err(Error::Io { .. })] =
             &answers[..]
         else {
@@ -246,7 +246,7 @@ fn transactions_from_before_a_resume_are_checked() {
     db.put("k", "2").unwrap();
     let calls = Calls::Named("write_at");
     faulty.fail_at(faulty.calls_of(calls), Fault::once(FaultKind::Error(ENOSPC)).among(calls));
-    let answers = commit_together(db.shared(), group.iter().map(|tx| tx.request(false)).collect());
+    let answers = commit_together(db.engine(), group.iter().map(|tx| tx.request(false)).collect());
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
     let read_only = of_refused.commit().unwrap_err();
     assert!(matches!(read_only, Error::ReadOnly { .. }), "{read_only}");
@@ -254,7 +254,7 @@ fn transactions_from_before_a_resume_are_checked() {
     db.put("later", "1").unwrap();
     // What was not written conflicts with nothing. In one group with the leader's list alone, and
     // in commits of their own with a check before.
-    let answers = commit_together(db.shared(), vec![of_failed.request(false)]);
+    let answers = commit_together(db.engine(), vec![of_failed.request(false)]);
     assert!(matches!(answers[..], [Ok(Committed::Unchecked(_))]), "{answers:?}");
     scan.commit().unwrap();
     transaction(&db, "first", "beside the failed one").commit().unwrap();
@@ -269,7 +269,7 @@ fn overflow_recent_writes(db: &Db) {
     for n in 0..20 {
         let mut batch = WriteBatch::new();
         (0..20).for_each(|at| _ = batch.put(format!("beside {n} {at}"), "v"));
-        let answers = commit_together(db.shared(), vec![Request::of(batch)]);
+        let answers = commit_together(db.engine(), vec![Request::of(batch)]);
         assert!(answers[0].is_ok(), "{answers:?}");
     }
 }
@@ -280,11 +280,11 @@ fn unchecked_transactions_are_written_in_the_end() {
         let (db, _) = open(&MemEnv::new());
         db.put("k", "1").unwrap();
         let tx = transaction(&db, "k", "written");
-        let shared = db.shared();
+        let engine = db.engine();
         let result = scope(|scope| {
             // As a writer that leads while the transaction waits in the queue.
             let Joined::Lead(mut leadership, own) =
-                shared.queue.join(Request::of(WriteBatch::new()))
+                engine.writer.queue.join(Request::of(WriteBatch::new()))
             else {
                 panic!("nobody else writes");
             };
@@ -302,10 +302,10 @@ fn unchecked_transactions_are_written_in_the_end() {
                 if conflicts && round == CHECKS_MAX {
                     let mut batch = WriteBatch::new();
                     batch.put("k", "2");
-                    assert!(commit_together(shared, vec![Request::of(batch)])[0].is_ok());
+                    assert!(commit_together(engine, vec![Request::of(batch)])[0].is_ok());
                     overflow_recent_writes(&db);
                 }
-                let mut answers = commit_together(shared, group);
+                let mut answers = commit_together(engine, group);
                 assert!(matches!(answers[..], [Ok(Committed::Unchecked(_))]), "{answers:?}");
                 leadership.complete(|place| {
                     std::mem::replace(&mut answers[place], Ok(Committed::Written))
@@ -332,13 +332,14 @@ fn requests_that_are_alone_lead() {
     let tx = transaction(&db, "k", "v");
     let mut request = tx.request(false);
     request.reads.as_mut().unwrap().alone = true;
-    let shared = db.shared();
+    let engine = db.engine();
     scope(|scope| {
-        let Joined::Lead(mut leadership, own) = shared.queue.join(Request::of(WriteBatch::new()))
+        let Joined::Lead(mut leadership, own) =
+            engine.writer.queue.join(Request::of(WriteBatch::new()))
         else {
             panic!("nobody else writes");
         };
-        let alone = scope.spawn(|| match shared.queue.join(request) {
+        let alone = scope.spawn(|| match engine.writer.queue.join(request) {
             Joined::Lead(mut leadership, own) => {
                 // Nor does it take others along.
                 let others = leadership.take_group(&own).len();

@@ -1,5 +1,5 @@
 //! [`Handle`]: owns the workers of an open database. [`Db`](crate::Db) and every
-//! [`Keyspace`](crate::Keyspace) share it; workers, iterators and snapshots own the shared state.
+//! [`Keyspace`](crate::Keyspace) share it; workers, iterators and snapshots own the engine.
 //!
 //! `close`, or the drop of the last owner, stops and joins the workers, syncs the log, and drops
 //! its share in the directory's lock. Calls of other threads, iterators and snapshots have shares
@@ -10,14 +10,14 @@ use crate::base::sync::thread::JoinHandle;
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::jobs::obsolete::remove_files;
 use crate::jobs::workers;
+use crate::state::engine::Engine;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::state::stalls;
 
 /// The state of an open database, and its workers.
 pub(crate) struct Handle {
     /// The state.
-    pub shared: Arc<Shared>,
+    pub engine: Arc<Engine>,
     /// The workers; none once the database is closed.
     pub workers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -37,36 +37,36 @@ impl Handle {
     /// # Errors
     /// As for [`Handle::close`]; the directory is free after a failure, too.
     pub(crate) fn close_now(&self) -> Result<()> {
-        self.end_session(|| self.shared.end())
+        self.end_session(|| self.engine.end())
     }
 
     /// Calls `then` when the session has ended, by this call or an earlier one.
     fn end_session(&self, then: impl FnOnce()) -> Result<()> {
-        self.shared.process.check()?;
+        self.engine.context.process.check()?;
         // Held to the end, so that a second `close` returns only when the first is done.
-        let mut workers = match self.shared.sync_tickets.is_own_thread() {
+        let mut workers = match self.engine.writer.sync_tickets.is_own_thread() {
             false => self.workers.lock(),
             // A callback of a ticket. If another thread closes, it waits for this one.
             true => self.workers.try_lock().ok_or(Error::Closed)?,
         };
-        if self.shared.closed.load(Ordering::SeqCst) {
+        if self.engine.context.closed.load(Ordering::SeqCst) {
             // Of a close that failed, and of a database that had failed before, each call tells.
             then();
-            let failure = self.shared.background_error.get();
+            let failure = self.engine.jobs.background_error.get();
             return failure.map_or(Ok(()), |cause| Err(Error::ReadOnly { cause: Arc::new(cause) }));
         }
-        workers::flush_recovered(&self.shared);
-        let stopped = workers::stop(&self.shared, &mut workers);
-        let finished = finish(&self.shared);
+        workers::flush_recovered(&self.engine);
+        let stopped = workers::stop(&self.engine, &mut workers);
+        let finished = finish(&self.engine);
         // Last of all: another process may open the database as soon as the lock is free.
-        self.shared.close_views();
+        self.engine.catalog.close_views();
         then();
-        stalls::full_speed(&self.shared);
+        stalls::full_speed(&self.engine);
         // Without the lock: the listener may be in a `close` of its own.
         drop(workers);
         // The listener may wait for a ticket, which the syncing thread could not resolve here.
-        if !self.shared.sync_tickets.is_own_thread() {
-            self.shared.events.wait();
+        if !self.engine.writer.sync_tickets.is_own_thread() {
+            self.engine.context.events.wait();
         }
         stopped.and(finished)
     }
@@ -74,7 +74,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !self.shared.process.is_current() {
+        if !self.engine.context.process.is_current() {
             // The threads belong to the parent, so a forked child cannot join or detach them.
             std::mem::forget(std::mem::take(self.workers.get_mut()));
             return;
@@ -90,19 +90,19 @@ impl Drop for Handle {
 ///
 /// # Errors
 /// The failure of the log, or the one that had made the database read-only.
-pub(super) fn finish(shared: &Shared) -> Result<()> {
-    if let Some(cause) = shared.background_error.get() {
+pub(super) fn finish(engine: &Engine) -> Result<()> {
+    if let Some(cause) = engine.jobs.background_error.get() {
         return Err(Error::ReadOnly { cause: Arc::new(cause) });
     }
-    if shared.read_only {
+    if engine.context.read_only {
         return Ok(());
     }
-    shared
+    engine
         .check_lock()
-        .and_then(|()| session::finish_log(shared))
-        .map_err(|e| shared.set_background_error(e))?;
-    shared.retired.lock().clear();
-    remove_files(shared);
-    shared.save_stats();
+        .and_then(|()| session::finish_log(engine))
+        .map_err(|e| engine.set_background_error(e))?;
+    engine.catalog.retired.lock().clear();
+    remove_files(engine);
+    engine.save_stats();
     Ok(())
 }

@@ -7,8 +7,8 @@ use crate::jobs::ingest::install::{Installed, install};
 use crate::jobs::ingest::sort::LoadSorter;
 use crate::jobs::ingest::tables::LoadTables;
 use crate::options::access::WriteOptions;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use std::fmt;
 
 /// What a bulk load did: of [`Keyspace::ingest`], [`Keyspace::ingest_unsorted`] and
@@ -120,7 +120,7 @@ impl fmt::Debug for TableWriter {
 
 impl TableWriter {
     fn new(keyspace: &Keyspace) -> Result<Self> {
-        let tables = LoadTables::new(keyspace.shared(), keyspace.state())?;
+        let tables = LoadTables::new(keyspace.engine(), keyspace.state())?;
         Ok(TableWriter { tables, keyspace: keyspace.clone() })
     }
 
@@ -145,7 +145,7 @@ impl TableWriter {
         value: impl AsRef<[u8]>,
         options: &WriteOptions,
     ) -> Result<()> {
-        let expires_at = expires_at(self.keyspace.shared(), self.keyspace.state(), options.expiry);
+        let expires_at = expires_at(self.keyspace.engine(), self.keyspace.state(), options.expiry);
         let expires_at = expires_at.map_err(|error| self.tables.fail(error))?;
         self.tables.add(key.as_ref(), value.as_ref(), expires_at)
     }
@@ -167,8 +167,8 @@ impl TableWriter {
         if self.tables.entries() == 0 {
             return Ok(IngestReport::default());
         }
-        let (shared, state) = (self.keyspace.shared(), self.keyspace.state());
-        let Installed { sequence, level } = install(shared, state, &mut self.tables)?;
+        let (engine, state) = (self.keyspace.engine(), self.keyspace.state());
+        let Installed { sequence, level } = install(engine, state, &mut self.tables)?;
         let (entries, bytes) = (self.tables.entries(), self.tables.bytes());
         let tables = self.tables.finished().len() as u64;
         Ok(IngestReport { entries, tables, bytes, sequence, level })
@@ -177,13 +177,13 @@ impl TableWriter {
 
 /// When an entry that is loaded now expires: as the call says, or the keyspace.
 fn expires_at(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &KeyspaceState,
     expiry: Option<Expiry>,
 ) -> Result<Option<u64>> {
     let Some(expiry) = expiry.or_else(|| keyspace.expiry()) else { return Ok(None) };
     expiry.check()?;
-    Ok(expiry.expires_at(clock_millis(shared.env.now())))
+    Ok(expiry.expires_at(clock_millis(engine.context.env.now())))
 }
 
 impl Keyspace {
@@ -250,10 +250,10 @@ impl Keyspace {
         &self,
         entries: impl IntoIterator<Item = E>,
     ) -> Result<IngestReport> {
-        let shared = self.shared();
+        let engine = self.engine();
         // Before the source is read: a refusal should not wait for it.
         let mut writer = TableWriter::new(self)?;
-        let mut sorter = LoadSorter::new(shared, shared.options.write_buffer_bytes)?;
+        let mut sorter = LoadSorter::new(engine, engine.context.options.write_buffer_bytes)?;
         for entry in entries {
             let (key, value) = entry.into_entry()?;
             sorter.add(key.as_ref(), value.as_ref())?;

@@ -27,8 +27,8 @@ use crate::read::explain::{Explain, explain};
 use crate::read::iter::Iter;
 use crate::read::multi_get;
 use crate::read::point;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::state::write_queue::Switch;
 use crate::write::commit;
 use std::fmt;
@@ -63,7 +63,7 @@ pub struct Keyspace {
 impl fmt::Debug for Keyspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyspace")
-            .field("directory", &self.shared().directory)
+            .field("directory", &self.engine().context.directory)
             .field("name", &self.state.name)
             .finish_non_exhaustive()
     }
@@ -80,8 +80,8 @@ impl Keyspace {
         &self.handle
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.handle.shared
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
     }
 
     pub(super) fn state(&self) -> &Arc<KeyspaceState> {
@@ -121,7 +121,7 @@ impl Keyspace {
     /// As for [`Keyspace::get`].
     #[inline]
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        point::timed_get(self.shared(), &self.state, key.as_ref(), None, options)
+        point::timed_get(&self.state, key.as_ref(), None, options)
     }
 
     /// The values of many keys, in the order of `keys`, all as of one moment: no write comes
@@ -163,7 +163,7 @@ impl Keyspace {
         keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
-        multi_get::multi_get(self.shared(), &self.state, keys, None, options)
+        multi_get::multi_get(&self.state, keys, None, options)
     }
 
     /// True if `key` has a value.
@@ -180,7 +180,7 @@ impl Keyspace {
     /// # Errors
     /// `Closed`.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        point::may_contain(self.shared(), &self.state, key.as_ref())
+        point::may_contain(&self.state, key.as_ref())
     }
 
     /// Looks `key` up and says what that touched, table by table.
@@ -196,7 +196,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`].
     pub fn explain_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Explain> {
-        explain(self.shared(), &self.state, key.as_ref(), None, options)
+        explain(&self.state, key.as_ref(), None, options)
     }
 
     /// Writes `value` under `key`. Acknowledged writes survive the death of the process.
@@ -221,7 +221,7 @@ impl Keyspace {
     ) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.in_keyspace(self).put(key, value);
-        commit::write(self.shared(), batch, options)
+        commit::write(self.engine(), batch, options)
     }
 
     /// Deletes `key`, which need not exist.
@@ -239,7 +239,7 @@ impl Keyspace {
     pub fn delete_with(&self, key: impl AsRef<[u8]>, options: &WriteOptions) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.in_keyspace(self).delete(key);
-        commit::write(self.shared(), batch, options)
+        commit::write(self.engine(), batch, options)
     }
 
     /// Deletes all keys of `range`. It costs the same however many there are: no key is read, and
@@ -274,7 +274,7 @@ impl Keyspace {
     pub fn delete_range_with(&self, range: impl KeyRange, options: &WriteOptions) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.in_keyspace(self).delete_range(range);
-        commit::write(self.shared(), batch, options)
+        commit::write(self.engine(), batch, options)
     }
 
     /// Deletes all keys that start with `prefix`; an empty one deletes all keys. Otherwise as
@@ -331,7 +331,7 @@ impl Keyspace {
     /// The database as it is now, to be read later: this keyspace, and by
     /// [`Snapshot::in_keyspace`] any other.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.shared(), &self.state)
+        Snapshot::new(self.engine(), &self.state)
     }
 
     /// Writes the memtables of this keyspace as tables and waits until they are durable.
@@ -340,7 +340,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::put`], and the failure of the flush.
     pub fn flush(&self) -> Result<()> {
-        manual::flush(self.shared(), Switch::Keyspace(self.state.id))
+        manual::flush(self.engine(), Switch::Keyspace(self.state.id))
     }
 
     /// Compacts all tables of this keyspace with keys of `range` down, level by level, and waits.
@@ -366,7 +366,7 @@ impl Keyspace {
         range: impl KeyRange,
         options: &CompactRangeOptions,
     ) -> Result<()> {
-        manual::compact_range(self.shared(), &self.state, &range.into_bounds(), options)
+        manual::compact_range(self.engine(), &self.state, &range.into_bounds(), options)
     }
 
     /// Rewrites the tables of this keyspace whose filter differs from its settings (or all tables),
@@ -382,7 +382,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::compact_range`]: a failed compaction makes the database read-only.
     pub fn rebuild_filters(&self, which: FilterRebuild) -> Result<u64> {
-        manual::rebuild_filters(self.shared(), &self.state, which)
+        manual::rebuild_filters(self.engine(), &self.state, which)
     }
 
     /// The filters of all tables of this keyspace: what they are, what its settings ask for, and
@@ -406,7 +406,7 @@ impl Keyspace {
     /// ```
     #[must_use]
     pub fn filter_report(&self) -> FilterReport {
-        filter_report::filter_report(self.shared(), &self.state)
+        filter_report::filter_report(self.engine(), &self.state)
     }
 
     /// [`Keyspace::filter_report`] after reading the filter of every table, past the cache, to find
@@ -415,7 +415,7 @@ impl Keyspace {
     /// # Errors
     /// `Closed`; `Io` if a table cannot be opened. Damage is not an error here.
     pub fn check_filters(&self) -> Result<FilterReport> {
-        filter_report::check_filters(self.shared(), &self.state)
+        filter_report::check_filters(self.engine(), &self.state)
     }
 
     /// [`Db::verify`](crate::Db::verify) of the tables of this keyspace alone, and of manifest and
@@ -427,7 +427,7 @@ impl Keyspace {
         if self.state.view.load().dropped {
             return Err(self.state.dropped());
         }
-        verify::verify(self.shared(), Some(&self.state.name), &mut progress)
+        verify::verify(self.engine(), Some(&self.state.name), &mut progress)
     }
 
     /// About how many entries and bytes the range holds. Reads no data block, only data indexes
@@ -448,7 +448,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`].
     pub fn estimate_range(&self, range: impl KeyRange) -> Result<RangeEstimate> {
-        estimate(self.shared(), &self.state, &range.into_bounds())
+        estimate(&self.state, &range.into_bounds())
     }
 
     /// The tables of this keyspace, level by level: level 0 newest first, others by key. Reads no
@@ -462,11 +462,11 @@ impl Keyspace {
     /// those of its log and its jobs, are 0: `Db::stats` has them. Reads no file.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        stats_report::keyspace_stats(self.shared(), &self.state)
+        stats_report::keyspace_stats(self.engine(), &self.state)
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        Iter::new(self.shared(), &self.state, None, bounds, options)
+        Iter::new(&self.state, None, bounds, options)
     }
 }
 
@@ -487,7 +487,7 @@ impl Snapshot {
     /// # }
     /// ```
     pub fn in_keyspace(&self, keyspace: &Keyspace) -> Self {
-        self.moved_to(keyspace.shared(), &keyspace.state)
+        self.moved_to(keyspace.engine(), &keyspace.state)
     }
 }
 
@@ -506,7 +506,7 @@ impl WriteBatch {
     /// # }
     /// ```
     pub fn in_keyspace(&mut self, keyspace: &Keyspace) -> KeyspaceBatch<'_> {
-        let tag = (keyspace.shared().instance, keyspace.state.id);
+        let tag = (keyspace.engine().context.instance, keyspace.state.id);
         KeyspaceBatch { batch: self, to: Some(tag) }
     }
 

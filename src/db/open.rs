@@ -1,4 +1,4 @@
-//! From a directory to [`Shared`]: create a database, or recover the one that is there.
+//! From a directory to [`Engine`]: create a database, or recover the one that is there.
 //!
 //! 1. Validate the options and check the directory; a refused opening writes nothing. A LevelDB or
 //!    RocksDB database is refused (`foreign`). If there is no LOCK, CURRENT and the manifest are
@@ -19,10 +19,10 @@ use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
-use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId};
+use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
 use crate::base::process::Process;
 use crate::base::stats::counters::Counters;
-use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, plain};
+use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering, plain};
 use crate::base::trace::{Span, span};
 use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, refuse_torn};
@@ -39,18 +39,22 @@ use crate::log::wal::format::DatabaseIdentity;
 use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
-use crate::state::keyspace::{KeyspaceState, Keyspaces};
-use crate::state::live_logs::LiveLogs;
+use crate::state::catalog::Catalog;
+use crate::state::context::Context;
+use crate::state::engine::Engine;
+use crate::state::jobs::Jobs;
+use crate::state::keyspace::{KeyspaceState, Keyspaces, ReadServices};
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::read_view::ReadView;
-use crate::state::shared::{Jobs, LogState, Shared};
-use crate::state::stats_file::load;
+use crate::state::stats_file::{SavedStats, load};
+use crate::state::writer::{LogState, Writer};
 use crate::table::filter::layout::FilterPinning;
 use crate::table::index::BlockCache;
 use crate::table::reader::TableContext;
 use crate::tree::current::read_current;
 use crate::tree::edit::VersionEdit;
 use crate::tree::manifest::{ManifestState, replay};
+use crate::tree::new_tables::NewTables;
 use crate::tree::session_manifest::SharedNumbers;
 use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;
@@ -62,7 +66,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 ///
 /// # Errors
 /// As `Options::open`.
-pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Engine>> {
     let _span = span!("open", directory);
     options.validate()?;
     let (options, gate) = retrying(options);
@@ -84,7 +88,7 @@ fn open_locked(
     gate: Arc<EnvGate>,
     directory: &Path,
     lock: Arc<DirectoryLock>,
-) -> Result<Arc<Shared>> {
+) -> Result<Arc<Engine>> {
     let env = Arc::clone(&options.env);
     let (files, state) = in_force(&*env, directory, &options)?;
     let Some(state) = state else {
@@ -92,14 +96,22 @@ fn open_locked(
         debug_assert!(!files.iter().any(is_data), "I7: a new database in place of {files:?}");
         clear_interrupted_creation(&*env, directory, &files)?;
         let state = ManifestState::new_database(DatabaseIdentity::draw());
-        let shared = Arc::new(build(options, gate, directory, lock, &files, state)?);
-        let manifest = shared.numbers.take_file_number();
-        shared.versions.lock().activate(manifest, None, &VersionEdit::default(), 0)?;
-        return Ok(shared);
+        let engine =
+            Arc::new(build(options, Access::ReadWrite, gate, directory, lock, &files, state)?);
+        let manifest = engine.catalog.numbers.take_file_number();
+        engine.catalog.versions.lock().activate(
+            manifest,
+            None,
+            &VersionEdit::default(),
+            &mut NewTables::none(),
+            0,
+        )?;
+        return Ok(engine);
     };
-    let shared = Arc::new(build(options, gate, directory, lock, &files, state.clone())?);
-    recover_logs(&shared, &files, &state)?;
-    Ok(shared)
+    let engine =
+        Arc::new(build(options, Access::ReadWrite, gate, directory, lock, &files, state.clone())?);
+    recover_logs(&engine, &files, &state)?;
+    Ok(engine)
 }
 
 /// The files of the directory and the state of the manifest in force; `None` for a new database.
@@ -179,7 +191,7 @@ fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> 
 ///
 /// # Errors
 /// As `Options::open_read_only`.
-pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Shared>> {
+pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<Engine>> {
     let _span = span!("open", directory);
     let (options, gate) = retrying(options.create_if_missing(false));
     options.validate()?;
@@ -188,10 +200,10 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<S
     let lock = lock_to_read(&*env, directory)?;
     let (files, state) = in_force(&*env, directory, &options)?;
     let state = state.ok_or_else(|| no_database(directory))?;
-    let shared = build(options, gate, directory, lock, &files, state.clone())?;
-    let shared = Arc::new(Shared { read_only: true, ..shared });
-    recover_logs(&shared, &files, &state)?;
-    Ok(shared)
+    let access = Access::ReadOnly;
+    let engine = Arc::new(build(options, access, gate, directory, lock, &files, state.clone())?);
+    recover_logs(&engine, &files, &state)?;
+    Ok(engine)
 }
 
 /// The options with an Env of this opening alone, and the gate in it.
@@ -279,12 +291,13 @@ fn next_file_number(files: &[FileName], state: &ManifestState) -> u64 {
 
 fn build(
     options: Options,
+    access: Access,
     gate: Arc<EnvGate>,
     directory: &Path,
     lock: Arc<DirectoryLock>,
     files: &[FileName],
     mut state: ManifestState,
-) -> Result<Shared> {
+) -> Result<Engine> {
     let settings = settings_of(&options, directory, &mut state)?;
     let env = Arc::clone(&options.env);
     let files_open = FilePool::new(Arc::clone(&env), options.max_open_files);
@@ -303,7 +316,7 @@ fn build(
         options.manifest_bytes,
     )?;
     let settings = &settings;
-    let parts = Parts { options, gate, lock, cache, events, versions, numbers, settings };
+    let parts = Parts { options, access, gate, lock, cache, events, versions, numbers, settings };
     assemble(parts, directory, &state, None)
 }
 
@@ -322,9 +335,19 @@ pub(super) fn table_context(options: &Options, files: Arc<FilePool>) -> Result<T
     })
 }
 
-/// The parts from which [`assemble`] makes the state of an open database.
+/// What an opening may do with the database.
+#[derive(Clone, Copy)]
+pub(super) enum Access {
+    ReadWrite,
+    ReadOnly,
+    /// Show what another process wrote up to this sequence.
+    Follow(SequenceNumber),
+}
+
+/// The parts from which [`assemble`] makes an open database.
 pub(super) struct Parts<'a> {
     pub options: Options,
+    pub access: Access,
     pub gate: Arc<EnvGate>,
     pub lock: Arc<DirectoryLock>,
     pub cache: Arc<BlockCache>,
@@ -334,74 +357,78 @@ pub(super) struct Parts<'a> {
     pub settings: &'a BTreeMap<KeyspaceId, Arc<Options>>,
 }
 
-/// The state of an open database. Counters continue those of `before`, an earlier moment of it, or
-/// those that were saved.
+/// An open database. Counters continue those of `before`, an earlier read point of it, or those
+/// that were saved.
 pub(super) fn assemble(
     parts: Parts<'_>,
     directory: &Path,
     state: &ManifestState,
-    before: Option<&Shared>,
-) -> Result<Shared> {
-    let Parts { options, gate, lock, cache, events, versions, numbers, settings } = parts;
-    let empty_memtable = before.map_or_else(
-        || Arc::new(Memtable::new(0, false)),
-        |before| Arc::clone(&before.empty_memtable),
-    );
-    let keyspaces = keyspaces_of(&versions, settings, &lock, &empty_memtable, before);
+    before: Option<&Engine>,
+) -> Result<Engine> {
+    let Parts { options, access, gate, lock, cache, events, versions, numbers, settings } = parts;
+    let saved = match before {
+        None if !options.reset_stats => load(&*options.env, directory),
+        _ => None,
+    };
+    let log = log_state(state, access);
+    let new_instance = || INSTANCES.fetch_add(1, Ordering::Relaxed);
     let counters = match before {
-        Some(before) => Arc::clone(&before.counters),
+        Some(before) => Arc::clone(&before.context.counters),
         None => Arc::new(Counters::new()),
     };
-    let counting_since = match before {
-        Some(before) => before.counting_since,
-        None => restore_counters(&options, directory, &keyspaces, &counters),
-    };
-    let new_instance = || INSTANCES.fetch_add(1, Ordering::Relaxed);
-    Ok(Shared {
+    let context = Arc::new(Context {
         directory: directory.to_path_buf(),
         env: Arc::clone(&options.env),
-        counters,
-        events,
-        slowed_since: Mutex::default(),
-        counting_since,
+        gate,
+        lock: Arc::downgrade(&lock),
         cache,
+        counters,
+        counting_since: match (before, &saved) {
+            (Some(before), _) => before.context.counting_since,
+            (None, Some(saved)) => saved.since_unix_seconds,
+            (None, None) => unix_seconds(),
+        },
+        events,
+        database: state.facts.database,
+        ancestors: state.ancestors.clone(),
+        instance: before.map_or_else(new_instance, |before| before.context.instance),
+        process: Process::current(),
+        read_only: !matches!(access, Access::ReadWrite),
+        follows: matches!(access, Access::Follow(_)),
+        recovery: Default::default(),
+        closed: Default::default(),
+        ended: Default::default(),
+        options,
+    });
+    let served = ReadServices {
+        context: Arc::clone(&context),
+        published: Arc::new(Published::new(log.last_sequence)),
+        work: Arc::clone(versions.obsolete().bell()),
+    };
+    let empty_memtable = before.map_or_else(
+        || Arc::new(Memtable::new(0, false)),
+        |before| Arc::clone(&before.catalog.empty_memtable),
+    );
+    let keyspaces = keyspaces_of(&versions, settings, &served, &lock, &empty_memtable, before);
+    if let Some(saved) = saved {
+        restore_counters(&saved, &keyspaces, &context.counters);
+    }
+    let ReadServices { published, work, .. } = served;
+    let catalog = Catalog {
         default: keyspaces.default_state().ok_or_else(|| no_default(directory, state))?,
         keyspaces: RankedMutex::new(LockRank::Keyspaces, keyspaces),
         drops: AtomicU64::new(0),
-        empty_memtable,
-        active_bytes: AtomicUsize::new(0),
-        live_logs: RankedMutex::new(LockRank::LiveLogs, LiveLogs::new(options.keep_log_bytes)),
-        old_log_bytes: AtomicU64::new(0),
-        database: state.facts.database,
-        ancestors: state.ancestors.clone(),
-        instance: before.map_or_else(new_instance, |before| before.instance),
-        published: Published::new(state.facts.last_sequence),
+        published,
         snapshots: Default::default(),
-        queue: Default::default(),
-        sync_tickets: Default::default(),
-        lock_watch: Default::default(),
-        recent: Default::default(),
-        turns: Default::default(),
-        log: RankedMutex::new(LockRank::Log, log_state(state)),
-        work: Arc::clone(versions.obsolete().bell()),
         obsolete: Arc::clone(versions.obsolete()),
+        tables: versions.table_context().clone(),
         versions: RankedMutex::new(LockRank::Versions, versions),
         numbers,
-        jobs: RankedMutex::new(LockRank::Jobs, Jobs::default()),
-        done: Default::default(),
+        empty_memtable,
         retired: Mutex::default(),
-        closed: Default::default(),
-        ended: Default::default(),
-        gate,
-        lock: Arc::downgrade(&lock),
-        background_error: Default::default(),
-        flushes: RankedMutex::new(LockRank::Flushes, ()),
-        process: Process::current(),
-        read_only: false,
-        follows: false,
-        recovery: Default::default(),
-        options,
-    })
+    };
+    let writer = Writer::new(log, context.options.keep_log_bytes);
+    Ok(Engine { context, catalog, writer, jobs: Jobs::new(work) })
 }
 
 /// The options of each keyspace: of `default` with the settings that `options` name, of others with
@@ -451,11 +478,12 @@ pub(super) fn note_unpinned(events: &Events, settings: &BTreeMap<KeyspaceId, Arc
 fn keyspaces_of(
     versions: &VersionSet,
     settings: &BTreeMap<KeyspaceId, Arc<Options>>,
+    served: &ReadServices,
     lock: &Arc<DirectoryLock>,
     empty_memtable: &Arc<Memtable>,
-    before: Option<&Shared>,
+    before: Option<&Engine>,
 ) -> Keyspaces {
-    let earlier = before.map(|before| before.keyspaces.lock());
+    let earlier = before.map(|before| before.catalog.keyspaces.lock());
     let mut keyspaces = Keyspaces::default();
     for ((id, version), meta) in versions.versions().zip(versions.keyspaces()) {
         let view = ReadView {
@@ -467,7 +495,8 @@ fn keyspaces_of(
             lock: Some(Arc::clone(lock)),
         };
         let options = Arc::clone(&settings[&id]);
-        let mut state = KeyspaceState::new(id, meta.name.clone(), options, view);
+        let (name, served) = (meta.name.clone(), served.clone());
+        let mut state = KeyspaceState::new(id, name, options, served, view);
         if let Some(earlier) = earlier.as_ref().and_then(|earlier| earlier.get(id)) {
             state.counters = Arc::clone(&earlier.counters);
         }
@@ -485,29 +514,28 @@ fn no_default(directory: &Path, state: &ManifestState) -> Error {
 /// The databases that this process opened so far.
 static INSTANCES: plain::AtomicU64 = plain::AtomicU64::new(1);
 
-/// Restores the counters of earlier sessions. Returns since when they count, in seconds since 1970.
-fn restore_counters(
-    options: &Options,
-    directory: &Path,
-    keyspaces: &Keyspaces,
-    counters: &Counters,
-) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let saved = if options.reset_stats { None } else { load(&*options.env, directory) };
-    let Some(saved) = saved else { return now };
+/// Seconds since 1970.
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Restores the counters of earlier sessions.
+fn restore_counters(saved: &SavedStats, keyspaces: &Keyspaces, counters: &Counters) {
     counters.restore(&saved.database);
     for (id, totals) in &saved.keyspaces {
         if let Some(keyspace) = keyspaces.get(*id) {
             keyspace.counters.restore(totals);
         }
     }
-    saved.since_unix_seconds
 }
 
 /// No log yet; the next sequence follows the last one that the manifest knows.
-fn log_state(state: &ManifestState) -> LogState {
+fn log_state(state: &ManifestState, access: Access) -> LogState {
     LogState {
-        last_sequence: state.facts.last_sequence,
+        last_sequence: match access {
+            Access::Follow(sequence) => sequence,
+            Access::ReadWrite | Access::ReadOnly => state.facts.last_sequence,
+        },
         next_sequence: state.facts.last_sequence + 1,
         synced_through: state.facts.synced_through,
         ..LogState::default()

@@ -32,13 +32,13 @@ use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::recover::{RecoveredLogs, replay, survey};
 use crate::log::wal::salvage::salvage;
 use crate::memtable::memtable::Memtable;
+use crate::state::catalog::new_memtable;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
-use crate::state::shared::Shared;
-use crate::tree::edit::VersionEdit;
-use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::{KeyspaceTables, ManifestState};
+use crate::tree::new_tables::DurableTables;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -63,74 +63,73 @@ pub(crate) fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> 
 /// Damage, as `Options::recovery` says, and failures of writing. Nothing old was removed then, and
 /// new files are removed unless the new manifest may be in force.
 pub(crate) fn recover_logs(
-    shared: &Shared,
+    engine: &Engine,
     files: &[FileName],
     state: &ManifestState,
 ) -> Result<()> {
-    let first_number = shared.numbers.next_file.load(Ordering::Relaxed);
+    let first_number = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let mut kept_in_lost = Vec::new();
-    let recovered = try_recover(shared, files, state, &mut kept_in_lost);
-    if recovered.is_err() && !shared.versions.lock().may_have_switched() {
-        remove_made(shared, files, first_number, &kept_in_lost);
+    let recovered = try_recover(engine, files, state, &mut kept_in_lost);
+    if recovered.is_err() && !engine.catalog.versions.lock().may_have_switched() {
+        remove_made(engine, files, first_number, &kept_in_lost);
     }
     recovered
 }
 
 /// Removes what an opening that is refused has made, none of the files `before`: its numbers begin
 /// at `first`, and nothing names these files.
-fn remove_made(shared: &Shared, before: &[FileName], first: u64, kept_in_lost: &[PathBuf]) {
-    let made = first..shared.numbers.next_file.load(Ordering::Relaxed);
+fn remove_made(engine: &Engine, before: &[FileName], first: u64, kept_in_lost: &[PathBuf]) {
+    let made = first..engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let is_made = |name: &FileName| {
         name.number().is_some_and(|number| made.contains(&number)) && !before.contains(name)
     };
-    let listed = our_files(&*shared.env, &shared.directory).unwrap_or_default();
+    let listed = our_files(&*engine.context.env, &engine.context.directory).unwrap_or_default();
     for name in listed.into_iter().filter(is_made) {
         // If that fails, the next opening that succeeds removes the file.
-        let _ = shared.env.remove(&name.path(&shared.directory));
+        let _ = engine.context.env.remove(&name.path(&engine.context.directory));
     }
     for path in kept_in_lost {
-        let _ = shared.env.remove(path);
+        let _ = engine.context.env.remove(path);
     }
 }
 
 fn try_recover(
-    shared: &Shared,
+    engine: &Engine,
     files: &[FileName],
     state: &ManifestState,
     kept_in_lost: &mut Vec<PathBuf>,
 ) -> Result<()> {
-    let span = span!("recovery", shared.directory; logs, entries, tables);
+    let span = span!("recovery", engine.context.directory; logs, entries, tables);
     let started = Instant::now();
-    let Recovered { contents, logs, clean, mut report } = read_logs(shared, files, state)?;
+    let Recovered { contents, logs, clean, mut report } = read_logs(engine, files, state)?;
     let entries = contents.entries;
     if let Limit::Count(memory) = contents.limit {
-        memory.check(&shared.options, &shared.directory)?;
+        memory.check(&engine.context.options, &engine.context.directory)?;
     }
     let keeps = matches!(contents.limit, Limit::Keep { .. } | Limit::Count(_));
     let (memtables, tables) = match keeps {
-        true => (contents.memtables, Vec::new()),
+        true => (contents.memtables, DurableTables::default()),
         false => (Vec::new(), contents.into_tables()?),
     };
-    install(shared, memtables, &logs, clean);
-    let edit = VersionEdit {
-        added: tables.into_iter().map(|meta| (0, meta)).collect(),
-        ..VersionEdit::default()
-    };
-    let tables = edit.added.len() as u64;
+    install(engine, memtables, &logs, clean);
+    let keyspaces = engine.catalog.all_keyspaces();
+    let there: Vec<_> = keyspaces.iter().map(|keyspace| &**keyspace).collect();
+    let mut new = engine.catalog.open_new(&engine.context.directory, tables, 0, &there)?;
+    let tables = new.metas().count() as u64;
     let wal = |name: &&FileName| matches!(name, FileName::Wal(n) if *n >= state.facts.log_number);
     let names: Vec<FileName> = files.iter().filter(wal).copied().collect();
-    let salvages = shared.options.recovery == Recovery::Salvage;
-    if salvages && !shared.read_only && !report.is_complete() {
-        *kept_in_lost = keep_in_lost(&*shared.env, &shared.directory, &names)?;
+    let salvages = engine.context.options.recovery == Recovery::Salvage;
+    if salvages && !engine.context.read_only && !report.is_complete() {
+        *kept_in_lost = keep_in_lost(&*engine.context.env, &engine.context.directory, &names)?;
         report.set_aside.clone_from(kept_in_lost);
     }
     let (logs, dropped) = (names.len() as u64, report.dropped.len() as u64);
-    *shared.recovery.lock() = report;
+    *engine.context.recovery.lock() = report;
     if !keeps {
-        session::begin_recovered(shared, edit)?;
+        session::begin_recovered(engine, &mut new)?;
     }
     let duration = started.elapsed();
-    shared.events.note(|| Event::Recovered { logs, entries, tables, dropped, duration });
+    engine.context.events.note(|| Event::Recovered { logs, entries, tables, dropped, duration });
     [("logs", logs), ("entries", entries), ("tables", tables)]
         .into_iter()
         .for_each(|(field, value)| span.record(field, value));
@@ -147,7 +146,7 @@ struct Recovered<'a> {
 }
 
 fn read_logs<'a>(
-    shared: &'a Shared,
+    engine: &'a Engine,
     files: &[FileName],
     state: &ManifestState,
 ) -> Result<Recovered<'a>> {
@@ -159,18 +158,19 @@ fn read_logs<'a>(
     logs.sort_unstable();
     let mut report = RecoveryReport::default();
     report.dropped.extend(state.dropped.clone());
-    let (env, directory, facts) = (&*shared.env, &shared.directory, state.facts);
+    let (env, directory, facts) = (&*engine.context.env, &engine.context.directory, state.facts);
     let refused = match survey(env, directory, &logs, &facts) {
         Ok(found) => {
-            refuse_torn(found.dropped.as_ref(), shared.options.recovery)?;
+            refuse_torn(found.dropped.as_ref(), engine.context.options.recovery)?;
             report.dropped.extend(found.dropped.clone());
             report.last_sequence = found.last_sequence;
             // Without any log nothing was ever written.
             let clean = found.clean || (logs.is_empty() && state.facts.log_number == 0);
             let clean = clean && state.dropped.is_none();
             // Otherwise each session too short for a flush would leave one more memtable.
-            let too_many = found.parts.len() >= shared.options.immutable_memtables_max.max(2);
-            let mut contents = Contents::new(shared, state, clean && !too_many);
+            let too_many =
+                found.parts.len() >= engine.context.options.immutable_memtables_max.max(2);
+            let mut contents = Contents::new(engine, state, clean && !too_many);
             let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
             replay(env, directory, &found.parts, &mut apply)?;
             return Ok(Recovered { contents, logs: found, clean, report });
@@ -178,11 +178,11 @@ fn read_logs<'a>(
         Err(error) => error,
     };
     let Some((path, offset, what)) = refused.damage() else { return Err(refused) };
-    if shared.options.recovery != Recovery::Salvage {
+    if engine.context.options.recovery != Recovery::Salvage {
         return Err(refused);
     }
-    refuse_short_manifest(shared, files, &logs, &facts)?;
-    let mut contents = Contents::new(shared, state, false);
+    refuse_short_manifest(engine, files, &logs, &facts)?;
+    let mut contents = Contents::new(engine, state, false);
     let mut apply = |log, batch: &DecodedBatch<'_>| contents.apply(log, batch);
     let salvaged = salvage(env, directory, &logs, &facts, &mut apply)?;
     if salvaged.dropped.is_empty() && salvaged.missing.is_empty() {
@@ -206,13 +206,14 @@ fn read_logs<'a>(
 /// manifest does not name. Perhaps the manifest was cut, and these tables hold the entries of that
 /// log. Opening would remove them; a repair keeps them.
 fn refuse_short_manifest(
-    shared: &Shared,
+    engine: &Engine,
     files: &[FileName],
     logs: &[u64],
     facts: &ManifestFacts,
 ) -> Result<()> {
     let Some((log, _)) = facts.missing_from(logs) else { return Ok(()) };
-    let views = shared.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
+    let views =
+        engine.catalog.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
     let shapes: Vec<_> = views.map(|view| view.version.files()).collect();
     let named = |number: u64| shapes.iter().flatten().flatten().any(|meta| meta.number == number);
     let unnamed = files.iter().find(|name| match name {
@@ -220,7 +221,7 @@ fn refuse_short_manifest(
         _ => false,
     });
     let Some(table) = unnamed else { return Ok(()) };
-    let path = FileName::Manifest(facts.number).path(&shared.directory);
+    let path = FileName::Manifest(facts.number).path(&engine.context.directory);
     let what = format!(
         "it does not name {table}, which may hold what {} held; a repair takes both into account",
         FileName::Wal(log)
@@ -249,7 +250,7 @@ struct Recovering {
 
 /// The entries of the logs.
 struct Contents<'a> {
-    shared: &'a Shared,
+    engine: &'a Engine,
     limit: Limit,
     /// Of each keyspace, the last sequence that is in its tables.
     flushed_through: BTreeMap<KeyspaceId, SequenceNumber>,
@@ -263,20 +264,20 @@ struct Contents<'a> {
     /// Entries of the logs so far.
     entries: u64,
     /// Tables that were flushed so far; no manifest names them yet.
-    tables: Vec<FileMeta>,
+    tables: DurableTables,
 }
 
 impl<'a> Contents<'a> {
-    fn new(shared: &'a Shared, state: &ManifestState, may_stay: bool) -> Self {
-        let bytes_max = shared.options.write_buffer_bytes as u64;
-        let limit = match (shared.read_only, may_stay) {
+    fn new(engine: &'a Engine, state: &ManifestState, may_stay: bool) -> Self {
+        let bytes_max = engine.context.options.write_buffer_bytes as u64;
+        let limit = match (engine.context.read_only, may_stay) {
             (true, _) => Limit::Count(LogMemory::default()),
             (false, true) => Limit::Keep { bytes_max },
             (false, false) => Limit::Flush { bytes_max },
         };
         let flushed = |tables: &KeyspaceTables| (tables.meta.id, tables.meta.flushed_through);
         Contents {
-            shared,
+            engine,
             limit,
             flushed_through: state.keyspaces.values().map(flushed).collect(),
             next_keyspace: state.next_keyspace,
@@ -284,7 +285,7 @@ impl<'a> Contents<'a> {
             bytes: 0,
             last_sequence: 0,
             entries: 0,
-            tables: Vec::new(),
+            tables: DurableTables::default(),
         }
     }
 
@@ -304,9 +305,9 @@ impl<'a> Contents<'a> {
             }
             Limit::Keep { .. } | Limit::Flush { .. } => {}
             Limit::Count(memory) => {
-                let options = &self.shared.options;
+                let options = &self.engine.context.options;
                 *memory += LogMemory::more(bytes, LogMemory::default(), options);
-                if memory.check(options, &self.shared.directory).is_err() {
+                if memory.check(options, &self.engine.context.directory).is_err() {
                     self.memtables.clear();
                     return Ok(());
                 }
@@ -328,7 +329,7 @@ impl<'a> Contents<'a> {
     fn refuse_unknown(&self, log_number: u64, batch: &DecodedBatch<'_>) -> Result<()> {
         let mut ids = batch.runs().map(|(id, _, _)| id);
         let Some(id) = ids.find(|id| u64::from(*id) >= self.next_keyspace) else { return Ok(()) };
-        let path = FileName::Wal(log_number).path(&self.shared.directory);
+        let path = FileName::Wal(log_number).path(&self.engine.context.directory);
         Err(Error::corruption(
             path,
             0,
@@ -344,10 +345,10 @@ impl<'a> Contents<'a> {
             full.keyspace.id == id && (mixes_logs || full.log_number == log_number)
         };
         let place = self.memtables.iter().rposition(fits).unwrap_or_else(|| {
-            let keyspaces = self.shared.keyspaces.lock();
-            let keyspace = Arc::clone(keyspaces.get(id).unwrap_or(&self.shared.default));
+            let keyspaces = self.engine.catalog.keyspaces.lock();
+            let keyspace = Arc::clone(keyspaces.get(id).unwrap_or(&self.engine.catalog.default));
             debug_assert_eq!(keyspace.id, id, "the keyspaces are those of the manifest");
-            let memtable = Shared::new_memtable(&self.shared.options);
+            let memtable = new_memtable(&self.engine.context.options);
             self.memtables.push(Recovering { keyspace, memtable, log_number, last_sequence: 0 });
             self.memtables.len() - 1
         });
@@ -366,30 +367,30 @@ impl<'a> Contents<'a> {
         let inputs = by_keyspace.into_iter().map(|(id, (keyspace, memtables))| {
             let mut levels = keyspace.view.load().version.files();
             // A tombstone must not be dropped while one of these may hold its key.
-            let written = self.tables.iter().filter(|meta| meta.keyspace == id);
+            let written = self.tables.metas().iter().filter(|meta| meta.keyspace == id);
             levels[0].extend(written.cloned().map(Arc::new));
             FlushInput { keyspace, memtables, levels }
         });
         let readers = Some(vec![self.last_sequence]);
-        let written = write_memtables(self.shared, inputs.collect(), readers)?;
+        let written = write_memtables(self.engine, inputs.collect(), readers)?;
         self.tables.extend(written);
         Ok(())
     }
 
-    fn into_tables(mut self) -> Result<Vec<FileMeta>> {
+    fn into_tables(mut self) -> Result<DurableTables> {
         self.flush()?;
         Ok(self.tables)
     }
 }
 
 /// Makes the recovered entries visible; new writes continue after the last sequence.
-fn install(shared: &Shared, oldest_first: Vec<Recovering>, recovered: &RecoveredLogs, clean: bool) {
+fn install(engine: &Engine, oldest_first: Vec<Recovering>, recovered: &RecoveredLogs, clean: bool) {
     if !oldest_first.is_empty() {
-        let mut logs = shared.live_logs.lock();
+        let mut logs = engine.writer.live_logs.lock();
         for log in &recovered.logs {
             logs.push(*log, None);
         }
-        shared.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
+        engine.writer.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
     }
     for full in oldest_first {
         let immutable = ImmutableMemtable {
@@ -403,7 +404,7 @@ fn install(shared: &Shared, oldest_first: Vec<Recovering>, recovered: &Recovered
             ..view.clone()
         });
     }
-    let mut log = shared.log.lock();
+    let mut log = engine.writer.log.lock();
     log.last_sequence = recovered.last_sequence;
     log.next_sequence = recovered.highest_sequence + 1;
     log.previous_log = recovered.last_log;
@@ -411,5 +412,5 @@ fn install(shared: &Shared, oldest_first: Vec<Recovering>, recovered: &Recovered
     // the page cache only. A new log that repeats it could survive a second crash that the entries
     // do not.
     log.synced_through = if clean { log.last_sequence } else { 0 };
-    shared.published.publish(log.last_sequence);
+    engine.catalog.published.publish(log.last_sequence);
 }

@@ -36,7 +36,7 @@ fn tables(env: &MemEnv) -> usize {
 
 /// Waits until no compaction runs or is asked for.
 fn wait_until_compacted(db: &Db) {
-    let jobs = || db.shared().jobs.lock();
+    let jobs = || db.engine().jobs.schedule.lock();
     let deadline = Instant::now() + Duration::from_secs(20);
     while { jobs() }.running > 0 || !{ jobs() }.compactions_wanted.is_empty() || jobs().compacting {
         assert!(Instant::now() < deadline, "the same compaction is tried again and again");
@@ -48,8 +48,8 @@ fn wait_until_compacted(db: &Db) {
 fn a_refused_compaction_is_tried_once_and_leaves_the_database_writable() {
     let env = MemEnv::new();
     let db = open(Arc::new(env.clone()));
-    let tries = || db.shared().versions.lock().refused_edits.unwrap();
-    db.shared().versions.lock().refused_edits = Some(0);
+    let tries = || db.engine().catalog.versions.lock().refused_edits.unwrap();
+    db.engine().catalog.versions.lock().refused_edits = Some(0);
     let keys: Vec<_> = (0..40u8).map(|key| [key]).collect();
     // More tables than level 0 may have: no writer waits for a compaction that is refused.
     for round in 1..=12u8 {
@@ -57,16 +57,16 @@ fn a_refused_compaction_is_tried_once_and_leaves_the_database_writable() {
         db.flush().unwrap();
         wait_until_compacted(&db);
         assert_eq!(tries(), u64::from(round));
-        db.shared().want_compactions([db.shared().default.id]);
+        db.engine().jobs.schedule_compactions([db.engine().catalog.default.id]);
         wait_until_compacted(&db);
         assert_eq!(tries(), u64::from(round), "tried again with the same tables");
         assert!(keys.iter().all(|key| db.get(key).unwrap().as_deref() == Some(&[round][..])));
-        assert!(!db.shared().background_error.is_set());
+        assert!(!db.engine().jobs.background_error.is_set());
         assert_eq!(db.stats().compactions_refused, tries());
     }
     let refused = db.compact_range(..).unwrap_err();
     assert!(matches!(refused, Error::Defect { .. }), "{refused}");
-    let level0 = || db.shared().default.view.load().version.level(0).len();
+    let level0 = || db.engine().catalog.default.view.load().version.level(0).len();
     assert_eq!(level0(), 12);
     // A worker may be removing the refused ones.
     while tables(&env) > 12 {
@@ -74,12 +74,12 @@ fn a_refused_compaction_is_tried_once_and_leaves_the_database_writable() {
     }
     assert_eq!(tables(&env), 12);
     // Once the cause is gone, the next change of its tables is compacted.
-    db.shared().versions.lock().refused_edits = None;
+    db.engine().catalog.versions.lock().refused_edits = None;
     db.put("new", "table").unwrap();
     db.flush().unwrap();
     wait_until_compacted(&db);
     assert_eq!(level0(), 0);
-    assert!(db.shared().default.refused.lock().is_empty());
+    assert!(db.engine().catalog.default.refused.lock().is_empty());
     assert!(keys.iter().all(|key| db.get(key).unwrap().as_deref() == Some(&[12][..])));
 }
 
@@ -107,7 +107,7 @@ fn a_compaction_whose_keys_go_back_is_refused() {
         db.put(key, key).unwrap();
         db.flush().unwrap();
     }
-    let keyspace = &db.shared().default;
+    let keyspace = &db.engine().catalog.default;
     let sound = Arc::clone(&keyspace.view.load().version);
     // The tables in the wrong order: each claims the keys of the other one.
     let [one, other] = sound.level(0) else { panic!() };
@@ -128,7 +128,7 @@ fn a_compaction_whose_keys_go_back_is_refused() {
     assert_eq!(tables(&env), 2, "the output is gone, the inputs stay");
     assert_eq!(db.stats().compactions_refused, 1);
     show(&sound);
-    assert!(!db.shared().background_error.is_set());
+    assert!(!db.engine().jobs.background_error.is_set());
     db.put("c", "c").unwrap();
     db.compact_range(..).unwrap();
     assert!(["a", "b", "c"].iter().all(|key| db.get(key).unwrap().unwrap() == *key));
@@ -146,13 +146,16 @@ fn a_refused_rebuild_of_filters_leaves_the_tables() {
         db.put("k", [round]).unwrap();
         db.flush().unwrap();
     }
-    db.shared().versions.lock().refused_edits = Some(0);
+    db.engine().catalog.versions.lock().refused_edits = Some(0);
     let refused = db.rebuild_filters(FilterRebuild::All).unwrap_err();
     assert!(matches!(refused, Error::Defect { .. }), "{refused}");
     assert_eq!(db.stats().compactions_refused, 1);
-    assert_eq!((tables(&env), db.shared().default.view.load().version.level(0).len()), (2, 2));
+    assert_eq!(
+        (tables(&env), db.engine().catalog.default.view.load().version.level(0).len()),
+        (2, 2)
+    );
     db.put("k", [3]).unwrap();
-    db.shared().versions.lock().refused_edits = None;
+    db.engine().catalog.versions.lock().refused_edits = None;
     assert_eq!(db.rebuild_filters(FilterRebuild::All).unwrap(), 2);
     assert_eq!(&db.get("k").unwrap().unwrap()[..], [3]);
 }
@@ -171,7 +174,7 @@ fn a_compaction_that_cannot_write_the_manifest_ends_all_writes() {
         }
         // A worker that still removes files would be counted, too.
         wait_until_compacted(&db);
-        while !db.shared().obsolete.is_empty() {
+        while !db.engine().catalog.obsolete.is_empty() {
             yield_now();
         }
         let fault = Fault::once(FaultKind::Error(EIO)).among(Calls::Changes);
@@ -197,9 +200,9 @@ fn a_compaction_that_cannot_write_the_manifest_ends_all_writes() {
 /// Level 0 is full when `write` begins, and its compaction is refused while it waits.
 fn waits_for_a_refused_compaction(write: impl FnOnce(&Db) -> Result<()> + Send) {
     let db = open(Arc::new(MemEnv::new()));
-    let shared = db.shared();
-    let token = CompactionToken::wait(shared).unwrap();
-    for n in 0..shared.options.level0_stop() {
+    let engine = db.engine();
+    let token = CompactionToken::wait(engine).unwrap();
+    for n in 0..engine.context.options.level0_stop() {
         db.put("k", [n as u8]).unwrap();
         db.flush().unwrap();
     }
@@ -209,16 +212,16 @@ fn waits_for_a_refused_compaction(write: impl FnOnce(&Db) -> Result<()> + Send) 
         scope.spawn(move || ends.send(write(db)).unwrap());
         let early = ended.recv_timeout(Duration::from_millis(200));
         assert!(early.is_err(), "level 0 is full: {early:?}");
-        shared.versions.lock().refused_edits = Some(0);
+        engine.catalog.versions.lock().refused_edits = Some(0);
         drop(token);
         let woken = ended.recv_timeout(Duration::from_secs(20));
         // Otherwise a failed test would wait forever.
-        shared.jobs.lock().stopping |= woken.is_err();
-        shared.done.notify_all();
+        engine.jobs.schedule.lock().stopping |= woken.is_err();
+        engine.jobs.done.notify_all();
         woken.expect("never woken").unwrap();
     });
     assert!(db.stats().compactions_refused > 0);
-    assert!(!shared.background_error.is_set());
+    assert!(!engine.jobs.background_error.is_set());
 }
 
 #[test]
@@ -250,7 +253,7 @@ fn a_refused_rewrite_of_a_filter_leaves_its_turn_to_other_tables() {
     db.close().unwrap();
     // Every table lacks the filter that the budget allots.
     let db = with_filter(Filter::monkey(1 << 20));
-    let keyspace = &db.shared().default;
+    let keyspace = &db.engine().catalog.default;
     let version = Arc::clone(&keyspace.view.load().version);
     keyspace.filter_workload.lock().written_bytes = 1 << 30;
     let mut rewritten = Vec::new();

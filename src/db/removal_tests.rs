@@ -31,10 +31,10 @@ fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
 fn the_last_reader_frees_replaced_files() {
     let env = MemEnv::new();
     let (db, kept) = table_kept_by_an_iterator(&env);
-    let rings = db.shared().work.rings();
+    let rings = db.engine().jobs.work.rings();
     drop(kept);
     // The rings of everything that may have woken the worker before.
-    assert!(db.shared().work.rings() > rings);
+    assert!(db.engine().jobs.work.rings() > rings);
     let deadline = Instant::now() + Duration::from_secs(20);
     while tables(&env) > 1 {
         assert!(Instant::now() < deadline, "{} tables", tables(&env));
@@ -48,10 +48,10 @@ fn the_last_reader_frees_replaced_files() {
 fn close_removes_files_an_iterator_kept() {
     let env = MemEnv::new();
     let (db, kept) = table_kept_by_an_iterator(&env);
-    workers::stop(db.shared(), &mut db.workers()).unwrap();
+    workers::stop(db.engine(), &mut db.workers()).unwrap();
     drop(kept);
     assert_eq!(tables(&env), 3, "the drop itself does no I/O");
-    handle::finish(db.shared()).unwrap();
+    handle::finish(db.engine()).unwrap();
     assert_eq!(tables(&env), 1);
 }
 
@@ -76,13 +76,13 @@ fn opening_removes_files_an_iterator_kept() {
 fn file_removal_waits_for_the_manifest() {
     let env = MemEnv::new();
     let (db, kept) = table_kept_by_an_iterator(&env);
-    let shared = db.shared();
-    let versions = shared.versions.lock();
+    let engine = db.engine();
+    let versions = engine.catalog.versions.lock();
     drop(kept);
     scope(|scope| {
         let (ends, ended) = channel();
         scope.spawn(move || {
-            remove_files(shared);
+            remove_files(engine);
             // Nobody waits for it once the lock is released.
             let _ = ends.send(());
         });

@@ -205,7 +205,7 @@ proptest! {
         repair_with(options(&env), Path::new(HOME), index_bytes_max).unwrap();
         let db = options(&env).open(HOME).unwrap();
         for level in 0..LEVELS {
-            let version = Arc::clone(&db.shared().default.view.load().version);
+            let version = Arc::clone(&db.engine().catalog.default.view.load().version);
             let metas = version.level(level).iter().map(|handle| &*handle.meta);
             prop_assert_eq!(order_conflicts(level, metas), vec![], "level {}", level);
         }

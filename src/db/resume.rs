@@ -21,9 +21,10 @@ use crate::base::key::SequenceNumber;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::jobs::workers::{CompactionToken, wait_for_jobs};
+use crate::state::engine::Engine;
 use crate::state::read_view::ReadView;
 use crate::state::session;
-use crate::state::shared::{LogState, Shared};
+use crate::state::writer::LogState;
 use crate::tree::edit::{DeletedFile, FirstLog, VersionEdit};
 use crate::tree::set::VersionSet;
 use std::time::Instant;
@@ -32,46 +33,47 @@ use std::time::Instant;
 ///
 /// # Errors
 /// `ReadOnly` if something else failed too; `Io` if there is still no room; as `Db::resume`.
-pub(crate) fn resume(shared: &Shared) -> Result<()> {
-    shared.process.check()?;
-    shared.check_open()?;
-    if shared.read_only {
+pub(crate) fn resume(engine: &Engine) -> Result<()> {
+    engine.context.process.check()?;
+    engine.context.check_open()?;
+    if engine.context.read_only {
         return Err(Error::OpenedReadOnly);
     }
-    if !shared.background_error.is_set() {
+    if !engine.jobs.background_error.is_set() {
         return Ok(());
     }
     // A job that failed, too, and has not recorded that: later it would count as a new failure.
-    wait_for_jobs(shared);
+    wait_for_jobs(engine);
     // No compaction, no flush and no write from here on.
-    let _token = CompactionToken::wait(shared)?;
-    let _flushes = shared.flushes.lock();
-    let mut log = shared.log.lock();
-    if !shared.background_error.is_set() {
+    let _token = CompactionToken::wait(engine)?;
+    let _flushes = engine.jobs.flushes.lock();
+    let mut log = engine.writer.log.lock();
+    if !engine.jobs.background_error.is_set() {
         return Ok(());
     }
-    if let Some(lasting) = shared.background_error.lasting() {
+    if let Some(lasting) = engine.jobs.background_error.lasting() {
         return Err(Error::ReadOnly { cause: Arc::new(lasting) });
     }
-    probe(shared)?;
+    probe(engine)?;
     let started = Instant::now();
     // A sync that fails here can only be cleared by reopening.
-    restart(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
-    shared.events.note(|| Event::Resumed { duration: started.elapsed() });
+    restart(engine, &mut log).map_err(|error| engine.set_background_error(error))?;
+    engine.context.events.note(|| Event::Resumed { duration: started.elapsed() });
     Ok(())
 }
 
 /// Checks that there is room for a full log.
-fn probe(shared: &Shared) -> Result<()> {
-    let name = FileName::Temporary(shared.numbers.take_file_number());
-    let path = name.path(&shared.directory);
-    let bytes = shared.options.write_buffer_bytes as u64;
-    let mut file = shared.env.create_new(&path).map_err(|e| Error::io("create_new", &path, e))?;
+fn probe(engine: &Engine) -> Result<()> {
+    let name = FileName::Temporary(engine.catalog.numbers.take_file_number());
+    let path = name.path(&engine.context.directory);
+    let bytes = engine.context.options.write_buffer_bytes as u64;
+    let mut file =
+        engine.context.env.create_new(&path).map_err(|e| Error::io("create_new", &path, e))?;
     let written = file.allocate_zeroed(0, bytes).map_err(|e| Error::io("write_at", &path, e));
     let synced = written.and_then(|()| file.sync_all().map_err(|e| Error::io("sync", &path, e)));
     drop(file);
     // If that fails, the next session removes it: it is a temporary file.
-    let _ = shared.env.remove(&path);
+    let _ = engine.context.env.remove(&path);
     synced
 }
 
@@ -88,11 +90,11 @@ fn refused_loads(versions: &VersionSet, last_sequence: SequenceNumber) -> Vec<De
     refused
 }
 
-fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
+fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
     let last_sequence = log.last_sequence;
     // Only a failed sync leaves unacknowledged records in the log, and `lasting` refused that.
-    debug_assert_eq!(last_sequence, shared.published.visible());
-    let keyspaces = shared.all_keyspaces();
+    debug_assert_eq!(last_sequence, engine.catalog.published.visible());
+    let keyspaces = engine.catalog.all_keyspaces();
     let (mut inputs, mut flushed) = (Vec::new(), Vec::new());
     for keyspace in &keyspaces {
         let view = keyspace.view.load_full();
@@ -105,33 +107,36 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
             inputs.push(FlushInput { keyspace: Arc::clone(keyspace), memtables, levels });
         }
     }
-    let tables = write_memtables(shared, inputs, None)?;
-    let (number, manifest) = (shared.numbers.take_file_number(), shared.numbers.take_file_number());
-    let wal = session::begin_log(shared, log, number, manifest)?;
+    let tables = write_memtables(engine, inputs, None)?;
+    let there: Vec<_> = keyspaces.iter().map(|keyspace| &**keyspace).collect();
+    let mut tables = engine.catalog.open_new(&engine.context.directory, tables, 0, &there)?;
+    let (number, manifest) =
+        (engine.catalog.numbers.take_file_number(), engine.catalog.numbers.take_file_number());
+    let wal = session::begin_log(engine, log, number, manifest)?;
     let leftovers = {
-        let mut versions = shared.versions.lock();
+        let mut versions = engine.catalog.versions.lock();
         let edit = VersionEdit {
             first_log: Some(FirstLog { number, flushed_through: last_sequence }),
-            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            added: tables.added(),
             deleted: refused_loads(&versions, last_sequence),
             ..VersionEdit::default()
         };
-        let mut changed = versions.restart(manifest, edit)?;
+        let mut changed = versions.restart(manifest, edit, &mut tables)?;
         for keyspace in &keyspaces {
             let place = changed.iter().position(|(id, _)| *id == keyspace.id);
             let version = place.map(|place| changed.swap_remove(place).1);
             keyspace.update_view(|view| ReadView {
-                active: Arc::clone(&shared.empty_memtable),
+                active: Arc::clone(&engine.catalog.empty_memtable),
                 active_log: 0,
                 immutables: Vec::new(),
                 version: version.unwrap_or_else(|| Arc::clone(&view.version)),
                 ..view.clone()
             });
         }
-        shared.active_bytes.store(0, Ordering::Relaxed);
-        let mut logs = shared.live_logs.lock();
+        engine.writer.active_bytes.store(0, Ordering::Relaxed);
+        let mut logs = engine.writer.live_logs.lock();
         logs.take_before(number);
-        shared.old_log_bytes.store(0, Ordering::Relaxed);
+        engine.writer.old_log_bytes.store(0, Ordering::Relaxed);
         // What cannot be listed now, the next session removes.
         let mut leftovers = versions.leftovers().unwrap_or_default();
         leftovers.retain(|name| !matches!(name, FileName::Wal(log) if logs.is_kept(*log)));
@@ -141,13 +146,13 @@ fn restart(shared: &Shared, log: &mut LogState) -> Result<()> {
     log.unsynced.clear();
     log.synced_through = last_sequence;
     log.resumes += 1;
-    shared.retired.lock().extend(flushed);
+    engine.catalog.retired.lock().extend(flushed);
     // From here on files are removed again, and writes are taken once the log lock is released.
-    shared.background_error.clear();
-    shared.obsolete.add(leftovers);
-    shared.want_flush();
-    shared.want_compactions(keyspaces.iter().map(|keyspace| keyspace.id));
-    let _jobs = shared.jobs.lock();
-    shared.done.notify_all();
+    engine.jobs.background_error.clear();
+    engine.catalog.obsolete.add(leftovers);
+    engine.jobs.schedule_flush();
+    engine.jobs.schedule_compactions(keyspaces.iter().map(|keyspace| keyspace.id));
+    let _jobs = engine.jobs.schedule.lock();
+    engine.jobs.done.notify_all();
     Ok(())
 }

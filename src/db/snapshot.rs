@@ -18,8 +18,8 @@ use crate::read::iter::Iter;
 use crate::read::multi_get;
 use crate::read::point;
 use crate::read::scan::{ScanOf, TransactionScan};
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::state::snapshots::SnapshotMoment;
 
 /// The database as it was when the snapshot was taken. It reads the keyspace that it was taken of;
@@ -41,7 +41,7 @@ use crate::state::snapshots::SnapshotMoment;
 #[derive(Debug)]
 #[must_use = "a snapshot that is dropped at once keeps nothing"]
 pub struct Snapshot {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     keyspace: Arc<KeyspaceState>,
     /// The moment that it reads. `None` in a forked child, where it is not registered.
     moment: Option<SnapshotMoment>,
@@ -52,40 +52,42 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new(shared: &Arc<Shared>, keyspace: &Arc<KeyspaceState>) -> Self {
+    pub(crate) fn new(engine: &Arc<Engine>, keyspace: &Arc<KeyspaceState>) -> Self {
         let with = |moment, drops, lock| Snapshot {
-            shared: Arc::clone(shared),
+            engine: Arc::clone(engine),
             keyspace: Arc::clone(keyspace),
             moment,
             drops,
             lock,
         };
-        if let Err(forked) = shared.process.check() {
+        if let Err(forked) = engine.context.process.check() {
             // Not registered, so its drop does not release it.
             return with(None, 0, Err(forked));
         }
         // From here on no job drops a version that this sequence sees. A drop that is not counted
         // here finds the registration and keeps the tables. In one step: a batch may publish its
         // entries and drop a keyspace.
-        let drops = || shared.drops.load(Ordering::SeqCst);
-        let (moment, drops) = shared.snapshots.register_with(&shared.published, drops);
-        with(Some(moment), drops, shared.hold()).refused_if_dropped()
+        let drops = || engine.catalog.drops.load(Ordering::SeqCst);
+        let (moment, drops) =
+            engine.catalog.snapshots.register_with(&engine.catalog.published, drops);
+        with(Some(moment), drops, engine.catalog.hold()).refused_if_dropped()
     }
 
-    /// The same moment in the keyspace `state` of `shared`.
-    pub(super) fn moved_to(&self, shared: &Arc<Shared>, state: &Arc<KeyspaceState>) -> Self {
+    /// The same moment in the keyspace `state` of `engine`.
+    pub(super) fn moved_to(&self, engine: &Arc<Engine>, state: &Arc<KeyspaceState>) -> Self {
         // In a forked child another thread may have held the lock, and nothing is released.
         if let Some(moment) = self.moment
-            && self.shared.process.is_current()
+            && self.engine.context.process.is_current()
         {
-            self.shared.snapshots.register_again(moment);
+            self.engine.catalog.snapshots.register_again(moment);
         }
-        let is_here = Arc::ptr_eq(shared, &self.shared);
+        let is_here = Arc::ptr_eq(engine, &self.engine);
         // A handle of another moment of the same follower: the keyspace as it is in this one.
-        let is_of_moment = !is_here && shared.instance == self.shared.instance;
-        let here = is_of_moment.then(|| self.shared.keyspaces.lock().get(state.id).cloned());
+        let is_of_moment = !is_here && engine.context.instance == self.engine.context.instance;
+        let here =
+            is_of_moment.then(|| self.engine.catalog.keyspaces.lock().get(state.id).cloned());
         let mut moved = Snapshot {
-            shared: Arc::clone(&self.shared),
+            engine: Arc::clone(&self.engine),
             keyspace: here.clone().flatten().unwrap_or_else(|| Arc::clone(state)),
             moment: self.moment,
             drops: self.drops,
@@ -125,7 +127,7 @@ impl Snapshot {
     /// As for [`Snapshot::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        point::timed_get(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence()), options)
+        point::timed_get(&self.keyspace, key.as_ref(), Some(self.sequence()), options)
     }
 
     /// The values of many keys at the snapshot, in the order of `keys`; see
@@ -150,7 +152,7 @@ impl Snapshot {
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        multi_get::multi_get(&self.shared, &self.keyspace, keys, Some(self.sequence()), options)
+        multi_get::multi_get(&self.keyspace, keys, Some(self.sequence()), options)
     }
 
     /// All entries of the keyspace at the snapshot.
@@ -209,7 +211,7 @@ impl Snapshot {
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explain> {
         self.check()?;
         let options = ReadOptions::new();
-        explain(&self.shared, &self.keyspace, key.as_ref(), Some(self.sequence()), &options)
+        explain(&self.keyspace, key.as_ref(), Some(self.sequence()), &options)
     }
 
     fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
@@ -224,7 +226,7 @@ impl Snapshot {
         transaction: Option<Box<TransactionScan>>,
     ) -> Iter {
         let of = ScanOf { sequence: self.sequence(), lock: self.lock.clone(), transaction };
-        Iter::new(&self.shared, &self.keyspace, Some(of), bounds, options)
+        Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
     /// An iterator that answers `refused`.
@@ -235,7 +237,7 @@ impl Snapshot {
         refused: Error,
     ) -> Iter {
         let of = ScanOf { sequence: self.sequence(), lock: Err(refused), transaction: None };
-        Iter::new(&self.shared, &self.keyspace, Some(of), bounds, options)
+        Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
     /// The keyspace that it reads.
@@ -245,7 +247,7 @@ impl Snapshot {
 
     /// The open database.
     pub(super) fn database(&self) -> u64 {
-        self.shared.instance
+        self.engine.context.instance
     }
 
     /// The moment that it reads.
@@ -255,16 +257,16 @@ impl Snapshot {
 
     /// The error that all its reads return, if there is one.
     pub(super) fn check(&self) -> Result<()> {
-        self.lock.as_ref().map_err(Error::clone).and_then(|_| self.shared.check_reads())
+        self.lock.as_ref().map_err(Error::clone).and_then(|_| self.engine.context.check_reads())
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
         if let Some(moment) = self.moment
-            && self.shared.process.is_current()
+            && self.engine.context.process.is_current()
         {
-            self.shared.release_snapshot(moment);
+            self.engine.release_snapshot(moment);
         }
     }
 }

@@ -20,11 +20,13 @@ use crate::options::access::{ReadOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
-use crate::state::shared::{Shared, TOMBSTONES_MAX};
+use crate::state::catalog::new_memtable;
+use crate::state::keyspace::TOMBSTONES_MAX;
 use crate::state::write_queue::{Request, Switch};
 use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
 use crate::write::commit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -162,31 +164,48 @@ fn a_flush_races_with_the_first_write() {
     db.close().unwrap();
     drop(db);
 
-    let shared = open::open(options.clone(), directory).unwrap();
+    let engine = open::open(options.clone(), directory).unwrap();
     let manifests = || {
         let files = env.list_files();
         files.iter().filter(|path| path.to_string_lossy().contains("MANIFEST")).count()
     };
     scope(|scope| {
-        let view_update = shared.default.view_update.lock();
+        let view_update = engine.catalog.default.view_update.lock();
         scope.spawn(|| {
             let mut batch = WriteBatch::new();
             batch.put("k", "4");
-            commit::write(&shared, batch, &WriteOptions::new()).unwrap();
+            commit::write(&engine, batch, &WriteOptions::new()).unwrap();
         });
         while manifests() < 2 {
             yield_now();
         }
-        scope.spawn(|| flush_pending(&shared).unwrap());
+        scope.spawn(|| flush_pending(&engine).unwrap());
         // Waits until the flush has written its table and waits for the lock of the versions.
-        while tables(&env) < 3 || !shared.versions.is_locked() {
+        while tables(&env) < 3 || !engine.catalog.versions.is_locked() {
             yield_now();
         }
         drop(view_update);
     });
-    drop(shared);
+    drop(engine);
     let db = options.open(directory).unwrap();
     assert_eq!(db.get("k").unwrap().unwrap(), "4");
+}
+
+/// I5: the manifest must never name a table that a power cut may take.
+#[test]
+fn edits_with_tables_that_are_not_durable_are_refused() {
+    let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::with_log()));
+    let db = options.open("/db").unwrap();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    let catalog = &db.engine().catalog;
+    let mut versions = catalog.versions.lock();
+    let (_, version) = versions.versions().next().unwrap();
+    let number = catalog.numbers.take_file_number();
+    let meta = FileMeta { number, ..(*version.level(0)[0].meta).clone() };
+    let edit = VersionEdit { added: vec![(1, meta)], ..VersionEdit::default() };
+    let error = versions.apply(edit, &mut NewTables::none(), 1).unwrap_err();
+    assert!(matches!(error, Error::Defect { .. }) && !versions.has_failed(), "{error}");
 }
 
 /// Such an edit could not be replayed, so the database would be refused.
@@ -199,12 +218,12 @@ fn edits_that_reorder_versions_are_refused() {
         db.put("k", value).unwrap();
         db.flush().unwrap();
     }
-    let mut versions = db.shared().versions.lock();
+    let mut versions = db.engine().catalog.versions.lock();
     let (_, version) = versions.versions().next().unwrap();
     let [newest, middle, oldest] = version.level(0) else { panic!() };
     // A table with the oldest and the newest entry, while the table with the middle one stays.
     let around = FileMeta {
-        number: db.shared().numbers.take_file_number(),
+        number: db.engine().catalog.numbers.take_file_number(),
         smallest_sequence: oldest.meta.smallest_sequence,
         ..(*newest.meta).clone()
     };
@@ -212,11 +231,11 @@ fn edits_that_reorder_versions_are_refused() {
     let both = vec![deleted(newest.meta.number), deleted(oldest.meta.number)];
     let below = VersionEdit { added: vec![(1, (*middle.meta).clone())], ..Default::default() };
     let edit = VersionEdit { deleted: both, added: vec![(0, around)], ..VersionEdit::default() };
-    let error = versions.apply(edit, 3).unwrap_err();
+    let error = versions.apply(edit, &mut NewTables::none(), 3).unwrap_err();
     assert!(error.to_string().contains("overlap in level 0"), "{error}");
     // Nothing of it was logged, so the next edit is accepted.
     let deleted = vec![deleted(below.added[0].1.number)];
-    versions.apply(VersionEdit { deleted, ..below }, 3).unwrap();
+    versions.apply(VersionEdit { deleted, ..below }, &mut NewTables::none(), 3).unwrap();
     drop(versions);
     db.close().unwrap();
     drop(db);
@@ -231,21 +250,21 @@ fn only_the_oldest_snapshot_wakes_workers() {
     db.flush().unwrap();
     let oldest = db.snapshot();
     db.delete_range("a".."z").unwrap();
-    let shared = db.shared();
+    let engine = db.engine();
     let quiet = (0..100).filter(|n| {
         // A worker has looked at the range delete, and the snapshot keeps the table.
-        while !shared.snapshots.keep_deleted.load(Ordering::Relaxed) {
+        while !engine.catalog.snapshots.keep_deleted.load(Ordering::Relaxed) {
             yield_now();
         }
-        let rings = shared.work.rings();
+        let rings = engine.jobs.work.rings();
         db.transact(|transaction| transaction.put(n.to_string(), "")).unwrap();
-        shared.work.rings() == rings
+        engine.jobs.work.rings() == rings
     });
     // The end of a job may ring once or twice.
     assert!(quiet.count() > 90);
-    let rings = shared.work.rings();
+    let rings = engine.jobs.work.rings();
     drop(oldest);
-    assert!(shared.work.rings() > rings);
+    assert!(engine.jobs.work.rings() > rings);
 }
 
 /// The compaction of a caller may log edits, so `close` must not unlock the directory before it
@@ -255,16 +274,16 @@ fn close_waits_for_the_compaction_of_a_caller() {
     let options = Options::new().env(Arc::new(MemEnv::new()));
     let db = options.open("/db").unwrap();
     // As if another thread's `compact_range` was still running.
-    db.shared().jobs.lock().compacting = true;
+    db.engine().jobs.schedule.lock().compacting = true;
     let (ends, ended) = channel();
     scope(|scope| {
         let closer = db.clone();
         scope.spawn(move || ends.send(closer.close()).unwrap());
         // The close does not return. If it did not wait, it would return within microseconds.
         assert!(ended.recv_timeout(Duration::from_millis(200)).is_err(), "closed too early");
-        assert!(db.shared().jobs.lock().stopping);
-        db.shared().jobs.lock().compacting = false;
-        db.shared().done.notify_all();
+        assert!(db.engine().jobs.schedule.lock().stopping);
+        db.engine().jobs.schedule.lock().compacting = false;
+        db.engine().jobs.done.notify_all();
         ended.recv_timeout(Duration::from_secs(20)).expect("never closed").unwrap();
     });
 }
@@ -275,8 +294,8 @@ fn a_drop_ends_stalls_at_level_0() {
     let options = Options::new().level0_compaction_trigger(1).env(Arc::new(MemEnv::new()));
     let db = options.open("/db").unwrap();
     let doomed = db.keyspace("doomed").unwrap();
-    let token = CompactionToken::wait(db.shared()).unwrap();
-    for n in 0..db.shared().options.level0_stop() {
+    let token = CompactionToken::wait(db.engine()).unwrap();
+    for n in 0..db.engine().context.options.level0_stop() {
         doomed.put("k", [n as u8]).unwrap();
         doomed.flush().unwrap();
     }
@@ -289,8 +308,8 @@ fn a_drop_ends_stalls_at_level_0() {
         db.drop_keyspace("doomed").unwrap();
         let flushed = ended.recv_timeout(Duration::from_secs(20));
         // Otherwise a failed test would wait forever.
-        db.shared().jobs.lock().stopping |= flushed.is_err();
-        db.shared().done.notify_all();
+        db.engine().jobs.schedule.lock().stopping |= flushed.is_err();
+        db.engine().jobs.done.notify_all();
         let flushed = flushed.expect("never woken");
         assert!(matches!(flushed, Ok(()) | Err(Error::KeyspaceDropped { .. })), "{flushed:?}");
     });
@@ -303,37 +322,37 @@ fn a_drop_ends_stalls_at_level_0() {
 #[test]
 fn idle_workers_free_memtables_and_wake_waiters() {
     let options = Options::new().env(Arc::new(MemEnv::new()));
-    let shared = open::open(options, Path::new("/db")).unwrap();
-    let held = Arc::clone(&shared.default.view.load().active);
+    let engine = open::open(options, Path::new("/db")).unwrap();
+    let held = Arc::clone(&engine.catalog.default.view.load().active);
     let (waits, waiting) = channel();
     let (wakes, woken) = channel();
     scope(|scope| {
-        let shared = &shared;
+        let engine = &engine;
         scope.spawn(move || {
-            let mut jobs = shared.jobs.lock();
+            let mut jobs = engine.jobs.schedule.lock();
             waits.send(()).unwrap();
-            shared.done.wait(jobs.for_condvar());
+            engine.jobs.done.wait(jobs.for_condvar());
             wakes.send(()).unwrap();
         });
         waiting.recv().unwrap();
         // Free only once the other thread waits.
-        drop(shared.jobs.lock());
+        drop(engine.jobs.schedule.lock());
         let mut turn = 0;
-        run_job(shared, &mut || {
+        run_job(engine, &mut || {
             turn += 1;
             if turn == 1 {
-                let unread = Shared::new_memtable(&shared.options);
-                shared.retired.lock().extend([unread, Arc::clone(&held)]);
+                let unread = new_memtable(&engine.context.options);
+                engine.catalog.retired.lock().extend([unread, Arc::clone(&held)]);
                 return Ok(true);
             }
-            assert_eq!(shared.retired.lock().len(), 1, "one is still read");
+            assert_eq!(engine.catalog.retired.lock().len(), 1, "one is still read");
             woken.recv_timeout(Duration::from_secs(20)).expect("nobody was woken");
             Ok(false)
         });
         // Otherwise a failed test would wait forever.
-        shared.done.notify_all();
+        engine.jobs.done.notify_all();
     });
-    assert!(!shared.background_error.is_set(), "{:?}", shared.background_error.get());
+    assert!(!engine.jobs.background_error.is_set(), "{:?}", engine.jobs.background_error.get());
     drop(held);
 }
 
@@ -351,16 +370,16 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 fn piled_tombstones_are_flushed_after_the_job_before() {
     let options = Options::new().env(Arc::new(MemEnv::new()));
     let db = options.open("/db").unwrap();
-    let shared = db.shared();
+    let engine = db.engine();
     let pile = TOMBSTONES_MAX as u64;
     let delete =
         |first: u64| (first..first + pile).for_each(|n| db.delete(n.to_le_bytes()).unwrap());
-    let view = || shared.default.view.load_full();
+    let view = || engine.catalog.default.view.load_full();
     let is_flushed = || view().active.is_empty() && view().immutables.is_empty();
     // The pile waits for a flush, which leaves no table: there is nothing to delete.
     // The first write of a session needs the lock.
     db.put("k", "v").unwrap();
-    let versions = shared.versions.lock();
+    let versions = engine.catalog.versions.lock();
     // Another thread writes: this one may take no lock before `versions`.
     let delete_elsewhere = || std::thread::scope(|scope| scope.spawn(|| delete(0)).join()).unwrap();
     delete_elsewhere();
@@ -371,7 +390,7 @@ fn piled_tombstones_are_flushed_after_the_job_before() {
     // The pile waits for a compaction.
     (0..2 * pile).for_each(|n| db.put(n.to_le_bytes(), "v").unwrap());
     db.compact_range(..).unwrap();
-    let token = CompactionToken::wait(shared).unwrap();
+    let token = CompactionToken::wait(engine).unwrap();
     delete(0);
     until("a table of tombstones", || view().version.level(0).len() == 1 && is_flushed());
     delete(pile);
@@ -398,8 +417,8 @@ fn sequences_continue_above_everything_after_a_crash() {
     let sector = torn.next_multiple_of(512);
     bytes[sector..sector + 512].fill(0);
     env.write_file(&log, &bytes);
-    let shared = open::open(options.env(Arc::new(env)), directory).unwrap();
-    let log = shared.log.lock();
+    let engine = open::open(options.env(Arc::new(env)), directory).unwrap();
+    let log = engine.writer.log.lock();
     assert_eq!((log.last_sequence, log.next_sequence), (2, 8));
 }
 
@@ -435,7 +454,7 @@ fn a_refused_batch_leaves_its_group_alone() {
         if refused == 0 {
             db.drop_keyspace("gone").unwrap();
         }
-        let answers = commit::commit_together(db.shared(), group.map(request).collect());
+        let answers = commit::commit_together(db.engine(), group.map(request).collect());
         for (place, (answer, key)) in answers.iter().zip(names).enumerate() {
             let there = db.get(key).unwrap().is_some();
             assert_eq!(kept.get(key).unwrap().is_some(), there, "half of a batch");
@@ -464,10 +483,10 @@ fn settings_of_a_dropped_keyspace_are_not_saved() {
     let db = options.clone().open("/db").unwrap();
     db.put("k", "v").unwrap();
     // As a thread that found it just before another one drops it.
-    let found = db.shared().keyspaces.lock().named("passing").cloned().unwrap();
+    let found = db.engine().catalog.keyspaces.lock().named("passing").cloned().unwrap();
     db.drop_keyspace("passing").unwrap();
     let settings = KeyspaceOptions::new().block_bytes(512);
-    let refused = alter::change(db.shared(), found, &settings).unwrap_err();
+    let refused = alter::change(db.engine(), found, &settings).unwrap_err();
     assert!(matches!(refused, Error::KeyspaceDropped { .. }), "{refused}");
     db.put("k", "later").unwrap();
     db.close().unwrap();
@@ -480,21 +499,22 @@ fn settings_of_a_dropped_keyspace_are_not_saved() {
 fn later_switches_stay_out_of_the_flush_of_a_checkpoint() {
     let env = MemEnv::new();
     let db = open(&env, &Filter::default(), false);
-    let (shared, other) = (db.shared(), db.keyspace("other").unwrap());
+    let (engine, other) = (db.engine(), db.keyspace("other").unwrap());
     let keyspaces = [&*db, &other];
     let put = |value: &str| keyspaces.map(|keyspace| keyspace.put("k", value).unwrap());
     put("1");
     // The worker waits for this.
-    let flushes = shared.flushes.lock();
-    let switched = switch_all(shared).unwrap();
+    let flushes = engine.jobs.flushes.lock();
+    let switched = switch_all(engine).unwrap();
     put("2");
-    commit::switch(shared, Switch::All).unwrap();
+    commit::switch(engine, Switch::All).unwrap();
     let largest = || {
-        let versions = shared.all_keyspaces().into_iter().map(|k| k.view.load().version.files());
+        let versions =
+            engine.catalog.all_keyspaces().into_iter().map(|k| k.view.load().version.files());
         versions.flatten().flatten().map(|meta| meta.largest_sequence).max()
     };
     let (sequence, listed) =
-        flush_switched(shared, &switched, |sequence, _| (sequence, largest())).unwrap();
+        flush_switched(engine, &switched, |sequence, _| (sequence, largest())).unwrap();
     assert_eq!((sequence, listed), (2, Some(2)));
     drop((switched, flushes));
     db.flush().unwrap();
@@ -506,15 +526,15 @@ fn later_switches_stay_out_of_the_flush_of_a_checkpoint() {
 fn failures_before_a_resume_are_not_recorded_after_it() {
     let db = open(&MemEnv::new(), &Filter::default(), false);
     db.put("k", "1").unwrap();
-    let shared = db.shared();
+    let engine = db.engine();
     let full =
         || Error::io("write_at", Path::new("/db/full"), std::io::ErrorKind::StorageFull.into());
     let (resumes, resumed) = channel();
     scope(|scope| {
-        run_job(shared, &mut || {
-            shared.set_background_error(full());
+        run_job(engine, &mut || {
+            engine.set_background_error(full());
             let resumes = resumes.clone();
-            scope.spawn(move || resumes.send(resume(shared)).unwrap());
+            scope.spawn(move || resumes.send(resume(engine)).unwrap());
             // A resume that does not wait for the job ends here.
             let early = resumed.recv_timeout(Duration::from_millis(300));
             assert!(early.is_err(), "resumed while a job ran");

@@ -22,8 +22,8 @@ use crate::options::access::{ReadOptions, WriteOptions};
 use crate::read::iter::Iter;
 use crate::read::point::unexpired;
 use crate::read::scan::TransactionScan;
+use crate::state::engine::Engine;
 use crate::state::read_set::ReadSet;
-use crate::state::shared::Shared;
 #[cfg(test)]
 use crate::state::write_queue::{CheckedReads, Request};
 use crate::write::commit;
@@ -92,20 +92,20 @@ pub struct KeyspaceTransaction<'t> {
 pub struct Savepoint(u64);
 
 /// While it lives, the leaders of write groups note what they write.
-struct LiveTransaction(Arc<Shared>);
+struct LiveTransaction(Arc<Engine>);
 
 impl LiveTransaction {
-    fn begin(shared: &Arc<Shared>) -> Self {
-        shared.recent.begin_transaction();
-        LiveTransaction(Arc::clone(shared))
+    fn begin(engine: &Arc<Engine>) -> Self {
+        engine.writer.recent.begin_transaction();
+        LiveTransaction(Arc::clone(engine))
     }
 }
 
 impl Drop for LiveTransaction {
     fn drop(&mut self) {
         // In a forked child another thread may have held the lock of the list.
-        if self.0.process.is_current() {
-            self.0.recent.end_transaction();
+        if self.0.context.process.is_current() {
+            self.0.writer.recent.end_transaction();
         }
     }
 }
@@ -114,7 +114,7 @@ impl Keyspace {
     /// Begins a transaction. Its methods act on this keyspace; see [`Transaction`].
     pub fn transaction(&self) -> Transaction {
         // First, so that no write after the snapshot is missed.
-        let live = LiveTransaction::begin(self.shared());
+        let live = LiveTransaction::begin(self.engine());
         let (own, reads) = (Mutex::default(), Arc::default());
         Transaction { own, reads, snapshot: self.snapshot(), live }
     }
@@ -223,8 +223,8 @@ impl Keyspace {
         mut run: impl FnMut(&Transaction) -> Result<std::result::Result<T, E>>,
     ) -> Result<std::result::Result<T, E>> {
         // A forked child must not wait for a turn.
-        self.shared().process.check()?;
-        run_again(&self.shared().turns, RUNS_MAX, || {
+        self.engine().context.process.check()?;
+        run_again(&self.engine().writer.turns, RUNS_MAX, || {
             let transaction = self.transaction();
             match run(&transaction)? {
                 Ok(value) => transaction.commit_with(options).map(|()| Ok(value)),
@@ -461,7 +461,7 @@ impl Transaction {
     pub fn commit_with(self, options: &WriteOptions) -> Result<()> {
         // The snapshot is released afterwards: until then compactions keep what shows a conflict.
         let result = self.try_commit(options);
-        let counters = &self.live.0.counters;
+        let counters = &self.live.0.context.counters;
         match &result {
             Ok(()) => counters.add(Counter::TransactionsCommitted, 1),
             Err(Error::Conflict { .. }) => counters.add(Counter::TransactionConflicts, 1),
@@ -471,8 +471,8 @@ impl Transaction {
     }
 
     fn try_commit(&self, options: &WriteOptions) -> Result<()> {
-        let shared = &self.live.0;
-        shared.process.check()?;
+        let engine = &self.live.0;
+        engine.context.process.check()?;
         self.check_bytes()?;
         let reads = self.reads.lock().take();
         let batch = std::mem::take(&mut *self.own.lock()).into_batch();
@@ -481,10 +481,10 @@ impl Transaction {
         // sync is a write of nothing.
         match (batch.is_empty(), options.sync) {
             (true, false) => Ok(()),
-            (true, true) => commit::write(shared, batch, options),
+            (true, true) => commit::write(engine, batch, options),
             (false, _) => {
                 let since = self.snapshot.sequence();
-                commit::write_checked(shared, batch, options, reads, since)
+                commit::write_checked(engine, batch, options, reads, since)
             }
         }
     }
@@ -504,7 +504,7 @@ impl Transaction {
 
     fn check_bytes(&self) -> Result<()> {
         let bytes = self.own.lock().bytes() + self.reads.lock().bytes();
-        let bytes_max = self.live.0.options.transaction_bytes_max;
+        let bytes_max = self.live.0.context.options.transaction_bytes_max;
         match bytes > bytes_max {
             true => Err(Error::TransactionTooLarge { bytes_max }),
             false => Ok(()),
@@ -535,14 +535,14 @@ impl Part<'_> {
     /// that was dropped before; and all of them in a forked child, where another thread may have
     /// held a lock.
     fn check(&self) -> Result<()> {
-        self.transaction.live.0.process.check()?;
+        self.transaction.live.0.context.process.check()?;
         self.snapshot.check()
     }
 
     fn get(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        let (shared, clock) = (&*self.transaction.live.0, ReadClock::default());
-        let unexpired = |stored| unexpired(shared, &clock, stored);
+        let (keyspace, clock) = (self.snapshot.keyspace(), ReadClock::default());
+        let unexpired = |stored| unexpired(keyspace, &clock, stored);
         if let Some(own) = self.transaction.own.lock().get(self.id(), key, unexpired) {
             return Ok(own);
         }
@@ -558,8 +558,8 @@ impl Part<'_> {
         self.check()?;
         let keys: Vec<K> = keys.into_iter().collect();
         let own: Vec<_> = {
-            let (shared, clock) = (&*self.transaction.live.0, ReadClock::default());
-            let unexpired = |stored| unexpired(shared, &clock, stored);
+            let (keyspace, clock) = (self.snapshot.keyspace(), ReadClock::default());
+            let unexpired = |stored| unexpired(keyspace, &clock, stored);
             let mut own = self.transaction.own.lock();
             keys.iter().map(|key| own.get(self.id(), key.as_ref(), unexpired)).collect()
         };

@@ -141,8 +141,8 @@ impl Keyspace {
         mut choose: impl FnMut(Option<&[u8]>) -> Option<Option<V>>,
     ) -> Result<(Option<Value>, bool)> {
         // A forked child must not wait for a turn.
-        self.shared().process.check()?;
-        run_again(&self.shared().turns, u32::MAX, || {
+        self.engine().context.process.check()?;
+        run_again(&self.engine().writer.turns, u32::MAX, || {
             let transaction = self.transaction();
             let old = transaction.get(key)?;
             match choose(old.as_deref()) {

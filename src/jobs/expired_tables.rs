@@ -14,10 +14,12 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
 use crate::jobs::compact::entry_rules::job_time;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
+use crate::tree::set::VersionSet;
 use crate::tree::version::LevelFiles;
 use std::time::Duration;
 
@@ -32,35 +34,35 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The failure of the manifest; `KeyspaceDropped`. Nothing was removed then.
-pub(crate) fn remove_expired_tables(shared: &Shared, keyspace: &KeyspaceState) -> Result<bool> {
-    let now = job_time(shared);
+pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -> Result<bool> {
+    let now = job_time(engine);
     let version = Arc::clone(&keyspace.view.load().version);
     if !version.files().iter().flatten().any(|meta| meta.is_expired(now)) {
         return Ok(false);
     }
-    let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
-    shared.check_lock()?;
-    let mut versions = shared.versions.lock();
-    // The tables as they are: a flush or the removal of hidden tables may have ended since.
-    let expired = expired_tables(&keyspace.view.load().version.files(), now, oldest);
-    if expired.is_empty() {
-        return Ok(false);
-    }
-    let entries = expired.iter().map(|(_, meta)| meta.entries).sum();
-    let deleted = expired.iter().map(|(level, meta)| DeletedFile {
-        keyspace: keyspace.id,
-        level: *level,
-        number: meta.number,
-    });
-    let edit = VersionEdit {
-        deleted: deleted.collect(),
-        expired_through: Some(now),
-        ..VersionEdit::default()
+    let oldest =
+        engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
+    engine.check_lock()?;
+    let mut entries = 0;
+    let removal = |_: &VersionSet, _: &NewTables| {
+        // The tables as they are: a flush or the removal of hidden tables may have ended since.
+        let expired = expired_tables(&keyspace.view.load().version.files(), now, oldest);
+        entries = expired.iter().map(|(_, meta)| meta.entries).sum();
+        let deleted = expired.iter().map(|(level, meta)| DeletedFile {
+            keyspace: keyspace.id,
+            level: *level,
+            number: meta.number,
+        });
+        let edit = VersionEdit {
+            deleted: deleted.collect(),
+            expired_through: Some(now),
+            ..VersionEdit::default()
+        };
+        Some(edit).filter(|edit| !edit.deleted.is_empty())
     };
-    let changed = versions.apply(edit, shared.published.visible())?;
-    shared.show(changed);
-    shared.counters.add(Counter::EntriesExpired, entries);
-    Ok(true)
+    let removed = engine.catalog.apply(&mut NewTables::none(), removal)?;
+    engine.context.counters.add(Counter::EntriesExpired, entries);
+    Ok(removed)
 }
 
 /// The tables, with their levels, that may go at `now`. No read from `oldest` on needs what they
@@ -107,14 +109,14 @@ pub(crate) enum Watched {
 
 impl ExpiryWatch {
     /// Looks at the tables of all keyspaces.
-    pub(crate) fn look(&mut self, shared: &Shared) -> Watched {
-        let all = shared.all_keyspaces();
+    pub(crate) fn look(&mut self, engine: &Engine) -> Watched {
+        let all = engine.catalog.all_keyspaces();
         let tables = all.iter().flat_map(|keyspace| {
             let files = keyspace.view.load().version.files();
             let due = files.into_iter().flatten().filter(|meta| meta.is_mostly_expiring());
             due.map(|meta| (keyspace.id, meta.expires_by)).collect::<Vec<_>>()
         });
-        self.look_at(&tables.collect::<Vec<_>>(), job_time(shared))
+        self.look_at(&tables.collect::<Vec<_>>(), job_time(engine))
     }
 
     /// The same for tables of these keyspaces, by the times at which their last entries expire.

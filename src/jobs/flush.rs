@@ -16,7 +16,7 @@
 //! is no table. If the index or the range deletes of one table would get too large there are
 //! several, disjoint by user key.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{KeyspaceId, SequenceNumber};
@@ -28,13 +28,15 @@ use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::job_events::{FlushEvents, TableSums};
 use crate::jobs::obsolete::remove;
 use crate::memtable::memtable::Memtable;
+use crate::state::context::Context;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::state::snapshots::SnapshotMoment;
 use crate::tree::edit::{FirstLog, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::{DurableTables, NewTables, remove_tables};
 use crate::tree::version::LevelFiles;
 use std::collections::BTreeSet;
 
@@ -43,17 +45,17 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// The failure of a table or of the manifest: nothing was removed.
-pub(crate) fn flush_pending(shared: &Shared) -> Result<bool> {
-    flush_pending_through(shared, SequenceNumber::MAX)
+pub(crate) fn flush_pending(engine: &Engine) -> Result<bool> {
+    flush_pending_through(engine, SequenceNumber::MAX)
 }
 
 /// As [`flush_pending`], of the memtables with entries up to `through`.
 ///
 /// # Errors
 /// As for [`flush_pending`].
-pub(crate) fn flush_pending_through(shared: &Shared, through: SequenceNumber) -> Result<bool> {
-    let _one_at_a_time = shared.flushes.lock();
-    flush_through(shared, through)
+pub(crate) fn flush_pending_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
+    let _one_at_a_time = engine.jobs.flushes.lock();
+    flush_through(engine, through)
 }
 
 /// Flushes everything written so far, in all keyspaces, and calls `then` with the last sequence of
@@ -63,12 +65,12 @@ pub(crate) fn flush_pending_through(shared: &Shared, through: SequenceNumber) ->
 /// # Errors
 /// As for [`flush_pending`]; `Closed`, `ReadOnly`; the failure of a new log.
 pub(crate) fn flush_written<T>(
-    shared: &Shared,
+    engine: &Engine,
     then: impl FnOnce(SequenceNumber, u64) -> T,
 ) -> Result<T> {
     // First: a flush of the worker in between would write later entries of some keyspaces.
-    let _one_at_a_time = shared.flushes.lock();
-    flush_switched(shared, &switch_all(shared)?, then)
+    let _one_at_a_time = engine.jobs.flushes.lock();
+    flush_switched(engine, &switch_all(engine)?, then)
 }
 
 /// Flushes everything written so far in `keyspace`, and what else waits. The caller holds the lock
@@ -76,17 +78,17 @@ pub(crate) fn flush_written<T>(
 ///
 /// # Errors
 /// As for [`flush_pending`]; `Closed`, `ReadOnly`; the failure of a new log.
-pub(crate) fn flush_keyspace(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> Result<()> {
+pub(crate) fn flush_keyspace(engine: &Engine, keyspace: &Arc<KeyspaceState>) -> Result<()> {
     {
         // The holder of this lock acts as a leader of the write queue.
-        let mut log = shared.log.lock();
-        shared.check_writable()?;
+        let mut log = engine.writer.log.lock();
+        engine.check_writable()?;
         let view = keyspace.view.load_full();
         if view.active_log != 0 && !view.dropped {
-            session::switch_memtables(shared, &mut log, &[Arc::clone(keyspace)])?;
+            session::switch_memtables(engine, &mut log, &[Arc::clone(keyspace)])?;
         }
     }
-    flush_through(shared, SequenceNumber::MAX).map(drop)
+    flush_through(engine, SequenceNumber::MAX).map(drop)
 }
 
 /// The second half of [`flush_written`]: flushes what [`switch_all`] made immutable, and nothing
@@ -95,18 +97,18 @@ pub(crate) fn flush_keyspace(shared: &Shared, keyspace: &Arc<KeyspaceState>) -> 
 /// # Errors
 /// As for [`flush_pending`].
 pub(crate) fn flush_switched<T>(
-    shared: &Shared,
+    engine: &Engine,
     switched: &Switched<'_>,
     then: impl FnOnce(SequenceNumber, u64) -> T,
 ) -> Result<T> {
-    flush_through(shared, switched.moment.sequence)?;
+    flush_through(engine, switched.moment.sequence)?;
     Ok(then(switched.moment.sequence, switched.drops))
 }
 
 /// The moment of a switch of all memtables. Until this is dropped, jobs keep what reads of that
 /// moment need.
 pub(crate) struct Switched<'a> {
-    shared: &'a Shared,
+    engine: &'a Engine,
     moment: SnapshotMoment,
     /// Drops of keyspaces until then.
     drops: u64,
@@ -114,7 +116,7 @@ pub(crate) struct Switched<'a> {
 
 impl Drop for Switched<'_> {
     fn drop(&mut self) {
-        self.shared.release_snapshot(self.moment);
+        self.engine.release_snapshot(self.moment);
     }
 }
 
@@ -122,24 +124,24 @@ impl Drop for Switched<'_> {
 ///
 /// # Errors
 /// `Closed`, `ReadOnly`; the failure of a new log.
-pub(crate) fn switch_all(shared: &Shared) -> Result<Switched<'_>> {
+pub(crate) fn switch_all(engine: &Engine) -> Result<Switched<'_>> {
     // The holder of this lock acts as a leader of the write queue.
-    let mut log = shared.log.lock();
-    shared.check_writable()?;
-    let mut active = shared.all_keyspaces();
+    let mut log = engine.writer.log.lock();
+    engine.check_writable()?;
+    let mut active = engine.catalog.all_keyspaces();
     active.retain(|keyspace| keyspace.view.load().active_log != 0);
     if !active.is_empty() {
-        session::switch_memtables(shared, &mut log, &active)?;
+        session::switch_memtables(engine, &mut log, &active)?;
     }
-    let moment = shared.snapshots.register(&shared.published);
+    let moment = engine.catalog.snapshots.register(&engine.catalog.published);
     debug_assert_eq!(moment.sequence, log.last_sequence);
-    Ok(Switched { shared, moment, drops: shared.drops.load(Ordering::SeqCst) })
+    Ok(Switched { engine, moment, drops: engine.catalog.drops.load(Ordering::SeqCst) })
 }
 
 /// Flushes the immutable memtables with entries up to `through`.
-fn flush_through(shared: &Shared, through: SequenceNumber) -> Result<bool> {
+fn flush_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
     let (mut flushed, mut inputs) = (Vec::new(), Vec::new());
-    for keyspace in shared.all_keyspaces() {
+    for keyspace in engine.catalog.all_keyspaces() {
         let mut waiting = keyspace.view.load().immutables.clone();
         waiting.retain(|full| full.last_sequence <= through);
         if !waiting.is_empty() {
@@ -150,18 +152,23 @@ fn flush_through(shared: &Shared, through: SequenceNumber) -> Result<bool> {
         }
     }
     match flushed.is_empty() {
-        true if !frees_logs(shared) => return Ok(false),
-        true => install(shared, &flushed, Vec::new(), None)?,
+        true if !frees_logs(engine) => return Ok(false),
+        true => install(engine, &flushed, &mut NewTables::none(), None)?,
         false => {
             let memtables = inputs.iter().flat_map(|input| &input.memtables);
-            let events = FlushEvents::begin(shared, memtables.map(|memtable| &**memtable));
-            write_memtables(shared, inputs, None)
-                .and_then(|tables| install(shared, &flushed, tables, Some(&events)))
+            let events = FlushEvents::begin(engine, memtables.map(|memtable| &**memtable));
+            write_memtables(engine, inputs, None)
+                .and_then(|tables| {
+                    let keyspaces: Vec<_> = flushed.iter().map(|f| &*f.keyspace).collect();
+                    let directory = &engine.context.directory;
+                    engine.catalog.open_new(directory, tables, 0, &keyspaces)
+                })
+                .and_then(|mut new| install(engine, &flushed, &mut new, Some(&events)))
                 .inspect_err(|error| events.failed(error))?;
         }
     }
-    shared.want_compactions(flushed.iter().map(|flushed| flushed.keyspace.id));
-    shared.save_stats();
+    engine.jobs.schedule_compactions(flushed.iter().map(|flushed| flushed.keyspace.id));
+    engine.save_stats();
     Ok(true)
 }
 
@@ -197,36 +204,32 @@ pub(crate) struct FlushInput {
 /// # Errors
 /// The failure of a table: none is left.
 pub(crate) fn write_memtables(
-    shared: &Shared,
+    engine: &Engine,
     inputs: Vec<FlushInput>,
     snapshots: Option<Vec<SequenceNumber>>,
-) -> Result<Vec<FileMeta>> {
+) -> Result<DurableTables> {
     // Before the input is read: a snapshot that registers later is at the published sequence or
     // above it, so it needs no more than these (`SnapshotList::needed`).
-    let snapshots = snapshots.unwrap_or_else(|| shared.snapshots.needed(&shared.published));
+    let snapshots =
+        snapshots.unwrap_or_else(|| engine.catalog.snapshots.needed(&engine.catalog.published));
     let mut tables = Vec::new();
     let written = inputs.iter().try_for_each(|input| {
-        tables.extend(write_input(shared, input, &snapshots)?);
+        tables.extend(write_input(engine, input, &snapshots)?);
         Ok(())
     });
-    // I5: once for all keyspaces, and before an edit names a table.
-    let synced = written.and_then(|()| {
-        let synced =
-            if tables.is_empty() { Ok(()) } else { shared.env.sync_dir(&shared.directory) };
-        synced.map_err(|error| Error::io("sync_dir", &shared.directory, error))
-    });
-    if let Err(error) = synced {
-        for meta in &tables {
-            // If that fails, the next session removes the file: nothing names it.
-            let _ = shared.env.remove(&FileName::Table(meta.number).path(&shared.directory));
+    let Context { env, directory, .. } = &*engine.context;
+    match written {
+        // Once for all keyspaces.
+        Ok(()) => DurableTables::sync(&**env, directory, tables),
+        Err(error) => {
+            remove_tables(&**env, directory, &tables);
+            Err(error)
         }
-        return Err(error);
     }
-    Ok(tables)
 }
 
 fn write_input(
-    shared: &Shared,
+    engine: &Engine,
     input: &FlushInput,
     snapshots: &[SequenceNumber],
 ) -> Result<Vec<FileMeta>> {
@@ -236,9 +239,9 @@ fn write_input(
         let version = Arc::clone(&keyspace.view.load().version);
         filter_budget::flush_filter(keyspace, &version, levels, entries)
     };
-    let context = JobContext { syncs_names: false, ..JobContext::new(shared, keyspace, 0, filter) };
+    let context = JobContext::new(engine, keyspace, 0, filter);
     let outcome = write_tables(&context, memtables, snapshots, levels)?;
-    let stripe = shared.counters.stripe();
+    let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);
     stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
     Ok(outcome.tables)
@@ -277,18 +280,18 @@ pub(crate) fn write_tables(
 }
 
 /// True if older logs wait although no memtable needs them: those of dropped keyspaces.
-fn frees_logs(shared: &Shared) -> bool {
-    let oldest = shared.live_logs.lock().oldest();
-    let needed = first_log(shared, &[]);
+fn frees_logs(engine: &Engine) -> bool {
+    let oldest = engine.writer.live_logs.lock().oldest();
+    let needed = first_log(engine, &[]);
     oldest.zip(needed).is_some_and(|(oldest, needed)| oldest.number < needed.number)
 }
 
 /// The first log that is needed once `flushed` is in tables.
-fn first_log(shared: &Shared, flushed: &[Flushed]) -> Option<FirstLog> {
+fn first_log(engine: &Engine, flushed: &[Flushed]) -> Option<FirstLog> {
     // Before the views: a memtable that begins after this begins in this log or a later one.
-    let current = shared.live_logs.lock().current();
+    let current = engine.writer.live_logs.lock().current();
     let mut needed = current;
-    for keyspace in shared.all_keyspaces() {
+    for keyspace in engine.catalog.all_keyspaces() {
         let view = keyspace.view.load();
         let written = flushed.iter().find(|flushed| flushed.keyspace.id == keyspace.id);
         let waiting = view.immutables.iter();
@@ -296,12 +299,12 @@ fn first_log(shared: &Shared, flushed: &[Flushed]) -> Option<FirstLog> {
         let logs = stays.map(|full| full.first_log).chain([view.active_log]);
         needed = logs.filter(|log| *log != 0).fold(needed, u64::min);
     }
-    shared.live_logs.lock().first_needed(needed)
+    engine.writer.live_logs.lock().first_needed(needed)
 }
 
 /// Syncs the logs if a memtable that stays may hold entries older than the newest of `flushed`.
 /// Otherwise a crash could keep a newer write, in a table, and lose an older one (I13).
-fn sync_older_writes(shared: &Shared, flushed: &[Flushed]) -> Result<Option<SequenceNumber>> {
+fn sync_older_writes(engine: &Engine, flushed: &[Flushed]) -> Result<Option<SequenceNumber>> {
     let last_log = flushed.iter().flat_map(|f| &f.waiting).map(|full| full.last_log).max();
     let Some(last_log) = last_log else { return Ok(None) };
     let is_older = |keyspace: &Arc<KeyspaceState>| {
@@ -312,13 +315,13 @@ fn sync_older_writes(shared: &Shared, flushed: &[Flushed]) -> Result<Option<Sequ
         };
         view.first_logs().any(|first| first != 0 && first <= last_log && !is_flushed(first))
     };
-    if !shared.all_keyspaces().iter().any(is_older) {
+    if !engine.catalog.all_keyspaces().iter().any(is_older) {
         return Ok(None);
     }
     let last_sequence = flushed.iter().map(Flushed::last_sequence).max().unwrap_or(0);
-    let mut log = shared.log.lock();
+    let mut log = engine.writer.log.lock();
     if log.synced_through < last_sequence {
-        session::sync_logs(shared, &mut log)?;
+        session::sync_logs(engine, &mut log)?;
     }
     Ok(Some(log.synced_through))
 }
@@ -329,34 +332,34 @@ fn sync_older_writes(shared: &Shared, flushed: &[Flushed]) -> Result<Option<Sequ
 /// # Errors
 /// The failure of the manifest: nothing was removed.
 fn install(
-    shared: &Shared,
+    engine: &Engine,
     flushed: &[Flushed],
-    tables: Vec<FileMeta>,
+    new: &mut NewTables,
     events: Option<&FlushEvents<'_>>,
 ) -> Result<()> {
-    let synced_through = sync_older_writes(shared, flushed)?;
+    let synced_through = sync_older_writes(engine, flushed)?;
     let needed = {
-        shared.check_lock()?;
-        let mut versions = shared.versions.lock();
+        engine.check_lock()?;
+        let mut versions = engine.catalog.versions.lock();
         // A keyspace that was dropped in the meantime has no place for its tables.
         let there: BTreeSet<KeyspaceId> = versions.keyspaces().map(|meta| meta.id).collect();
         let (tables, gone): (Vec<_>, Vec<_>) =
-            tables.into_iter().partition(|meta| there.contains(&meta.keyspace));
-        shared.obsolete.add(gone.iter().map(|meta| FileName::Table(meta.number)));
-        let sums = TableSums::of(&tables);
-        let needed = first_log(shared, flushed);
+            new.added().into_iter().partition(|(_, meta)| there.contains(&meta.keyspace));
+        engine.catalog.obsolete.add(gone.iter().map(|(_, meta)| FileName::Table(meta.number)));
+        let sums = TableSums::of(tables.iter().map(|(_, meta)| meta));
+        let needed = first_log(engine, flushed);
         let stay = flushed.iter().filter(|f| there.contains(&f.keyspace.id));
         let edit = VersionEdit {
             flushed_through: stay.map(|f| (f.keyspace.id, f.last_sequence())).collect(),
-            added: tables.into_iter().map(|meta| (0, meta)).collect(),
+            added: tables,
             // The oldest log that is still needed. It is durable by name, because a log is created
             // before a memtable begins in it.
             first_log: needed,
             synced_through,
             ..VersionEdit::default()
         };
-        debug_assert!(edit.added.iter().all(|(_, new)| is_newest(shared, new)), "I4");
-        let mut changed = versions.apply(edit, shared.published.visible())?;
+        debug_assert!(edit.added.iter().all(|(_, new)| is_newest(engine, new)), "I4");
+        let mut changed = versions.apply(edit, new, engine.catalog.published.visible())?;
         // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
         // neither, and none sees both.
         for flushed in flushed.iter().filter(|f| there.contains(&f.keyspace.id)) {
@@ -369,7 +372,7 @@ fn install(
             });
             // A worker frees them once no reader holds one (`obsolete.rs`).
             let memtables = flushed.waiting.iter().map(|full| Arc::clone(&full.memtable));
-            shared.retired.lock().extend(memtables);
+            engine.catalog.retired.lock().extend(memtables);
         }
         if let Some(events) = events {
             events.done(sums);
@@ -378,26 +381,26 @@ fn install(
     };
     if let Some(needed) = needed {
         // Only now: the edit above is durable, so recovery does not need these logs.
-        shared.log.lock().unsynced.retain(|wal| wal.number() >= needed.number);
+        engine.writer.log.lock().unsynced.retain(|wal| wal.number() >= needed.number);
         let removed = {
-            let mut logs = shared.live_logs.lock();
+            let mut logs = engine.writer.live_logs.lock();
             let removed = logs.take_before(needed.number);
-            shared.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
+            engine.writer.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
             removed
         };
-        removed.into_iter().for_each(|number| remove(shared, FileName::Wal(number)));
+        removed.into_iter().for_each(|number| remove(engine, FileName::Wal(number)));
     }
     for Flushed { keyspace, .. } in flushed {
-        shared.flush_pile(keyspace);
+        engine.jobs.flush_pile(keyspace);
         // Range deletes of newer memtables may hide the new tables whole.
-        shared.want_hidden_tables_removed(keyspace);
+        engine.jobs.schedule_removal_of_deleted_tables(keyspace);
     }
     Ok(())
 }
 
 /// I4: a flush is newer than every table of level 0, because memtables are flushed in order.
-fn is_newest(shared: &Shared, new: &FileMeta) -> bool {
-    let keyspace = shared.keyspaces.lock().get(new.keyspace).cloned();
+fn is_newest(engine: &Engine, new: &FileMeta) -> bool {
+    let keyspace = engine.catalog.keyspaces.lock().get(new.keyspace).cloned();
     let view = keyspace.map(|keyspace| keyspace.view.load_full());
     let level0 = view.iter().flat_map(|view| view.version.level(0));
     level0.map(|old| old.meta.largest_sequence).all(|old| old < new.smallest_sequence)

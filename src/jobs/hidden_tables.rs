@@ -17,53 +17,52 @@ use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::stripes::{covered_until, is_hidden};
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
+use crate::tree::set::VersionSet;
 use crate::tree::version::Version;
 
 /// Removes the tables of `keyspace` that range deletes hide whole.
 ///
 /// # Errors
 /// The failure of a sync or of the manifest; `KeyspaceDropped`. Nothing was removed then.
-pub(crate) fn remove_hidden_tables(shared: &Shared, keyspace: &KeyspaceState) -> Result<()> {
+pub(crate) fn remove_hidden_tables(engine: &Engine, keyspace: &KeyspaceState) -> Result<()> {
     // A session changes no file before its first write, which asks again.
-    if !shared.options.auto_compaction || !shared.versions.lock().is_active() {
+    if !engine.context.options.auto_compaction || !engine.catalog.versions.lock().is_active() {
         return Ok(());
     }
     // Set before the snapshots are read: a release that this look misses asks again.
-    let kept = shared.snapshots.keep_deleted.swap(true, Ordering::Relaxed);
+    let kept = engine.catalog.snapshots.keep_deleted.swap(true, Ordering::Relaxed);
     // Before the view: a snapshot that registers later sees every delete that counts here.
-    let snapshots = shared.snapshots.needed(&shared.published);
+    let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
     let view = keyspace.view.load_full();
     let hidden = hidden_tables(&view, &snapshots);
     if !keep_deleted(&view, &snapshots, &hidden) {
-        shared.snapshots.keep_deleted.store(kept, Ordering::Relaxed);
+        engine.catalog.snapshots.keep_deleted.store(kept, Ordering::Relaxed);
     }
     // A compaction asks again when it ends.
-    let is_compacted = |number: &u64| shared.jobs.lock().compacted_tables.contains(number);
+    let is_compacted = |number: &u64| engine.jobs.schedule.lock().compacted_tables.contains(number);
     if hidden.iter().all(is_compacted) {
         return Ok(());
     }
-    let synced_through = sync_range_deletes(shared, &view)?;
-    shared.check_lock()?;
-    let mut versions = shared.versions.lock();
-    let current = Arc::clone(&keyspace.view.load().version);
-    // A compaction may have begun or ended since. What it moved is still hidden.
-    let deleted: Vec<_> = files(&current)
-        .filter(|(_, meta)| hidden.contains(&meta.number) && !is_compacted(&meta.number))
-        .map(|(level, meta)| DeletedFile { keyspace: keyspace.id, level, number: meta.number })
-        .collect();
-    if deleted.is_empty() {
-        return Ok(());
-    }
-    let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };
-    let changed = versions.apply(edit, shared.published.visible())?;
-    shared.show(changed);
-    Ok(())
+    let synced_through = sync_range_deletes(engine, &view)?;
+    engine.check_lock()?;
+    let removal = |_: &VersionSet, _: &NewTables| {
+        let current = Arc::clone(&keyspace.view.load().version);
+        // A compaction may have begun or ended since. What it moved is still hidden.
+        let deleted: Vec<_> = files(&current)
+            .filter(|(_, meta)| hidden.contains(&meta.number) && !is_compacted(&meta.number))
+            .map(|(level, meta)| DeletedFile { keyspace: keyspace.id, level, number: meta.number })
+            .collect();
+        let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };
+        Some(edit).filter(|edit| !edit.deleted.is_empty())
+    };
+    engine.catalog.apply(&mut NewTables::none(), removal).map(drop)
 }
 
 /// True if snapshots are in the way of a table that would be hidden without them, or of a range
@@ -103,14 +102,14 @@ fn hidden_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
 }
 
 /// I21: makes the range deletes of the memtables of `view` durable, if there are any.
-fn sync_range_deletes(shared: &Shared, view: &ReadView) -> Result<Option<SequenceNumber>> {
+fn sync_range_deletes(engine: &Engine, view: &ReadView) -> Result<Option<SequenceNumber>> {
     if view.memtables().all(|memtable| memtable.range_deletes().count() == 0) {
         // All deletes are in tables, which the manifest names.
         return Ok(None);
     }
-    let mut log = shared.log.lock();
+    let mut log = engine.writer.log.lock();
     if log.synced_through < log.last_sequence {
-        session::sync_logs(shared, &mut log)?;
+        session::sync_logs(engine, &mut log)?;
     }
     Ok(Some(log.synced_through))
 }

@@ -9,8 +9,8 @@ use crate::base::error::Error;
 use crate::base::events::event::Event;
 use crate::base::trace::{Span, span};
 use crate::memtable::memtable::Memtable;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::tree::file_meta::FileMeta;
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ impl TableSums {
 
 /// A flush that runs.
 pub(crate) struct FlushEvents<'a> {
-    shared: &'a Shared,
+    engine: &'a Engine,
     started: Instant,
     span: Span,
 }
@@ -50,16 +50,16 @@ pub(crate) struct FlushEvents<'a> {
 impl<'a> FlushEvents<'a> {
     /// The flush of `memtables` begins.
     pub(crate) fn begin<'m>(
-        shared: &'a Shared,
+        engine: &'a Engine,
         memtables: impl Iterator<Item = &'m Memtable> + Clone,
     ) -> Self {
-        let span = span!("flush", shared.directory; tables, entries, bytes);
-        shared.events.note(|| Event::FlushBegun {
+        let span = span!("flush", engine.context.directory; tables, entries, bytes);
+        engine.context.events.note(|| Event::FlushBegun {
             memtables: memtables.clone().count() as u64,
             entries: memtables.clone().map(|memtable| memtable.entries() as u64).sum(),
             bytes: memtables.map(|memtable| memtable.bytes() as u64).sum(),
         });
-        FlushEvents { shared, started: Instant::now(), span }
+        FlushEvents { engine, started: Instant::now(), span }
     }
 
     /// It wrote these tables.
@@ -76,13 +76,19 @@ impl<'a> FlushEvents<'a> {
     fn end(&self, sums: TableSums, error: Option<&Error>) {
         let TableSums { tables, entries, bytes } = sums;
         let (duration, error) = (self.started.elapsed(), error.cloned());
-        self.shared.events.note(|| Event::FlushEnded { tables, entries, bytes, duration, error });
+        self.engine.context.events.note(|| Event::FlushEnded {
+            tables,
+            entries,
+            bytes,
+            duration,
+            error,
+        });
     }
 }
 
 /// A compaction that runs.
 pub(crate) struct CompactionEvents<'a> {
-    shared: &'a Shared,
+    engine: &'a Engine,
     keyspace: &'a KeyspaceState,
     input_level: usize,
     output_level: usize,
@@ -93,26 +99,26 @@ pub(crate) struct CompactionEvents<'a> {
 impl<'a> CompactionEvents<'a> {
     /// A compaction of `keyspace` begins, which replaces these tables.
     pub(crate) fn begin<'m>(
-        shared: &'a Shared,
+        engine: &'a Engine,
         keyspace: &'a KeyspaceState,
         (input_level, output_level): (usize, usize),
         replaced: impl Iterator<Item = &'m FileMeta>,
     ) -> Self {
         let span = span!(
             "compaction",
-            shared.directory,
+            engine.context.directory,
             keyspace = keyspace.name.as_str(),
             input_level = input_level as u64,
             output_level = output_level as u64;
             tables, entries, bytes
         );
-        shared.events.note(|| {
+        engine.context.events.note(|| {
             let TableSums { tables, entries, bytes } = TableSums::of(replaced);
             let keyspace = keyspace.name.clone();
             Event::CompactionBegun { keyspace, input_level, output_level, tables, entries, bytes }
         });
         let started = Instant::now();
-        CompactionEvents { shared, keyspace, input_level, output_level, started, span }
+        CompactionEvents { engine, keyspace, input_level, output_level, started, span }
     }
 
     /// It wrote these tables and dropped that many entries.
@@ -128,7 +134,7 @@ impl<'a> CompactionEvents<'a> {
 
     fn end(&self, sums: TableSums, entries_dropped: u64, error: Option<&Error>) {
         let TableSums { tables, entries, bytes } = sums;
-        self.shared.events.note(|| Event::CompactionEnded {
+        self.engine.context.events.note(|| Event::CompactionEnded {
             keyspace: self.keyspace.name.clone(),
             input_level: self.input_level,
             output_level: self.output_level,

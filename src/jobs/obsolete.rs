@@ -7,12 +7,12 @@
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::sync::Arc;
-use crate::state::shared::Shared;
+use crate::state::engine::Engine;
 
 /// Frees flushed memtables that no reader holds any more. Freeing one takes milliseconds, so a
 /// worker does it after its job, not the reader that happens to be the last.
-pub(crate) fn free_memtables(shared: &Shared) {
-    let mut retired = shared.retired.lock();
+pub(crate) fn free_memtables(engine: &Engine) {
+    let mut retired = engine.catalog.retired.lock();
     // A count of 1 is final: readers clone from a view, and no view has the memtable any more.
     let unread: Vec<_> =
         retired.extract_if(.., |memtable| Arc::strong_count(memtable) == 1).collect();
@@ -21,27 +21,27 @@ pub(crate) fn free_memtables(shared: &Shared) {
 }
 
 /// Removes the files that wait for it.
-pub(crate) fn remove_files(shared: &Shared) {
-    for name in shared.obsolete.take() {
-        remove(shared, name);
+pub(crate) fn remove_files(engine: &Engine) {
+    for name in engine.catalog.obsolete.take() {
+        remove(engine, name);
     }
 }
 
 /// Removes a file that nothing needs. If that fails, the next session removes it: the manifest of
 /// that session does not name the file.
-pub(crate) fn remove(shared: &Shared, name: FileName) {
+pub(crate) fn remove(engine: &Engine, name: FileName) {
     // Under this lock no change of the manifest can fail between the check and the removal (I8).
-    let versions = shared.versions.lock();
-    if !shared.background_error.is_set() && !versions.has_failed() {
+    let versions = engine.catalog.versions.lock();
+    if !engine.jobs.background_error.is_set() && !versions.has_failed() {
         debug_assert!(versions.is_obsolete(name), "I9: {name} is still needed");
-        let path = name.path(&shared.directory);
+        let path = name.path(&engine.context.directory);
         // Its size is asked for the listener only, and before it is gone.
-        let is_told = shared.events.is_on() && matches!(name, FileName::Table(_));
-        let metadata = if is_told { shared.env.metadata(&path).ok() } else { None };
-        if shared.env.remove(&path).is_ok()
+        let is_told = engine.context.events.is_on() && matches!(name, FileName::Table(_));
+        let metadata = if is_told { engine.context.env.metadata(&path).ok() } else { None };
+        if engine.context.env.remove(&path).is_ok()
             && let Some(metadata) = metadata
         {
-            shared.events.note(|| Event::TableRemoved { path, bytes: metadata.bytes });
+            engine.context.events.note(|| Event::TableRemoved { path, bytes: metadata.bytes });
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
 use crate::base::sync::thread::{self, Builder};
 use crate::filter::policy::guarded;
+use crate::state::engine::Engine;
 use crate::state::session::sync_beside_writers;
-use crate::state::shared::Shared;
 use crate::state::sync_ticket::SyncTicket;
 use std::time::{Duration, Instant};
 
@@ -18,28 +18,28 @@ use std::time::{Duration, Instant};
 const SYNC_PER_PATIENCE: u32 = 4;
 
 /// A ticket for every write acknowledged so far.
-pub(crate) fn sync_ticket(shared: &Arc<Shared>) -> SyncTicket {
-    if let Err(error) = shared.process.check().and_then(|()| shared.check_writable()) {
+pub(crate) fn sync_ticket(engine: &Arc<Engine>) -> SyncTicket {
+    if let Err(error) = engine.context.process.check().and_then(|()| engine.check_writable()) {
         return SyncTicket::resolved(Err(error));
     }
-    shared.sync_tickets.take(|| {
-        let owned = Arc::clone(shared);
+    engine.writer.sync_tickets.take(|| {
+        let owned = Arc::clone(engine);
         let thread = Builder::new().name("siftdb-sync".into()).spawn(move || resolve_all(&owned));
-        thread.map_err(|error| Error::io("spawn", &shared.directory, error))
+        thread.map_err(|error| Error::io("spawn", &engine.context.directory, error))
     })
 }
 
-fn resolve_all(shared: &Shared) {
+fn resolve_all(engine: &Engine) {
     let mut patience = Duration::ZERO;
-    while let Some(round) = shared.sync_tickets.next_round(patience) {
+    while let Some(round) = engine.writer.sync_tickets.next_round(patience) {
         let started = Instant::now();
-        let synced = guarded(|| sync_beside_writers(shared));
+        let synced = guarded(|| sync_beside_writers(engine));
         patience = started.elapsed() / SYNC_PER_PATIENCE;
         let outcome = synced.unwrap_or_else(|panic| {
             let cause = std::io::Error::other(format!("a sync panicked: {panic}"));
-            Err(shared.set_background_error(Error::io("sync", &shared.directory, cause)))
+            Err(engine.set_background_error(Error::io("sync", &engine.context.directory, cause)))
         });
-        shared.sync_tickets.resolve(&round, outcome);
+        engine.writer.sync_tickets.resolve(&round, outcome);
     }
 }
 
@@ -47,12 +47,12 @@ fn resolve_all(shared: &Shared) {
 ///
 /// # Errors
 /// The thread panicked.
-pub(crate) fn stop(shared: &Shared) -> Result<()> {
-    match shared.sync_tickets.end() {
+pub(crate) fn stop(engine: &Engine) -> Result<()> {
+    match engine.writer.sync_tickets.end() {
         Some(thread) if thread.thread().id() == thread::current().id() => Ok(()),
         Some(thread) => thread.join().map_err(|_| {
             let cause = std::io::Error::other("a background thread panicked");
-            Error::io("join", &shared.directory, cause)
+            Error::io("join", &engine.context.directory, cause)
         }),
         None => Ok(()),
     }

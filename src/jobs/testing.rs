@@ -32,6 +32,7 @@ use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
+use crate::tree::new_tables::DurableTables;
 use crate::tree::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -170,7 +171,6 @@ impl Tree {
         static NEVER: AtomicBool = AtomicBool::new(false);
         JobContext {
             rules: EntryRules::default(),
-            syncs_names: true,
             stop: &NEVER,
             env: &self.env,
             directory: Path::new(DIRECTORY),
@@ -182,7 +182,11 @@ impl Tree {
 
     pub(crate) fn run_flush(&self) -> Result<JobOutcome> {
         let memtables = &self.memtables[..self.memtables.len() - 1];
-        write_tables(&self.context(), memtables, &self.needed(), &self.version.files())
+        let levels = self.version.files();
+        let outcome = write_tables(&self.context(), memtables, &self.needed(), &levels)?;
+        let JobOutcome { tables, counts } = outcome;
+        let tables = DurableTables::sync(&*self.env, Path::new(DIRECTORY), tables)?.into_metas();
+        Ok(JobOutcome { tables, counts })
     }
 
     /// Writes all memtables out.

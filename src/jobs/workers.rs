@@ -4,7 +4,7 @@
 //! The failure or panic of a job becomes the background error: the database takes no more writes
 //! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to
 //! their worker; a compaction belongs to the thread that holds the [`CompactionToken`], the worker
-//! or a caller of `compact_range`. A worker owns the shared state, never a handle: the drop of the
+//! or a caller of `compact_range`. A worker owns the engine, never a handle: the drop of the
 //! last `Db` stops and joins the workers. `sync_thread.rs` has the third thread, which only tickets
 //! start.
 
@@ -20,9 +20,10 @@ use crate::jobs::flush::{flush_pending, flush_pending_through};
 use crate::jobs::hidden_tables::remove_hidden_tables;
 use crate::jobs::obsolete::{free_memtables, remove_files};
 use crate::jobs::sync_thread;
+use crate::state::engine::Engine;
+use crate::state::jobs::Schedule;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
-use crate::state::shared::{Jobs, Shared};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::time::Duration;
@@ -31,19 +32,19 @@ use std::time::Duration;
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
-    let spawn = |name: &str, worker: fn(&Shared)| {
-        let owned = Arc::clone(shared);
+pub(crate) fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
+    let spawn = |name: &str, worker: fn(&Engine)| {
+        let owned = Arc::clone(engine);
         let thread = Builder::new().name(name.into()).spawn(move || worker(&owned));
-        thread.map_err(|error| Error::io("spawn", &shared.directory, error))
+        thread.map_err(|error| Error::io("spawn", &engine.context.directory, error))
     };
-    flush_if_much(shared);
+    flush_if_much(engine);
     let flusher = spawn("siftdb-flush", flush_worker)?;
     match spawn("siftdb-compact", compaction_worker) {
         Ok(compactor) => Ok(vec![flusher, compactor]),
         Err(error) => {
             let mut workers = vec![flusher];
-            let _ = stop(shared, &mut workers);
+            let _ = stop(engine, &mut workers);
             Err(error)
         }
     }
@@ -52,24 +53,24 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
 /// Asks for a flush of recovered memtables if they take a quarter of the write buffer. Otherwise a
 /// program that only reads would read the same logs at every opening. A smaller rest stays in
 /// memory, so opening a small database writes nothing.
-fn flush_if_much(shared: &Shared) {
-    if shared.immutable_bytes() > shared.options.write_buffer_bytes / 4 {
-        shared.jobs.lock().recovered_through = shared.published.visible();
-        shared.want_flush();
+fn flush_if_much(engine: &Engine) {
+    if engine.catalog.immutable_bytes() > engine.context.options.write_buffer_bytes / 4 {
+        engine.jobs.schedule.lock().recovered_through = engine.catalog.published.visible();
+        engine.jobs.schedule_flush();
     }
 }
 
 /// Before a close: finishes the flush that the opening asked for. A close stops the worker, so
 /// without this a program that closes early would read the same logs at every opening.
-pub(crate) fn flush_recovered(shared: &Shared) {
-    let through = shared.jobs.lock().recovered_through;
+pub(crate) fn flush_recovered(engine: &Engine) {
+    let through = engine.jobs.schedule.lock().recovered_through;
     let waits = |keyspace: &Arc<KeyspaceState>| {
         keyspace.view.load().immutables.iter().any(|full| full.last_sequence <= through)
     };
-    if shared.all_keyspaces().iter().any(waits) {
-        run_job(shared, &mut || {
-            session::activate(shared)?;
-            flush_pending_through(shared, through)
+    if engine.catalog.all_keyspaces().iter().any(waits) {
+        run_job(engine, &mut || {
+            session::activate(engine)?;
+            flush_pending_through(engine, through)
         });
     }
 }
@@ -79,175 +80,179 @@ pub(crate) fn flush_recovered(shared: &Shared) {
 ///
 /// # Errors
 /// A worker panicked outside of its jobs.
-pub(crate) fn stop(shared: &Shared, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
-    shared.closed.store(true, Ordering::SeqCst);
+pub(crate) fn stop(engine: &Engine, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
+    engine.context.closed.store(true, Ordering::SeqCst);
     {
-        let mut jobs = shared.jobs.lock();
+        let mut jobs = engine.jobs.schedule.lock();
         jobs.stopping = true;
-        shared.work.ring();
-        shared.done.notify_all();
+        engine.jobs.work.ring();
+        engine.jobs.done.notify_all();
     }
-    let mut outcome = sync_thread::stop(shared);
+    let mut outcome = sync_thread::stop(engine);
     for worker in workers.drain(..) {
         if worker.join().is_err() {
             let cause = std::io::Error::other("a background thread panicked");
-            outcome = Err(Error::io("join", &shared.directory, cause));
+            outcome = Err(Error::io("join", &engine.context.directory, cause));
         }
     }
     // Neither a checkpoint nor a `compact_range` on another thread may log edits once the directory
     // is unlocked.
-    drop(shared.flushes.lock());
-    let mut jobs = shared.jobs.lock();
+    drop(engine.jobs.flushes.lock());
+    let mut jobs = engine.jobs.schedule.lock();
     while jobs.compacting {
-        shared.done.wait(jobs.for_condvar());
+        engine.jobs.done.wait(jobs.for_condvar());
     }
     outcome
 }
 
 /// The right to compact; returned on drop, also if the compaction panics.
-pub(crate) struct CompactionToken<'a>(&'a Shared);
+pub(crate) struct CompactionToken<'a>(&'a Engine);
 
 impl<'a> CompactionToken<'a> {
     /// Waits until no other compaction runs.
     ///
     /// # Errors
     /// `Closed` if the database is closed in the meantime.
-    pub(crate) fn wait(shared: &'a Shared) -> Result<Self> {
-        let mut jobs = shared.jobs.lock();
+    pub(crate) fn wait(engine: &'a Engine) -> Result<Self> {
+        let mut jobs = engine.jobs.schedule.lock();
         while jobs.compacting && !jobs.stopping {
-            shared.done.wait(jobs.for_condvar());
+            engine.jobs.done.wait(jobs.for_condvar());
         }
         if jobs.stopping {
             return Err(Error::Closed);
         }
         jobs.compacting = true;
-        Ok(CompactionToken(shared))
+        Ok(CompactionToken(engine))
     }
 }
 
 impl Drop for CompactionToken<'_> {
     fn drop(&mut self) {
-        self.0.jobs.lock().compacting = false;
-        self.0.work.ring();
-        self.0.done.notify_all();
+        self.0.jobs.schedule.lock().compacting = false;
+        self.0.jobs.work.ring();
+        self.0.jobs.done.notify_all();
     }
 }
 
 /// Compares `LOCK` if writes ask for it. Without it another process may write here, too.
-fn compare_lock(shared: &Shared) {
-    if shared.lock_watch.take_due()
-        && let Err(error) = shared.check_lock()
+fn compare_lock(engine: &Engine) {
+    if engine.writer.lock_watch.take_due()
+        && let Err(error) = engine.check_lock()
         && !matches!(error, Error::Closed)
     {
-        shared.set_background_error(error);
+        engine.set_background_error(error);
     }
 }
 
 /// Waits for a ring after the first `rings`, or until `LOCK` is to be compared; at most `longest`,
 /// and false after that time.
-fn wait_for_ring(shared: &Shared, rings: u64, longest: Option<Duration>) -> bool {
-    let left = shared.lock_watch.left();
+fn wait_for_ring(engine: &Engine, rings: u64, longest: Option<Duration>) -> bool {
+    let left = engine.writer.lock_watch.left();
     if let Some(longest) = longest.filter(|longest| left.is_none_or(|left| *longest <= left)) {
-        return shared.work.wait_beyond_for(rings, longest);
+        return engine.jobs.work.wait_beyond_for(rings, longest);
     }
     match left {
         Some(left) => {
-            shared.work.wait_beyond_for(rings, left);
+            engine.jobs.work.wait_beyond_for(rings, left);
         }
-        None => shared.work.wait_beyond(rings),
+        None => engine.jobs.work.wait_beyond(rings),
     }
     true
 }
 
-fn flush_worker(shared: &Shared) {
+fn flush_worker(engine: &Engine) {
     loop {
-        compare_lock(shared);
+        compare_lock(engine);
         // Read before the check for work. A request after the check rings again, so the wait below
         // returns at once and no request is lost.
-        let rings = shared.work.rings();
+        let rings = engine.jobs.work.rings();
         let (mut flush_wanted, piles, hidden_tables) = {
-            let mut jobs = shared.jobs.lock();
+            let mut jobs = engine.jobs.schedule.lock();
             if jobs.stopping {
                 return;
             }
-            let Jobs { flush_wanted, piles, hidden_tables, .. } = &mut *jobs;
+            let Schedule { flush_wanted, piles, hidden_tables, .. } = &mut *jobs;
             (take(flush_wanted), take(piles), take(hidden_tables))
         };
         let named = |ids: BTreeSet<KeyspaceId>| -> Vec<_> {
-            let keyspaces = shared.keyspaces.lock();
+            let keyspaces = engine.catalog.keyspaces.lock();
             ids.into_iter().filter_map(|id| keyspaces.get(id).cloned()).collect()
         };
         // Before the flush: it takes a moment and gives space back.
         for keyspace in named(hidden_tables) {
-            run_job(shared, &mut || remove_hidden_tables(shared, &keyspace).map(|()| false));
+            run_job(engine, &mut || remove_hidden_tables(engine, &keyspace).map(|()| false));
         }
-        let piles = named(piles);
+        let mut piles = named(piles);
+        let is_passed =
+            |keyspace: &&Arc<KeyspaceState>| keyspace.scans_pass_tombstones.load(Ordering::Relaxed);
+        piles.extend(engine.catalog.keyspaces.lock().iter().filter(is_passed).cloned());
         // A failure is already the background error; here it means that nothing is to be flushed.
-        flush_wanted |= session::switch_for_tombstones(shared, &piles).unwrap_or(false);
+        flush_wanted |= session::switch_for_tombstones(engine, &piles).unwrap_or(false);
         if flush_wanted {
-            run_job(shared, &mut || {
-                if shared.immutable_bytes() > 0 {
+            run_job(engine, &mut || {
+                if engine.catalog.immutable_bytes() > 0 {
                     // Recovered memtables: the session begins with this flush.
-                    session::activate(shared)?;
+                    session::activate(engine)?;
                 }
-                flush_pending(shared)
+                flush_pending(engine)
             });
-        } else if !shared.obsolete.is_empty() {
+        } else if !engine.catalog.obsolete.is_empty() {
             // The last reader of a replaced table is gone.
-            clear_up(shared);
+            clear_up(engine);
         } else {
-            wait_for_ring(shared, rings, None);
+            wait_for_ring(engine, rings, None);
         }
     }
 }
 
-fn compaction_worker(shared: &Shared) {
+fn compaction_worker(engine: &Engine) {
     let mut cursors: BTreeMap<KeyspaceId, CompactionCursors> = BTreeMap::new();
     let mut watch = ExpiryWatch::default();
     loop {
-        compare_lock(shared);
-        let rings = shared.work.rings();
+        compare_lock(engine);
+        let rings = engine.jobs.work.rings();
         let begins = {
-            let mut jobs = shared.jobs.lock();
+            let mut jobs = engine.jobs.schedule.lock();
             if jobs.stopping {
                 return;
             }
             // What waits for a close or a resume would begin again and again.
-            let may_begin = !shared.closed.load(Ordering::Relaxed)
-                && !shared.background_error.is_set()
+            let may_begin = !engine.context.closed.load(Ordering::Relaxed)
+                && !engine.jobs.background_error.is_set()
                 && !jobs.compacting;
             let begins = may_begin && !jobs.compactions_wanted.is_empty();
             jobs.compacting |= begins;
             begins
         };
         if begins {
-            let _token = CompactionToken(shared);
-            run_job(shared, &mut || compact_most_urgent(shared, &mut cursors));
+            let _token = CompactionToken(engine);
+            run_job(engine, &mut || compact_most_urgent(engine, &mut cursors));
         } else {
-            wait_for_compaction(shared, &mut watch, rings);
+            wait_for_compaction(engine, &mut watch, rings);
         }
     }
 }
 
 /// Waits for a ring after the first `rings`, or until a table has expired.
-fn wait_for_compaction(shared: &Shared, watch: &mut ExpiryWatch, rings: u64) {
+fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, rings: u64) {
     // A session changes no file before its first write, which rings.
-    let may_remove = || shared.options.auto_compaction && shared.versions.lock().is_active();
-    let watched = match !shared.read_only && may_remove() {
-        true => watch.look(shared),
+    let may_remove =
+        || engine.context.options.auto_compaction && engine.catalog.versions.lock().is_active();
+    let watched = match !engine.context.read_only && may_remove() {
+        true => watch.look(engine),
         false => Watched::Never,
     };
     match watched {
         Watched::Expired(keyspaces) => {
-            shared.want_compactions(keyspaces);
+            engine.jobs.schedule_compactions(keyspaces);
         }
         Watched::Later(wait) => {
-            if !wait_for_ring(shared, rings, Some(wait)) && wait == WAIT_MAX {
+            if !wait_for_ring(engine, rings, Some(wait)) && wait == WAIT_MAX {
                 watch.forget();
             }
         }
         Watched::Never => {
-            wait_for_ring(shared, rings, None);
+            wait_for_ring(engine, rings, None);
         }
     }
 }
@@ -255,12 +260,12 @@ fn wait_for_compaction(shared: &Shared, watch: &mut ExpiryWatch, rings: u64) {
 /// Runs one compaction of the keyspace that is most in need of one, of those that were named. False
 /// if none is in need.
 pub(crate) fn compact_most_urgent(
-    shared: &Shared,
+    engine: &Engine,
     cursors: &mut BTreeMap<KeyspaceId, CompactionCursors>,
 ) -> Result<bool> {
     let wanted: Vec<_> = {
-        let jobs = shared.jobs.lock();
-        let keyspaces = shared.keyspaces.lock();
+        let jobs = engine.jobs.schedule.lock();
+        let keyspaces = engine.catalog.keyspaces.lock();
         jobs.compactions_wanted.iter().filter_map(|id| keyspaces.get(*id).cloned()).collect()
     };
     let by_urgency = |one: &&Arc<KeyspaceState>, other: &&Arc<KeyspaceState>| {
@@ -268,71 +273,72 @@ pub(crate) fn compact_most_urgent(
     };
     let Some(keyspace) = wanted.iter().max_by(by_urgency) else {
         // What is named was dropped, unless a flush has named another one since.
-        let there: Vec<_> = shared.all_keyspaces().iter().map(|keyspace| keyspace.id).collect();
-        let mut jobs = shared.jobs.lock();
+        let there: Vec<_> =
+            engine.catalog.all_keyspaces().iter().map(|keyspace| keyspace.id).collect();
+        let mut jobs = engine.jobs.schedule.lock();
         jobs.compactions_wanted.retain(|id| there.binary_search(id).is_ok());
         return Ok(!jobs.compactions_wanted.is_empty());
     };
     let id = keyspace.id;
     // Taken out before the look at its tree: a flush that ends during the look names it again.
-    shared.jobs.lock().compactions_wanted.remove(&id);
-    let expired = match shared.options.auto_compaction {
-        true => remove_expired_tables(shared, keyspace),
+    engine.jobs.schedule.lock().compactions_wanted.remove(&id);
+    let expired = match engine.context.options.auto_compaction {
+        true => remove_expired_tables(engine, keyspace),
         false => Ok(false),
     };
     let changed = match expired {
-        Ok(false) => compact_once(shared, keyspace, cursors.entry(id).or_default()),
+        Ok(false) => compact_once(engine, keyspace, cursors.entry(id).or_default()),
         ended => ended,
     };
     match changed {
         Ok(false) => {}
         Ok(true) => {
-            shared.jobs.lock().compactions_wanted.insert(id);
+            engine.jobs.schedule.lock().compactions_wanted.insert(id);
         }
         Err(Error::KeyspaceDropped { .. }) => {
             cursors.remove(&id);
         }
         Err(error) => {
             // As before: nothing else compacts it once the error is cleared.
-            shared.jobs.lock().compactions_wanted.insert(id);
+            engine.jobs.schedule.lock().compactions_wanted.insert(id);
             return Err(error);
         }
     }
-    Ok(!shared.jobs.lock().compactions_wanted.is_empty())
+    Ok(!engine.jobs.schedule.lock().compactions_wanted.is_empty())
 }
 
 /// A job, up to the record of its failure; ended on drop.
-struct RunningJob<'a>(&'a Shared);
+struct RunningJob<'a>(&'a Engine);
 
 impl<'a> RunningJob<'a> {
-    fn begin(shared: &'a Shared) -> Self {
-        shared.jobs.lock().running += 1;
-        RunningJob(shared)
+    fn begin(engine: &'a Engine) -> Self {
+        engine.jobs.schedule.lock().running += 1;
+        RunningJob(engine)
     }
 }
 
 impl Drop for RunningJob<'_> {
     fn drop(&mut self) {
-        self.0.jobs.lock().running -= 1;
-        self.0.done.notify_all();
+        self.0.jobs.schedule.lock().running -= 1;
+        self.0.jobs.done.notify_all();
     }
 }
 
 /// Waits until no job runs. After a failure a new job does nothing, so from then on no failure of
 /// a job is still to be recorded.
-pub(crate) fn wait_for_jobs(shared: &Shared) {
-    let mut jobs = shared.jobs.lock();
+pub(crate) fn wait_for_jobs(engine: &Engine) {
+    let mut jobs = engine.jobs.schedule.lock();
     while jobs.running > 0 && !jobs.stopping {
-        shared.done.wait(jobs.for_condvar());
+        engine.jobs.done.wait(jobs.for_condvar());
     }
 }
 
 /// Runs `job` until it answers that nothing is left. A failure or panic becomes the background
 /// error, unless the database is closing.
-pub(crate) fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
-    let _running = RunningJob::begin(shared);
+pub(crate) fn run_job(engine: &Engine, job: &mut dyn FnMut() -> Result<bool>) {
+    let _running = RunningJob::begin(engine);
     let more = |job: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
-        if shared.jobs.lock().stopping || shared.background_error.is_set() {
+        if engine.jobs.schedule.lock().stopping || engine.jobs.background_error.is_set() {
             return Ok(false);
         }
         job()
@@ -340,26 +346,30 @@ pub(crate) fn run_job(shared: &Shared, job: &mut dyn FnMut() -> Result<bool>) {
     loop {
         match guarded(|| more(job)) {
             // Between two jobs too: under a steady load there is always a next one.
-            Ok(Ok(true)) => clear_up(shared),
+            Ok(Ok(true)) => clear_up(engine),
             Ok(Ok(false) | Err(Error::Closed | Error::KeyspaceDropped { .. })) => break,
             Ok(Err(error)) => {
-                shared.set_background_error(error);
+                engine.set_background_error(error);
                 break;
             }
             Err(panic) => {
                 let cause = std::io::Error::other(format!("a background job panicked: {panic}"));
-                shared.set_background_error(Error::io("background job", &shared.directory, cause));
+                engine.set_background_error(Error::io(
+                    "background job",
+                    &engine.context.directory,
+                    cause,
+                ));
                 break;
             }
         }
     }
-    clear_up(shared);
+    clear_up(engine);
 }
 
 /// After a job: frees replaced memtables, removes obsolete files, and wakes waiters.
-fn clear_up(shared: &Shared) {
-    free_memtables(shared);
-    remove_files(shared);
-    let _jobs = shared.jobs.lock();
-    shared.done.notify_all();
+fn clear_up(engine: &Engine) {
+    free_memtables(engine);
+    remove_files(engine);
+    let _jobs = engine.jobs.schedule.lock();
+    engine.jobs.done.notify_all();
 }

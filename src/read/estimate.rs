@@ -14,7 +14,6 @@ use crate::base::sync::Arc;
 use crate::memtable::memtable::Memtable;
 use crate::read::point::sequence_in;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::tree::handle::TableHandle;
 
 /// Most entries of a memtable that are counted.
@@ -36,13 +35,9 @@ pub struct RangeEstimate {
 ///
 /// # Errors
 /// A data index cannot be read or is damaged; `Closed`; `KeyspaceDropped`.
-pub(crate) fn estimate(
-    shared: &Shared,
-    keyspace: &KeyspaceState,
-    bounds: &KeyBounds,
-) -> Result<RangeEstimate> {
+pub(crate) fn estimate(keyspace: &KeyspaceState, bounds: &KeyBounds) -> Result<RangeEstimate> {
     let view = keyspace.view.load_full();
-    sequence_in(shared, keyspace, &view, None)?;
+    sequence_in(keyspace, &view, None)?;
     let mut sum = RangeEstimate::default();
     if bounds.is_empty() {
         return Ok(sum);

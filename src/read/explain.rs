@@ -12,7 +12,6 @@ use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
 use crate::read::point::{self, LookupTrace, MemtableStep};
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::table::fetch::TableIo;
 use std::fmt;
 
@@ -150,14 +149,13 @@ pub enum ExplainOutcome {
 /// # Errors
 /// As the lookup itself.
 pub(crate) fn explain(
-    shared: &Shared,
     keyspace: &KeyspaceState,
     key: &[u8],
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
 ) -> Result<Explain> {
     let mut trace = LookupTrace::default();
-    let value = point::get(shared, keyspace, key, sequence, options, Some(&mut trace))?;
+    let value = point::get(keyspace, key, sequence, options, Some(&mut trace))?;
     let memtables = trace.memtables.iter().enumerate().map(|(age, step)| {
         let asked = if options.use_filters { FilterAnswer::Maybe } else { FilterAnswer::NotAsked };
         let (answer, outcome) = match step {

@@ -14,7 +14,6 @@ use crate::options::access::ReadOptions;
 use crate::read::scan::{Scan, ScanOf, Source};
 use crate::read::walk::{Backward, Forward, Found, Until};
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use std::fmt;
 
 /// The entries of a range of keys, ascending; `rev()` and `next_back` go from the end.
@@ -38,13 +37,12 @@ impl Iter {
     /// Methods that make iterators cannot fail, so the only item of a refused one is the error:
     /// `Closed` if the database is closed.
     pub(crate) fn new(
-        shared: &Arc<Shared>,
         keyspace: &Arc<KeyspaceState>,
         of: Option<ScanOf>,
         bounds: KeyBounds,
         options: &ReadOptions,
     ) -> Self {
-        let scan = Scan::new(shared, keyspace, of, bounds, options);
+        let scan = Scan::new(keyspace, of, bounds, options);
         // An empty range of a closed database is refused, too.
         let over = scan.bounds.is_empty() && scan.check().is_ok();
         Iter { front: None, back: None, returned: None, over, scan }

@@ -23,7 +23,6 @@ use crate::options::access::ReadOptions;
 use crate::read::point::{sequence_in, unexpired};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
-use crate::state::shared::Shared;
 use crate::table::batch_key::{BatchKey, WINDOW_KEYS, ask, set_all};
 use crate::tree::screen::Screen;
 
@@ -37,7 +36,6 @@ const PIECE_KEYS: usize = 256;
 /// # Errors
 /// `Closed`; the first error of a read of any key.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
-    shared: &Shared,
     keyspace: &KeyspaceState,
     keys: impl IntoIterator<Item = K>,
     sequence: Option<SequenceNumber>,
@@ -46,20 +44,19 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     let keys: Vec<K> = keys.into_iter().collect();
     let timer = keyspace.timer();
     let keys = keys.iter().map(AsRef::as_ref).collect();
-    let found = search(shared, keyspace, keys, sequence, options);
+    let found = search(keyspace, keys, sequence, options);
     timer.stop(&keyspace.counters, TimedCall::MultiGet);
     found
 }
 
 fn search(
-    shared: &Shared,
     keyspace: &KeyspaceState,
     keys: Vec<&[u8]>,
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
 ) -> Result<Vec<Option<Value>>> {
     let view = keyspace.view.load_full();
-    let sequence = sequence_in(shared, keyspace, &view, sequence)?;
+    let sequence = sequence_in(keyspace, &view, sequence)?;
     let stripe = keyspace.counters.stripe();
     stripe.add(Counter::Gets, keys.len() as u64);
     let mut values = vec![None; keys.len()];
@@ -79,7 +76,7 @@ fn search(
     for key in batch {
         values[key.position] = match key.answer {
             Lookup::Found { stored, expires: false } => Some(stored),
-            Lookup::Found { stored, expires: true } => unexpired(shared, &clock, stored),
+            Lookup::Found { stored, expires: true } => unexpired(keyspace, &clock, stored),
             Lookup::Deleted | Lookup::Absent => continue,
         };
     }

@@ -22,7 +22,6 @@ use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
-use crate::state::shared::Shared;
 use crate::tree::version::TableStep;
 
 /// What one lookup did in a memtable.
@@ -79,29 +78,27 @@ impl LookupTrace {
 /// # Errors
 /// As for [`get`].
 pub(crate) fn timed_get(
-    shared: &Shared,
     keyspace: &KeyspaceState,
     key: &[u8],
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
 ) -> Result<Option<Value>> {
     if keyspace.times_calls {
-        return get_by_clock(shared, keyspace, key, sequence, options);
+        return get_by_clock(keyspace, key, sequence, options);
     }
-    search(shared, keyspace, key, sequence, options, None)
+    search(keyspace, key, sequence, options, None)
 }
 
 #[cold]
 #[inline(never)]
 fn get_by_clock(
-    shared: &Shared,
     keyspace: &KeyspaceState,
     key: &[u8],
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
 ) -> Result<Option<Value>> {
     let timer = keyspace.timer();
-    let found = get(shared, keyspace, key, sequence, options, None);
+    let found = get(keyspace, key, sequence, options, None);
     timer.stop(&keyspace.counters, TimedCall::Get);
     found
 }
@@ -111,20 +108,18 @@ fn get_by_clock(
 /// # Errors
 /// The first error on the way of the key; `Closed`.
 pub(crate) fn get(
-    shared: &Shared,
     keyspace: &KeyspaceState,
     key: &[u8],
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
     trace: Option<&mut LookupTrace>,
 ) -> Result<Option<Value>> {
-    search(shared, keyspace, key, sequence, options, trace)
+    search(keyspace, key, sequence, options, trace)
 }
 
 // In each of its two callers: without a trace it is shorter.
 #[inline(always)]
 fn search(
-    shared: &Shared,
     keyspace: &KeyspaceState,
     key: &[u8],
     sequence: Option<SequenceNumber>,
@@ -134,7 +129,7 @@ fn search(
     let view = keyspace.view.load();
     // I3: after the view. A switch in between does no harm, because the old view has everything up
     // to it. Loaded first, the sequence could need versions that a compaction drops from the view.
-    let sequence = sequence_in(shared, keyspace, &view, sequence)?;
+    let sequence = sequence_in(keyspace, &view, sequence)?;
     let lookup_key = LookupKey::new(key, sequence);
     let hash = KeyHash::new(key);
     let stripe = keyspace.counters.stripe();
@@ -147,24 +142,24 @@ fn search(
         Lookup::Absent => {}
         found => {
             stripe.add(Counter::MemtableHits, 1);
-            return Ok(value_of(shared, found, &stripe));
+            return Ok(value_of(keyspace, found, &stripe));
         }
     }
     let steps = trace.map(|trace| &mut trace.tables);
     // A trace shows what every filter says.
     if stripe.expects_hit() && options.use_filters && steps.is_none() {
-        return get_expecting_hit(shared, &view, &lookup_key, &hash, options, &stripe);
+        return get_expecting_hit(keyspace, &view, &lookup_key, &hash, options, &stripe);
     }
     let read = options.for_tables();
     let found = view.version.get::<false>(&lookup_key, &hash, read, &stripe, steps)?;
-    Ok(value_of(shared, found, &stripe))
+    Ok(value_of(keyspace, found, &stripe))
 }
 
 /// The tables, after many hits of the last level in a row.
 // Apart, so that a lookup that a filter ends does not pay for this.
 #[inline(never)]
 fn get_expecting_hit(
-    shared: &Shared,
+    keyspace: &KeyspaceState,
     view: &ReadView,
     key: &LookupKey,
     hash: &KeyHash<'_>,
@@ -172,17 +167,17 @@ fn get_expecting_hit(
     stripe: &Stripe<'_>,
 ) -> Result<Option<Value>> {
     let found = view.version.get::<true>(key, hash, options.for_tables(), stripe, None)?;
-    Ok(value_of(shared, found, stripe))
+    Ok(value_of(keyspace, found, stripe))
 }
 
 /// What the user gets of the newest version.
 #[inline(always)]
-fn value_of(shared: &Shared, found: Lookup, stripe: &Stripe<'_>) -> Option<Value> {
+fn value_of(keyspace: &KeyspaceState, found: Lookup, stripe: &Stripe<'_>) -> Option<Value> {
     let value = match found {
         Lookup::Deleted | Lookup::Absent => return None,
         Lookup::Found { stored, expires: false } => stored,
         Lookup::Found { stored, expires: true } => {
-            unexpired(shared, &ReadClock::default(), stored)?
+            unexpired(keyspace, &ReadClock::default(), stored)?
         }
     };
     stripe.add(Counter::GetsFound, 1);
@@ -191,8 +186,12 @@ fn value_of(shared: &Shared, found: Lookup, stripe: &Stripe<'_>) -> Option<Value
 
 /// The value of an expiring put, unless it has expired for the read of that clock.
 #[cold]
-pub(crate) fn unexpired(shared: &Shared, clock: &ReadClock, stored: Value) -> Option<Value> {
-    let expired = clock.has_expired(&stored, || shared.env.now());
+pub(crate) fn unexpired(
+    keyspace: &KeyspaceState,
+    clock: &ReadClock,
+    stored: Value,
+) -> Option<Value> {
+    let expired = clock.has_expired(&stored, || keyspace.served.context.env.now());
     (!expired).then(|| stored.without_front(EXPIRY_BYTES))
 }
 
@@ -203,7 +202,6 @@ pub(crate) fn unexpired(shared: &Shared, clock: &ReadClock, stored: Value) -> Op
 /// lock itself, so with `snapshot` there is no error.
 #[inline(always)]
 pub(crate) fn sequence_in(
-    shared: &Shared,
     keyspace: &KeyspaceState,
     view: &ReadView,
     snapshot: Option<SequenceNumber>,
@@ -211,14 +209,14 @@ pub(crate) fn sequence_in(
     match snapshot {
         Some(sequence) => Ok(sequence),
         None if view.lock.is_none() => Err(keyspace.refusal(view)),
-        None => Ok(published(shared, view)),
+        None => Ok(published(keyspace, view)),
     }
 }
 
 /// The published sequence, for reads in `view`, which was loaded before (I3).
 #[inline]
-pub(crate) fn published(shared: &Shared, view: &ReadView) -> SequenceNumber {
-    let sequence = shared.published.visible();
+pub(crate) fn published(keyspace: &KeyspaceState, view: &ReadView) -> SequenceNumber {
+    let sequence = keyspace.served.published.visible();
     // A memtable becomes immutable only after all of it was published.
     let full = view.immutables.first();
     debug_assert!(full.is_none_or(|newest| newest.last_sequence <= sequence), "I3");
@@ -284,9 +282,9 @@ fn search_memtable(
 ///
 /// # Errors
 /// `Closed`.
-pub(crate) fn may_contain(shared: &Shared, keyspace: &KeyspaceState, key: &[u8]) -> Result<bool> {
+pub(crate) fn may_contain(keyspace: &KeyspaceState, key: &[u8]) -> Result<bool> {
     let view = keyspace.view.load();
-    let sequence = sequence_in(shared, keyspace, &view, None)?;
+    let sequence = sequence_in(keyspace, &view, None)?;
     let hash = KeyHash::new(key);
     let mut trace = None;
     let stripe = keyspace.counters.stripe();
@@ -295,7 +293,7 @@ pub(crate) fn may_contain(shared: &Shared, keyspace: &KeyspaceState, key: &[u8])
     Ok(match search_memtables(&view, &lookup_key, &hash, &options, &stripe, &mut trace) {
         Lookup::Found { expires: false, .. } => true,
         Lookup::Found { stored, expires: true } => {
-            unexpired(shared, &ReadClock::default(), stored).is_some()
+            unexpired(keyspace, &ReadClock::default(), stored).is_some()
         }
         Lookup::Deleted => false,
         Lookup::Absent => view.version.may_contain(key, &hash),

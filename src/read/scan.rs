@@ -1,7 +1,7 @@
 //! [`Scan`]: what an iterator or a cursor reads, and the merge of its sources.
 //!
-//! A scan is a range of keys in one view, at one sequence. It is `'static`: it owns the shared
-//! state and its view, and so every memtable and table in it. It reads at the sequence that was
+//! A scan is a range of keys in one view, at one sequence. It is `'static`: it owns its
+//! keyspace and its view, and so every memtable and table in it. It reads at the sequence that was
 //! published when it was created. It compares all expiring entries with one time, fixed at the
 //! first of them. A scan of a transaction also reads the writes of that, from a memtable of its
 //! own, and notes how far it went ([`Crossing`]).
@@ -24,10 +24,9 @@ use crate::memtable::memtable::{Memtable, MemtableIter};
 use crate::options::access::ReadOptions;
 use crate::read::mask::Mask;
 use crate::read::point::published;
-use crate::state::keyspace::KeyspaceState;
+use crate::state::keyspace::{KeyspaceState, TOMBSTONES_PASSED_MAX};
 use crate::state::read_set::{Crossing, ReadSet};
 use crate::state::read_view::ReadView;
-use crate::state::shared::{Shared, TOMBSTONES_PASSED_MAX};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_filter::RangeFilter;
 use std::ops::{Bound, Range};
@@ -55,7 +54,6 @@ pub(crate) struct TransactionScan {
 /// What an iterator or a cursor reads: the entries of a range of keys, in one view, at one
 /// sequence.
 pub(crate) struct Scan {
-    shared: Arc<Shared>,
     keyspace: Arc<KeyspaceState>,
     view: Arc<ReadView>,
     /// What is read at.
@@ -78,7 +76,6 @@ pub(crate) struct Scan {
 impl Scan {
     /// A scan of the database as it is now, or as a snapshot or transaction sees it.
     pub(crate) fn new(
-        shared: &Arc<Shared>,
         keyspace: &Arc<KeyspaceState>,
         of: Option<ScanOf>,
         bounds: KeyBounds,
@@ -89,7 +86,7 @@ impl Scan {
         // The view that is read holds the lock, or the database was closed before.
         let present_lock = || view.lock.clone().ok_or_else(|| keyspace.refusal(&view));
         let at_present = || ScanOf {
-            sequence: published(shared, &view),
+            sequence: published(keyspace, &view),
             lock: present_lock(),
             transaction: None,
         };
@@ -97,8 +94,7 @@ impl Scan {
         Scan {
             own_writes: transaction.as_ref().map_or(0, |transaction| transaction.own_writes),
             transaction,
-            lock: lock.and_then(|lock| shared.process.check().map(|()| lock)),
-            shared: Arc::clone(shared),
+            lock: lock.and_then(|lock| keyspace.served.context.process.check().map(|()| lock)),
             keyspace: Arc::clone(keyspace),
             view,
             sequence,
@@ -137,14 +133,14 @@ impl Scan {
     /// The error of a step after `close_now`.
     #[inline]
     pub(crate) fn check_step(&self) -> Result<()> {
-        self.shared.check_reads()
+        self.keyspace.served.context.check_reads()
     }
 
     /// True if the expiring put that `source` is at counts as a tombstone.
     // Apart from the walk: most entries do not expire.
     #[cold]
     pub(crate) fn has_expired(&self, source: &Source) -> bool {
-        self.clock.has_expired(source.value(), || self.shared.env.now())
+        self.clock.has_expired(source.value(), || self.keyspace.served.context.env.now())
     }
 
     /// A timer for a seek, which does nothing unless calls are timed.
@@ -166,7 +162,7 @@ impl Scan {
     #[inline]
     pub(crate) fn note_passed(&self, tombstones: usize) {
         if tombstones > TOMBSTONES_PASSED_MAX {
-            self.shared.note_passed_tombstones(&self.keyspace);
+            self.keyspace.note_passed_tombstones();
         }
     }
 

@@ -1,7 +1,7 @@
 //! [`KeyspaceState`]: the tree of one keyspace, and [`Keyspaces`], all of them by number and name.
 //!
 //! A keyspace has memtables, tables, settings and counters of its own. Log, sequences, cache,
-//! workers and the directory's lock are the database's (`state/shared.rs`).
+//! workers and the directory's lock are the database's (`state/engine.rs`).
 //!
 //! A drop takes the keyspace out of [`Keyspaces`] and closes its view: handles answer
 //! `KeyspaceDropped` from then on. Snapshots that were taken before still read the tables in the
@@ -12,9 +12,10 @@ use crate::base::expiry::Expiry;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counters, Timer};
-use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::memtable::memtable::Memtable;
+use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Bell, Mutex, Ordering};
+use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
+use crate::state::context::Context;
 use crate::state::filter_workload::FilterWorkload;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::read_view::ReadView;
@@ -22,6 +23,25 @@ use crate::tree::version::Version;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
+
+/// A scan that passes more tombstones than this to reach one entry, some 100 us of work, asks for
+/// a flush of the memtable.
+pub(crate) const TOMBSTONES_PASSED_MAX: usize = 1024;
+
+/// Tombstones in a memtable that has little else at which it is flushed: a scan passes them in
+/// less than a millisecond.
+pub(crate) const TOMBSTONES_MAX: usize = 4096;
+
+/// What the keyspaces of a database share: all that a read needs besides its keyspace.
+#[derive(Clone)]
+pub(crate) struct ReadServices {
+    /// The database.
+    pub context: Arc<Context>,
+    /// The last sequence that reads may see.
+    pub published: Arc<Published>,
+    /// Wakes the workers.
+    pub work: Arc<Bell>,
+}
 
 /// The state of one keyspace.
 pub(crate) struct KeyspaceState {
@@ -34,6 +54,8 @@ pub(crate) struct KeyspaceState {
     /// Milliseconds after which puts expire, of `options`; `u64::MAX` for never. Every write group
     /// loads it.
     pub expire_after: AtomicU64,
+    /// What reads need besides the keyspace.
+    pub served: ReadServices,
     /// Where reads look.
     pub view: ArcSwap<ReadView>,
     /// Serializes replacements of `view`.
@@ -65,10 +87,17 @@ impl fmt::Debug for KeyspaceState {
 
 impl KeyspaceState {
     /// A keyspace that reads look for in `view`.
-    pub(crate) fn new(id: KeyspaceId, name: String, options: Arc<Options>, view: ReadView) -> Self {
+    pub(crate) fn new(
+        id: KeyspaceId,
+        name: String,
+        options: Arc<Options>,
+        served: ReadServices,
+        view: ReadView,
+    ) -> Self {
         KeyspaceState {
             id,
             name,
+            served,
             expire_after: AtomicU64::new(options.expire_after_millis()),
             times_calls: options.latency_histograms,
             options: ArcSwap::new(options),
@@ -102,6 +131,34 @@ impl KeyspaceState {
             u64::MAX => None,
             millis => Some(Expiry::After(Duration::from_millis(millis))),
         }
+    }
+
+    /// Called by a scan that passed many tombstones on its way to one entry. The worker checks
+    /// whether the memtable holds them; the scan does not know where they were.
+    #[cold]
+    pub(crate) fn note_passed_tombstones(&self) {
+        self.scans_pass_tombstones.store(true, Ordering::Relaxed);
+        if self.tombstones_pile_up() {
+            self.served.work.ring();
+        }
+    }
+
+    /// True if the active memtable should be flushed for its tombstones although it is not full:
+    /// scans pass them, it holds little else, or it has no segment left for the entries after a
+    /// range delete. One such memtable at a time: the next waits until the table of the last one is
+    /// compacted. So deletes cost only as many flushes as compactions can follow.
+    #[must_use]
+    pub(crate) fn tombstones_pile_up(&self) -> bool {
+        let view = self.view.load();
+        let (tombstones, entries) = (view.active.tombstones(), view.active.entries());
+        let many = match self.scans_pass_tombstones.load(Ordering::Relaxed) {
+            true => tombstones >= TOMBSTONES_PASSED_MAX / 2,
+            false => tombstones >= TOMBSTONES_MAX && tombstones >= entries / 2,
+        };
+        let many = many || view.active.wants_segments();
+        many && self.served.context.options.auto_compaction
+            && view.immutables.is_empty()
+            && !view.version.level(0).iter().any(|handle| handle.meta.is_mostly_garbage(0))
     }
 
     /// True if the result of a compaction of exactly these tables, in ascending order, was refused.

@@ -9,7 +9,7 @@
 //! | `log` | the logs being written; taken by the leader | yes |
 //! | turns of `RecordSyncer` | nothing: one sync of a log at a time | yes |
 //! | `versions` | manifest and current versions | yes |
-//! | `jobs` | what background work is wanted or running | no |
+//! | `schedule` | what background work is due or running | no |
 //! | `keyspaces` | the list of keyspaces | no |
 //! | `live_logs` | which logs may be needed | yes |
 //! | `view_update` of a keyspace | replacing its read view | no |
@@ -33,7 +33,7 @@ pub(crate) enum LockRank {
     Flushes,
     Log,
     Versions,
-    Jobs,
+    Schedule,
     Keyspaces,
     LiveLogs,
     ViewUpdate,
@@ -85,10 +85,6 @@ impl<T> RankedMutex<T> {
     #[cfg(test)]
     pub(crate) fn is_locked(&self) -> bool {
         self.mutex.try_lock().is_none()
-    }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.mutex.get_mut()
     }
 }
 
@@ -172,7 +168,7 @@ mod tests {
     #[test]
     fn locks_in_descending_order_are_refused() {
         let log = RankedMutex::new(LockRank::Log, ());
-        let jobs = RankedMutex::new(LockRank::Jobs, ());
+        let jobs = RankedMutex::new(LockRank::Schedule, ());
         let outer = log.lock();
         drop(jobs.lock());
         drop(outer);

@@ -1,6 +1,6 @@
 //! The state that reads, writes and jobs share.
 //!
-//! `shared` holds the state of one database; `session` begins the log and manifest of a session
+//! `engine` holds the state of one database; `session` begins the log and manifest of a session
 //! and switches memtables; `keyspace` is the state of one keyspace and
 //! the list of all; `write_queue` forms groups of writers; `read_set` is what a transaction has
 //! read and `recent_writes` what it is compared with; `sync_ticket` resolves when earlier writes
@@ -13,7 +13,10 @@
 
 pub(crate) mod stalls;
 pub(crate) mod session;
-pub(crate) mod shared;
+pub(crate) mod engine;
+pub(crate) mod jobs;
+pub(crate) mod writer;
+pub(crate) mod catalog;
 pub(crate) mod write_queue;
 pub(crate) mod sync_ticket;
 pub(crate) mod lock_watch;
@@ -27,4 +30,5 @@ pub(crate) mod live_logs;
 pub(crate) mod background_error;
 pub(crate) mod filter_workload;
 pub(crate) mod stats_file;
+pub(crate) mod context;
 pub(crate) mod lock_rank;

@@ -25,10 +25,13 @@ use crate::log::wal::format::{LoadedTable, WalStart};
 use crate::log::wal::recover::LiveLog;
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
+use crate::state::catalog::new_memtable;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
-use crate::state::shared::{LogState, Shared};
+use crate::state::writer::LogState;
 use crate::tree::edit::{FirstLog, VersionEdit};
+use crate::tree::new_tables::NewTables;
 use crate::tree::session_manifest::ManifestPosition;
 use crate::tree::set::VersionSet;
 use std::time::Instant;
@@ -44,20 +47,20 @@ pub(crate) const LOG_BUFFERS_MAX: u64 = 4;
 ///
 /// # Errors
 /// The failure of either file; it becomes the background error.
-pub(crate) fn activate(shared: &Shared) -> Result<()> {
-    shared.process.check()?;
-    let mut log = shared.log.lock();
-    shared.check_writable()?;
-    session_log(shared, &mut log).map(drop).map_err(|error| shared.set_background_error(error))
+pub(crate) fn activate(engine: &Engine) -> Result<()> {
+    engine.context.process.check()?;
+    let mut log = engine.writer.log.lock();
+    engine.check_writable()?;
+    session_log(engine, &mut log).map(drop).map_err(|error| engine.set_background_error(error))
 }
 
-/// Begins the session of a database whose logs were written forward into the tables of `edit`.
+/// Begins the session of a database whose logs were written forward into the tables `new`.
 ///
 /// # Errors
 /// The failure of the log or the manifest.
-pub(crate) fn begin_recovered(shared: &Shared, edit: VersionEdit) -> Result<()> {
-    let mut log = shared.log.lock();
-    let wal = start_session(shared, &log, Some(edit))?;
+pub(crate) fn begin_recovered(engine: &Engine, new: &mut NewTables) -> Result<()> {
+    let mut log = engine.writer.log.lock();
+    let wal = start_session(engine, &log, Some(new))?;
     log.current = Some(wal);
     // Every entry of the logs is in a durable table.
     log.synced_through = log.last_sequence;
@@ -69,7 +72,7 @@ pub(crate) fn begin_recovered(shared: &Shared, edit: VersionEdit) -> Result<()> 
 /// # Errors
 /// The failure of the log.
 pub(crate) fn begin_log(
-    shared: &Shared,
+    engine: &Engine,
     log: &mut LogState,
     number: u64,
     manifest: u64,
@@ -78,7 +81,7 @@ pub(crate) fn begin_log(
         log.previous_log = old.number();
     }
     let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
-    create_log(shared, log, number, coming, &[])
+    create_log(engine, log, number, coming, &[])
 }
 
 /// Switches the memtables of `keyspaces` that should be flushed for their tombstones; true if it
@@ -87,16 +90,16 @@ pub(crate) fn begin_log(
 /// # Errors
 /// The failure of the new log; it becomes the background error.
 pub(crate) fn switch_for_tombstones(
-    shared: &Shared,
+    engine: &Engine,
     keyspaces: &[Arc<KeyspaceState>],
 ) -> Result<bool> {
-    let piles = |keyspace: &&Arc<KeyspaceState>| shared.tombstones_pile_up(keyspace);
+    let piles = |keyspace: &&Arc<KeyspaceState>| keyspace.tombstones_pile_up();
     if !keyspaces.iter().any(|keyspace| piles(&keyspace)) {
         return Ok(false);
     }
     // The holder of this lock acts as a leader of the write queue.
-    let mut log = shared.log.lock();
-    shared.check_writable()?;
+    let mut log = engine.writer.log.lock();
+    engine.check_writable()?;
     let due: Vec<_> = keyspaces.iter().filter(piles).cloned().collect();
     if log.current.is_none() || due.is_empty() {
         return Ok(false);
@@ -104,31 +107,31 @@ pub(crate) fn switch_for_tombstones(
     for keyspace in &due {
         keyspace.scans_pass_tombstones.store(false, Ordering::Relaxed);
     }
-    switch_memtables(shared, &mut log, &due).map_err(|error| shared.set_background_error(error))?;
+    switch_memtables(engine, &mut log, &due).map_err(|error| engine.set_background_error(error))?;
     Ok(true)
 }
 
 /// Makes the active memtables of `keyspaces` immutable and begins a new log.
 pub(crate) fn switch_memtables(
-    shared: &Shared,
+    engine: &Engine,
     log: &mut LogState,
     keyspaces: &[Arc<KeyspaceState>],
 ) -> Result<()> {
     // The log first: an edit may name it as soon as it is listed, and a log that an edit names must
     // exist after a crash (I5).
-    let wal = next_log(shared, log, &[])?;
+    let wal = next_log(engine, log, &[])?;
     let last_sequence = log.last_sequence;
     // I3: everything in the old memtables is published before they become immutable. Readers of
     // the new views rely on it, and the next write goes into a new memtable only after its view is
     // stored (`writable_memtable`).
-    debug_assert_eq!(shared.published.visible(), last_sequence);
+    debug_assert_eq!(engine.catalog.published.visible(), last_sequence);
     for keyspace in keyspaces {
         let freed = keyspace.view.load().active.bytes();
         keyspace.update_view(|view| {
             if view.active_log == 0 {
                 return view.clone();
             }
-            shared.active_bytes.fetch_sub(freed, Ordering::Relaxed);
+            engine.writer.active_bytes.fetch_sub(freed, Ordering::Relaxed);
             let old = ImmutableMemtable {
                 memtable: Arc::clone(&view.active),
                 first_log: view.active_log,
@@ -136,7 +139,7 @@ pub(crate) fn switch_memtables(
                 last_sequence,
             };
             ReadView {
-                active: Arc::clone(&shared.empty_memtable),
+                active: Arc::clone(&engine.catalog.empty_memtable),
                 active_log: 0,
                 immutables: std::iter::once(old).chain(view.immutables.iter().cloned()).collect(),
                 ..view.clone()
@@ -150,22 +153,22 @@ pub(crate) fn switch_memtables(
     {
         log.unsynced.push(old);
     }
-    shared.want_flush();
+    engine.jobs.schedule_flush();
     Ok(())
 }
 
 /// Begins a new log, the one after the current one. No view has the tables of `load` yet.
-fn next_log(shared: &Shared, log: &mut LogState, load: &[LoadedTable]) -> Result<WalWriter> {
-    let number = shared.numbers.take_file_number();
+fn next_log(engine: &Engine, log: &mut LogState, load: &[LoadedTable]) -> Result<WalWriter> {
+    let number = engine.catalog.numbers.take_file_number();
     if let Some(old) = &log.current {
         log.previous_log = old.number();
     }
     let started = Instant::now();
-    let wal = create_log(shared, log, number, *shared.numbers.position.lock(), load)?;
-    shared.counters.add(Counter::LogSwitches, 1);
-    shared.counters.add(Counter::LogSwitchNanos, nanos(started));
-    shared.events.note(|| Event::LogSwitched {
-        path: FileName::Wal(number).path(&shared.directory),
+    let wal = create_log(engine, log, number, *engine.catalog.numbers.position.lock(), load)?;
+    engine.context.counters.add(Counter::LogSwitches, 1);
+    engine.context.counters.add(Counter::LogSwitchNanos, nanos(started));
+    engine.context.events.note(|| Event::LogSwitched {
+        path: FileName::Wal(number).path(&engine.context.directory),
         old_bytes: log.current.as_ref().map_or(0, WalWriter::bytes),
         duration: started.elapsed(),
     });
@@ -177,9 +180,9 @@ fn next_log(shared: &Shared, log: &mut LogState, load: &[LoadedTable]) -> Result
 ///
 /// # Errors
 /// The failure of a log.
-pub(crate) fn sync_starts(shared: &Shared, log: &mut LogState) -> Result<()> {
+pub(crate) fn sync_starts(engine: &Engine, log: &mut LogState) -> Result<()> {
     let has_entries = log.synced_through < log.last_sequence;
-    sync_logs(shared, log)?;
+    sync_logs(engine, log)?;
     match &mut log.current {
         Some(wal) if !has_entries => wal.sync(),
         _ => Ok(()),
@@ -193,12 +196,12 @@ pub(crate) fn sync_starts(shared: &Shared, log: &mut LogState) -> Result<()> {
 /// # Errors
 /// The failure of the new log.
 pub(crate) fn skip_sequences(
-    shared: &Shared,
+    engine: &Engine,
     log: &mut LogState,
     load: &[LoadedTable],
 ) -> Result<()> {
     debug_assert!(log.synced_through == log.last_sequence && log.unsynced.is_empty(), "I13");
-    let mut wal = next_log(shared, log, load)?;
+    let mut wal = next_log(engine, log, load)?;
     wal.sync()?;
     log.current = Some(wal);
     Ok(())
@@ -206,15 +209,15 @@ pub(crate) fn skip_sequences(
 
 /// The active memtable of `keyspace`, a new one if it has no unflushed writes. The caller leads the
 /// write queue, and its log is begun.
-pub(crate) fn writable_memtable(shared: &Shared, keyspace: &KeyspaceState) -> Arc<Memtable> {
+pub(crate) fn writable_memtable(engine: &Engine, keyspace: &KeyspaceState) -> Arc<Memtable> {
     let view = keyspace.view.load();
     if view.active_log != 0 {
         return Arc::clone(&view.active);
     }
-    let memtable = Shared::new_memtable(&shared.options);
-    shared.active_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
+    let memtable = new_memtable(&engine.context.options);
+    engine.writer.active_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
     // I3: readers find the memtable before its first entry is published.
-    let active_log = shared.live_logs.lock().current();
+    let active_log = engine.writer.live_logs.lock().current();
     debug_assert_ne!(active_log, 0, "a log is begun before an entry is applied");
     keyspace.update_view(|view| ReadView {
         active: Arc::clone(&memtable),
@@ -226,16 +229,17 @@ pub(crate) fn writable_memtable(shared: &Shared, keyspace: &KeyspaceState) -> Ar
 
 /// The keyspaces whose memtables are switched now, besides those that a caller asks for: none while
 /// the write buffer has room and the logs are short.
-pub(crate) fn full_keyspaces(shared: &Shared) -> Vec<Arc<KeyspaceState>> {
-    let buffer = shared.options.write_buffer_bytes;
-    let is_full = shared.active_bytes.load(Ordering::Relaxed) >= buffer;
-    let old_log_bytes = shared.old_log_bytes.load(Ordering::Relaxed);
+pub(crate) fn full_keyspaces(engine: &Engine) -> Vec<Arc<KeyspaceState>> {
+    let buffer = engine.context.options.write_buffer_bytes;
+    let is_full = engine.writer.active_bytes.load(Ordering::Relaxed) >= buffer;
+    let old_log_bytes = engine.writer.old_log_bytes.load(Ordering::Relaxed);
     let is_long = old_log_bytes > LOG_BUFFERS_MAX * buffer as u64;
     if !is_full && !is_long {
         return Vec::new();
     }
-    let oldest_log = shared.live_logs.lock().oldest().filter(|_| is_long).map(|log| log.number);
-    let mut active = shared.all_keyspaces();
+    let oldest_log =
+        engine.writer.live_logs.lock().oldest().filter(|_| is_long).map(|log| log.number);
+    let mut active = engine.catalog.all_keyspaces();
     active.retain(|keyspace| keyspace.view.load().active_log != 0);
     let bytes = |keyspace: &Arc<KeyspaceState>| keyspace.view.load().active.bytes();
     active.sort_by_cached_key(|keyspace| std::cmp::Reverse(bytes(keyspace)));
@@ -250,71 +254,73 @@ pub(crate) fn full_keyspaces(shared: &Shared) -> Vec<Arc<KeyspaceState>> {
 }
 
 /// The log of this session; its first use begins the session.
-pub(crate) fn session_log<'a>(shared: &Shared, log: &'a mut LogState) -> Result<&'a mut WalWriter> {
+pub(crate) fn session_log<'a>(engine: &Engine, log: &'a mut LogState) -> Result<&'a mut WalWriter> {
     // Taken out and put back: after a failed start there is no log.
     let wal = match log.current.take() {
         Some(wal) => wal,
-        None => start_session(shared, log, None)?,
+        None => start_session(engine, log, None)?,
     };
     Ok(log.current.insert(wal))
 }
 
 /// Creates the first log of this session, and its manifest where it has none. Everything that was
-/// recovered is in the tables of `recovered`, if it is given, or in the logs and memtables.
+/// recovered is in the tables `recovered`, if they are given, or in the logs and memtables.
 fn start_session(
-    shared: &Shared,
+    engine: &Engine,
     log: &LogState,
-    recovered: Option<VersionEdit>,
+    recovered: Option<&mut NewTables>,
 ) -> Result<WalWriter> {
-    let number = shared.numbers.take_file_number();
-    let mut versions = shared.versions.lock();
+    let number = engine.catalog.numbers.take_file_number();
+    let mut versions = engine.catalog.versions.lock();
     let wal = if versions.is_active() {
         // The session that created the database: from now on a missing log is damage.
-        let wal = create_log(shared, log, number, *shared.numbers.position.lock(), &[])?;
+        let wal = create_log(engine, log, number, *engine.catalog.numbers.position.lock(), &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
-        versions.apply(edit, log.last_sequence)?;
+        versions.apply(edit, &mut NewTables::none(), log.last_sequence)?;
         wal
     } else {
         // The log first, and it names the manifest to come. After a crash between the two,
         // recovery finds the log of a session that never began.
-        let manifest = shared.numbers.take_file_number();
+        let manifest = engine.catalog.numbers.take_file_number();
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
-        let wal = create_log(shared, log, number, coming, &[])?;
+        let wal = create_log(engine, log, number, coming, &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
-        let edit = VersionEdit {
-            first_log: recovered.is_some().then_some(first_log),
-            ..recovered.unwrap_or_default()
-        };
-        if let Err(error) = versions.activate(manifest, Some(number), &edit, log.last_sequence) {
-            remove_abandoned(shared, &versions, number);
+        let first_log = recovered.is_some().then_some(first_log);
+        let mut none = NewTables::none();
+        let new = recovered.unwrap_or(&mut none);
+        let edit = VersionEdit { first_log, added: new.added(), ..VersionEdit::default() };
+        let begun = versions.activate(manifest, Some(number), &edit, new, log.last_sequence);
+        if let Err(error) = begun {
+            remove_abandoned(engine, &versions, number);
             return Err(error);
         }
         // Listed now, while every table that a reader may hold is in the version.
-        shared.obsolete.add(without_kept_logs(shared, versions.obsolete_files()?));
+        engine.catalog.obsolete.add(without_kept_logs(engine, versions.obsolete_files()?));
         wal
     };
-    shared.show(versions.versions().collect());
+    engine.catalog.show(versions.versions().collect());
     let keyspaces: Vec<_> = versions.keyspaces().map(|meta| meta.id).collect();
     drop(versions);
     // Recovered memtables can be flushed from now on.
-    shared.want_flush();
-    shared.want_compactions(keyspaces);
-    let all = shared.all_keyspaces();
-    all.iter().for_each(|keyspace| shared.want_hidden_tables_removed(keyspace));
+    engine.jobs.schedule_flush();
+    engine.jobs.schedule_compactions(keyspaces);
+    let all = engine.catalog.all_keyspaces();
+    all.iter().for_each(|keyspace| engine.jobs.schedule_removal_of_deleted_tables(keyspace));
     Ok(wal)
 }
 
 /// `obsolete` without the logs of earlier sessions that are kept for followers.
-fn without_kept_logs(shared: &Shared, mut obsolete: Vec<FileName>) -> Vec<FileName> {
-    let mut logs = shared.live_logs.lock();
+fn without_kept_logs(engine: &Engine, mut obsolete: Vec<FileName>) -> Vec<FileName> {
+    let mut logs = engine.writer.live_logs.lock();
     if logs.keep_bytes_max() == 0 {
         return obsolete;
     }
     let bytes = |name: &FileName| match name {
         // A log that cannot be asked is not kept.
         FileName::Wal(number) => {
-            let metadata = shared.env.metadata(&name.path(&shared.directory)).ok()?;
+            let metadata =
+                engine.context.env.metadata(&name.path(&engine.context.directory)).ok()?;
             Some((*number, metadata.bytes))
         }
         _ => None,
@@ -328,22 +334,22 @@ fn without_kept_logs(shared: &Shared, mut obsolete: Vec<FileName>) -> Vec<FileNa
 
 /// Removes the files of a session that never began: nothing names them, and every further attempt
 /// would leave more. They stay if the new manifest may be in force.
-fn remove_abandoned(shared: &Shared, versions: &VersionSet, log: u64) {
+fn remove_abandoned(engine: &Engine, versions: &VersionSet, log: u64) {
     let abandoned = versions.abandoned();
     let log = (!abandoned.is_empty()).then_some(FileName::Wal(log));
     for name in abandoned.iter().copied().chain(log) {
-        let _ = shared.env.remove(&name.path(&shared.directory));
+        let _ = engine.context.env.remove(&name.path(&engine.context.directory));
     }
 }
 
 fn create_log(
-    shared: &Shared,
+    engine: &Engine,
     log: &LogState,
     number: u64,
     manifest: ManifestPosition,
     load: &[LoadedTable],
 ) -> Result<WalWriter> {
-    shared.check_lock()?;
+    engine.check_lock()?;
     // What recovery needs to tell a torn end from a loss: which log and sequence this one follows,
     // and how much of the logs and of the manifest is durable.
     let start = WalStart {
@@ -353,25 +359,32 @@ fn create_log(
         first_sequence: log.next_sequence,
         manifest_number: manifest.number,
         manifest_synced_bytes: manifest.synced_bytes,
-        database: shared.database,
+        database: engine.context.database,
     };
     // An eighth of the write buffer, so a small store has small logs.
-    let step = (shared.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
-    let loads = [&live_loads(shared)[..], load].concat();
-    let wal = WalWriter::create(&*shared.env, &shared.directory, number, &start, &loads, step)?;
+    let step = (engine.context.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
+    let loads = [&live_loads(engine)[..], load].concat();
+    let wal = WalWriter::create(
+        &*engine.context.env,
+        &engine.context.directory,
+        number,
+        &start,
+        &loads,
+        step,
+    )?;
     let live = LiveLog { number, begins_after: log.last_sequence, bytes: 0 };
     let previous_bytes = log.current.as_ref().map(WalWriter::file_bytes);
-    let mut logs = shared.live_logs.lock();
+    let mut logs = engine.writer.live_logs.lock();
     logs.push(live, previous_bytes);
-    shared.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
+    engine.writer.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
     Ok(wal)
 }
 
 /// The ingested tables of all views. Loads come under the lock of the log, which the caller holds,
 /// so none is missing. A table that has just been compacted may be among them.
-fn live_loads(shared: &Shared) -> Vec<LoadedTable> {
+fn live_loads(engine: &Engine) -> Vec<LoadedTable> {
     let mut loads = Vec::new();
-    for keyspace in shared.all_keyspaces() {
+    for keyspace in engine.catalog.all_keyspaces() {
         let view = keyspace.view.load();
         let tables = (0..LEVELS).flat_map(|level| view.version.level(level));
         loads.extend(tables.filter_map(|handle| handle.meta.loaded()));
@@ -379,31 +392,31 @@ fn live_loads(shared: &Shared) -> Vec<LoadedTable> {
     loads
 }
 
-fn sync_older_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
+fn sync_older_logs(engine: &Engine, log: &mut LogState) -> Result<()> {
     // Oldest first, so what this call has made durable is a prefix of the writes at any moment.
     for wal in &mut log.unsynced {
         wal.sync()?;
-        shared.counters.add(Counter::WalSyncs, 1);
+        engine.context.counters.add(Counter::WalSyncs, 1);
     }
     log.unsynced.clear();
     Ok(())
 }
 
 /// Syncs every log with unsynced writes, oldest first.
-pub(crate) fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
-    sync_older_logs(shared, log)?;
+pub(crate) fn sync_logs(engine: &Engine, log: &mut LogState) -> Result<()> {
+    sync_older_logs(engine, log)?;
     if let Some(wal) = log.current.as_mut()
         && log.synced_through < log.last_sequence
     {
         wal.sync()?;
-        shared.counters.add(Counter::WalSyncs, 1);
+        engine.context.counters.add(Counter::WalSyncs, 1);
     }
     // I13: this log was synced after every older one.
     debug_assert!(log.unsynced.is_empty() && log.synced_through <= log.last_sequence);
     if log.synced_through < log.last_sequence {
         // After the sync, and before these writes are acknowledged: a process that took the
         // directory before the sync may not have read them.
-        shared.check_lock()?;
+        engine.check_lock()?;
         log.synced_through = log.last_sequence;
     }
     Ok(())
@@ -413,10 +426,10 @@ pub(crate) fn sync_logs(shared: &Shared, log: &mut LogState) -> Result<()> {
 ///
 /// # Errors
 /// The failure of a sync, which becomes the background error; `ReadOnly` after an earlier failure.
-pub(crate) fn sync_beside_writers(shared: &Shared) -> Result<()> {
-    let mut log = shared.log.lock();
+pub(crate) fn sync_beside_writers(engine: &Engine) -> Result<()> {
+    let mut log = engine.writer.log.lock();
     // A close waits for this sync, so a closed database is no reason to refuse it.
-    if let Some(cause) = shared.background_error.get() {
+    if let Some(cause) = engine.jobs.background_error.get() {
         return Err(Error::ReadOnly { cause: Arc::new(cause) });
     }
     // I13: read before the syncs begin. What is appended from here on, they may cover or not.
@@ -429,25 +442,25 @@ pub(crate) fn sync_beside_writers(shared: &Shared) -> Result<()> {
     let ended: Vec<u64> = unsynced.iter().map(WalWriter::number).collect();
     let logs = unsynced.iter_mut().chain(current);
     let Some(logs) = logs.map(WalWriter::syncer).collect::<Option<Vec<_>>>() else {
-        return sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error));
+        return sync_logs(engine, &mut log).map_err(|error| engine.set_background_error(error));
     };
     drop(log);
     // Oldest first, as ever.
     let synced = logs.into_iter().try_for_each(|log| {
         log.sync_data()?;
-        shared.counters.add(Counter::WalSyncs, 1);
+        engine.context.counters.add(Counter::WalSyncs, 1);
         Ok(())
     });
     // As in `sync_logs`. No `resume` excuses it.
-    let locked = shared.check_lock();
-    let mut log = shared.log.lock();
-    locked.map_err(|error| shared.set_background_error(error))?;
+    let locked = engine.check_lock();
+    let mut log = engine.writer.log.lock();
+    locked.map_err(|error| engine.set_background_error(error))?;
     // After a `resume` these writes are in tables that were synced, and these logs are given up.
     // With the log locked, none comes between this check and the background error.
     if let Err(error) = synced
         && log.resumes == resumes
     {
-        return Err(shared.set_background_error(error));
+        return Err(engine.set_background_error(error));
     }
     // Another sync, or a `resume`, may have come further.
     log.synced_through = log.synced_through.max(through);
@@ -461,15 +474,15 @@ pub(crate) fn sync_beside_writers(shared: &Shared) -> Result<()> {
 ///
 /// # Errors
 /// The failure of a sync or of the mark.
-pub(crate) fn finish_log(shared: &Shared) -> Result<()> {
-    let mut log = shared.log.lock();
-    sync_older_logs(shared, &mut log)?;
+pub(crate) fn finish_log(engine: &Engine) -> Result<()> {
+    let mut log = engine.writer.log.lock();
+    sync_older_logs(engine, &mut log)?;
     let Some(mut wal) = log.current.take() else { return Ok(()) };
     wal.sync()?;
-    shared.check_lock()?;
+    engine.check_lock()?;
     // Tickets that wait still find nothing left to sync.
     log.synced_through = log.last_sequence;
-    shared.versions.lock().mark_closed(CleanClose {
+    engine.catalog.versions.lock().mark_closed(CleanClose {
         log: wal.number(),
         log_bytes: wal.bytes(),
         last_sequence: log.last_sequence,

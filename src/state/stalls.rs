@@ -7,8 +7,8 @@ use crate::base::events::event::Event;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Ordering, thread};
 use crate::base::trace::{Span, span};
+use crate::state::engine::Engine;
 use crate::state::session::nanos;
-use crate::state::shared::Shared;
 use std::time::{Duration, Instant};
 
 /// Each group waits this long while level 0 grows faster than it is compacted.
@@ -36,44 +36,44 @@ impl Stall {
     }
 
     /// Runs `wait`, which ends when writes may continue.
-    pub(crate) fn during(self, shared: &Shared, wait: impl FnOnce()) {
+    pub(crate) fn during(self, engine: &Engine, wait: impl FnOnce()) {
         let (cause, stalls, stall_nanos) = self.parts();
-        let _span = span!("stall", shared.directory, cause = cause);
-        shared.events.note(|| Event::StallBegun { cause });
+        let _span = span!("stall", engine.context.directory, cause = cause);
+        engine.context.events.note(|| Event::StallBegun { cause });
         let started = Instant::now();
         wait();
-        shared.counters.add(stalls, 1);
-        shared.counters.add(stall_nanos, nanos(started));
-        shared.events.note(|| Event::StallEnded { cause, duration: started.elapsed() });
+        engine.context.counters.add(stalls, 1);
+        engine.context.counters.add(stall_nanos, nanos(started));
+        engine.context.events.note(|| Event::StallEnded { cause, duration: started.elapsed() });
     }
 }
 
 /// Delays a group. The listener is told of the first of several in a row.
 #[cold]
-pub(crate) fn slow_down(shared: &Shared) {
-    if shared.events.is_on() {
-        let mut since = shared.slowed_since.lock();
+pub(crate) fn slow_down(engine: &Engine) {
+    if engine.context.events.is_on() {
+        let mut since = engine.writer.slowed_since.lock();
         // A close has ended the episode, or will end it: it takes this lock after its flag is set.
-        if since.is_none() && !shared.closed.load(Ordering::SeqCst) {
-            shared.events.note(|| Event::StallBegun { cause: SLOWDOWN_CAUSE });
+        if since.is_none() && !engine.context.closed.load(Ordering::SeqCst) {
+            engine.context.events.note(|| Event::StallBegun { cause: SLOWDOWN_CAUSE });
             *since = Some(Instant::now());
         }
     }
-    let _span = span!("stall", shared.directory, cause = SLOWDOWN_CAUSE);
+    let _span = span!("stall", engine.context.directory, cause = SLOWDOWN_CAUSE);
     let started = Instant::now();
     thread::sleep(SLOWDOWN);
-    shared.counters.add(Counter::Level0Slowdowns, 1);
-    shared.counters.add(Counter::Level0SlowdownNanos, nanos(started));
+    engine.context.counters.add(Counter::Level0Slowdowns, 1);
+    engine.context.counters.add(Counter::Level0SlowdownNanos, nanos(started));
 }
 
 /// Called for a group that is not delayed, and by a close.
 #[inline]
-pub(crate) fn full_speed(shared: &Shared) {
+pub(crate) fn full_speed(engine: &Engine) {
     // Only a listener asks when a slowdown ends; without one this is a load and a branch.
-    if shared.events.is_on()
-        && let Some(since) = shared.slowed_since.lock().take()
+    if engine.context.events.is_on()
+        && let Some(since) = engine.writer.slowed_since.lock().take()
     {
         let duration = since.elapsed();
-        shared.events.note(|| Event::StallEnded { cause: SLOWDOWN_CAUSE, duration });
+        engine.context.events.note(|| Event::StallEnded { cause: SLOWDOWN_CAUSE, duration });
     }
 }

@@ -135,6 +135,11 @@ impl TableFile {
         self
     }
 
+    /// As [`TableFile::with_global_sequence`], after the table was opened.
+    pub(crate) fn set_global_sequence(&mut self, sequence: SequenceNumber) {
+        self.global_sequence = Some(sequence);
+    }
+
     /// Sets where to tell that its filter is damaged.
     pub(crate) fn with_events(mut self, events: &Events) -> Self {
         self.events = events.clone();

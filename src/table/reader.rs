@@ -166,6 +166,13 @@ impl Table {
         })
     }
 
+    /// Gives an ingested table, which nobody has read data from, its sequence.
+    pub(crate) fn set_global_sequence(&mut self, sequence: SequenceNumber) {
+        debug_assert!(self.properties.ingested, "only ingested tables get a sequence");
+        self.properties.set_sequence(sequence);
+        self.file.set_global_sequence(sequence);
+    }
+
     /// What the table has of a key, and what its filter said. "Maybe" with `Absent` is a false
     /// positive, unless the key has versions here that the lookup's sequence cannot see.
     #[inline]

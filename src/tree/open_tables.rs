@@ -34,7 +34,7 @@ pub(crate) fn open_table(
     directory: &Path,
     meta: &FileMeta,
     pinning: FilterPinning,
-) -> Result<Arc<Table>> {
+) -> Result<Table> {
     let path = FileName::Table(meta.number).path(directory);
     let expect = meta.expect();
     let context = TableContext { pinning, ..context.clone() };
@@ -42,7 +42,7 @@ pub(crate) fn open_table(
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
             Err(Error::missing(path, "the manifest names this table"))
         }
-        opened => opened.map(Arc::new),
+        opened => opened,
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn open_tables(
 ) -> Result<Vec<Arc<Table>>> {
     let open = |at: usize| {
         let &(meta, pinning) = wanted.get(at)?;
-        Some(open_table(context, directory, meta, pinning))
+        Some(open_table(context, directory, meta, pinning).map(Arc::new))
     };
     let opened = in_parallel(threads(wanted), open);
     opened.into_iter().collect()

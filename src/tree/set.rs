@@ -1,8 +1,8 @@
 //! `VersionSet`: the current version of each keyspace, and the only way to the next one.
 //!
-//! `apply(edit)` checks the order of the levels, opens the tables that the edit adds, logs the
-//! edit, syncs it, then replaces the versions. One lock protects the set. Jobs make tables and
-//! their names durable before they apply an edit (I5).
+//! `apply` checks the order of the levels, takes the new tables of the edit from `NewTables`, logs
+//! the edit, syncs it, then replaces the versions. One lock protects the set. It is not held while
+//! tables are written, synced or opened.
 //!
 //! [`VersionSet::activate`] creates the manifest of a session before its first edit, so opening and
 //! closing writes nothing. After a failed manifest write (`tree/session_manifest.rs`) no file is
@@ -18,13 +18,13 @@ use crate::base::sync::Arc;
 use crate::env::api::{Env, FileKind};
 use crate::env::foreign::is_ours;
 use crate::log::wal::consistency::CleanClose;
-use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::TableContext;
 use crate::tree::edit::{KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::manifest::ManifestState;
-use crate::tree::open_tables::{open_table, open_tables};
+use crate::tree::new_tables::{NewTables, PinningByLevel};
+use crate::tree::open_tables::open_tables;
 use crate::tree::overlap::order_conflicts;
 use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
 use crate::tree::version::Version;
@@ -34,14 +34,10 @@ use std::path::{Path, PathBuf};
 /// The most keyspaces that a database may have.
 const KEYSPACES_MAX: usize = 65_535;
 
-/// The filters of each level that stay in memory: applies to tables as they are opened.
-pub(crate) type PinningByLevel = [FilterPinning; LEVELS];
-
 /// The tree of one keyspace.
 #[derive(Clone, Debug)]
 struct Tree {
     meta: KeyspaceMeta,
-    pinning: PinningByLevel,
     current: Arc<Version>,
 }
 
@@ -201,49 +197,41 @@ impl VersionSet {
         self.manifest.has_failed()
     }
 
+    /// How it opens tables.
+    #[must_use]
+    pub(crate) fn table_context(&self) -> &TableContext {
+        &self.context
+    }
+
     /// Where files that nothing needs any more collect.
     #[must_use]
     pub(crate) fn obsolete(&self) -> &Arc<ObsoleteFiles> {
         &self.obsolete
     }
 
-    /// Logs `edit`, syncs it, and makes the version it leads to the current one. Needs an active
-    /// session. `last_sequence` is the last one given to a write.
+    /// Logs `edit`, syncs it, and makes the versions it leads to the current ones. Needs an active
+    /// session. The tables that it adds, and does not only move, are taken from `new`. Keyspaces
+    /// that it creates have numbers of [`VersionSet::take_keyspace`]; the files of a keyspace that
+    /// it drops go with their last reader. `last_sequence` is the last one given to a write; if the
+    /// edit creates or drops keyspaces, all writes up to it are durable.
     ///
     /// # Errors
-    /// Tables that cannot be opened leave all as it was, and so do tables that would break the
-    /// order of a level (`Defect`). A failed manifest write is final: the set takes no edits after
-    /// it.
+    /// Tables that would break the order of a level leave all as it was (`Defect`), and so does an
+    /// edit of a keyspace that is gone (`KeyspaceDropped`). A failed manifest write is final: the
+    /// set takes no edits after it.
     pub(crate) fn apply(
         &mut self,
-        edit: VersionEdit,
-        last_sequence: SequenceNumber,
-    ) -> Result<Vec<NewVersion>> {
-        self.alter(edit, &[], last_sequence)
-    }
-
-    /// As [`VersionSet::apply`], for an edit that may create and drop keyspaces: with the numbers
-    /// of [`VersionSet::take_keyspace`], and the `pinning` of each one that it creates. The files
-    /// of a dropped keyspace go with their last reader. All writes up to `last_sequence` are
-    /// durable.
-    ///
-    /// # Errors
-    /// As for [`VersionSet::apply`].
-    pub(crate) fn alter(
-        &mut self,
         mut edit: VersionEdit,
-        pinning: &[PinningByLevel],
+        new: &mut NewTables,
         last_sequence: SequenceNumber,
     ) -> Result<Vec<NewVersion>> {
-        debug_assert_eq!(edit.created.len(), pinning.len(), "one for each");
-        let tree = |(meta, pinning): (&KeyspaceMeta, &PinningByLevel)| {
+        let tree = |meta: &KeyspaceMeta| {
             let current = Arc::new(Version::new(Default::default()));
-            (meta.id, Tree { meta: meta.clone(), pinning: *pinning, current })
+            (meta.id, Tree { meta: meta.clone(), current })
         };
-        let created = edit.created.iter().zip(pinning).map(tree).collect();
-        // Opened and checked before the edit is logged: a refusal leaves manifest and versions as
-        // they were.
-        let next = self.next_versions(&edit, &created)?;
+        let created = edit.created.iter().map(tree).collect();
+        // Checked before the edit is logged: a refusal leaves manifest and versions as they were.
+        let next = self.next_versions(&edit, new, &created)?;
         #[cfg(test)]
         if let Some(count) = self.refused_edits.as_mut().filter(|_| !edit.deleted.is_empty()) {
             *count += 1;
@@ -289,16 +277,16 @@ impl VersionSet {
         &mut self,
         id: KeyspaceId,
         settings: Vec<u8>,
-        pinning: PinningByLevel,
         last_sequence: SequenceNumber,
     ) -> Result<()> {
         debug_assert!(self.trees.contains_key(&id), "an edit must not name a dropped keyspace");
         if self.is_active() {
             let settings = vec![(id, settings.clone())];
-            self.apply(VersionEdit { settings, ..VersionEdit::default() }, last_sequence)?;
+            let edit = VersionEdit { settings, ..VersionEdit::default() };
+            self.apply(edit, &mut NewTables::none(), last_sequence)?;
         }
         if let Some(tree) = self.trees.get_mut(&id) {
-            (tree.meta.settings, tree.pinning) = (settings, pinning);
+            tree.meta.settings = settings;
         }
         Ok(())
     }
@@ -347,10 +335,15 @@ impl VersionSet {
     ///
     /// # Errors
     /// As for `apply`; it may be tried again, with another number.
-    pub(crate) fn restart(&mut self, number: u64, edit: VersionEdit) -> Result<Vec<NewVersion>> {
+    pub(crate) fn restart(
+        &mut self,
+        number: u64,
+        edit: VersionEdit,
+        new: &mut NewTables,
+    ) -> Result<Vec<NewVersion>> {
         self.doubtful.extend(self.new_tables(&edit));
         self.doubtful.extend(edit.deleted.iter().map(|file| file.number));
-        let next = self.next_versions(&edit, &BTreeMap::new())?;
+        let next = self.next_versions(&edit, new, &BTreeMap::new())?;
         let before: Vec<NewVersion> = self.versions().collect();
         let replaced = self.replace(next);
         let flushed_through = edit.first_log.map_or(0, |log| log.flushed_through);
@@ -400,10 +393,11 @@ impl VersionSet {
         number: u64,
         log: Option<u64>,
         edit: &VersionEdit,
+        new: &mut NewTables,
         last_sequence: SequenceNumber,
     ) -> Result<()> {
         self.manifest.check_not_failed()?;
-        let next = self.next_versions(edit, &BTreeMap::new())?;
+        let next = self.next_versions(edit, new, &BTreeMap::new())?;
         self.session_start = number;
         self.manifest.set_session_log(log, last_sequence);
         self.manifest.advance(edit, last_sequence);
@@ -472,20 +466,26 @@ impl VersionSet {
     fn next_versions(
         &self,
         edit: &VersionEdit,
+        new: &mut NewTables,
         created: &BTreeMap<KeyspaceId, Tree>,
     ) -> Result<BTreeMap<KeyspaceId, Version>> {
         let deleted = edit.deleted.iter().map(|file| file.keyspace);
         let added = edit.added.iter().map(|(_, meta)| meta.keyspace);
         let changed: BTreeSet<KeyspaceId> = deleted.chain(added).collect();
-        let next = |id: KeyspaceId| match self.trees.get(&id).or_else(|| created.get(&id)) {
-            Some(tree) => Ok((id, self.next_version(tree, edit)?)),
+        let mut next = |id: KeyspaceId| match self.trees.get(&id).or_else(|| created.get(&id)) {
+            Some(tree) => Ok((id, self.next_version(tree, edit, new)?)),
             // Dropped while the job ran.
             None => Err(Error::keyspace_dropped(id)),
         };
-        changed.into_iter().map(next).collect()
+        changed.into_iter().map(&mut next).collect()
     }
 
-    fn next_version(&self, tree: &Tree, edit: &VersionEdit) -> Result<Version> {
+    fn next_version(
+        &self,
+        tree: &Tree,
+        edit: &VersionEdit,
+        new: &mut NewTables,
+    ) -> Result<Version> {
         let id = tree.meta.id;
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
             std::array::from_fn(|level| tree.current.level(level).to_vec());
@@ -509,11 +509,13 @@ impl VersionSet {
             let handle = match moved {
                 Some(handle) => Arc::clone(handle),
                 None => {
-                    let pinning = tree.pinning[*level];
-                    let table = open_table(&self.context, &self.directory, meta, pinning)?;
-                    // Just written: read it back before the manifest names it.
-                    table.load_index()?;
-                    TableHandle::new(Arc::new(meta.clone()), table, &self.obsolete)
+                    let table = new.take(meta.number).ok_or_else(|| Error::Defect {
+                        what: format!(
+                            "by an edit that adds table {}, not made durable",
+                            meta.number
+                        ),
+                    })?;
+                    TableHandle::new(Arc::new(meta.clone()), Arc::new(table), &self.obsolete)
                 }
             };
             levels[*level].push(handle);
@@ -574,7 +576,7 @@ fn open_trees(
     let wanted = new.map(|(level, meta)| (meta, pinning[&meta.keyspace][level]));
     let mut opened = open_tables(context, directory, &wanted.collect::<Vec<_>>())?.into_iter();
     let mut trees = BTreeMap::new();
-    for ((&id, keyspace), (_, pinning)) in state.keyspaces.iter().zip(pinning) {
+    for (&id, keyspace) in &state.keyspaces {
         let levels: [Vec<Arc<TableHandle>>; LEVELS] = std::array::from_fn(|level| {
             let handle = |meta: &FileMeta| match known(meta) {
                 Some(handle) => Some(Arc::clone(handle)),
@@ -595,7 +597,7 @@ fn open_trees(
             Some(tree) => Arc::clone(&tree.current),
             None => Arc::new(Version::new(levels)),
         };
-        trees.insert(id, Tree { meta: keyspace.meta.clone(), pinning, current });
+        trees.insert(id, Tree { meta: keyspace.meta.clone(), current });
     }
     Ok(trees)
 }
@@ -609,6 +611,7 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::log::wal::format::DatabaseIdentity;
+    use crate::table::filter::layout::FilterPinning;
     use crate::tree::manifest::KeyspaceTables;
 
     fn set_of(keyspaces: usize, next_keyspace: u64) -> VersionSet {
@@ -658,10 +661,11 @@ mod tests {
         let begin = |env: Arc<dyn Env>| {
             env.create_dir(Path::new("/db")).unwrap();
             let mut set = set_in(env, 1, 1);
-            set.activate(7, None, &VersionEdit::default(), 0).unwrap();
+            set.activate(7, None, &VersionEdit::default(), &mut NewTables::none(), 0).unwrap();
             set
         };
-        let edit = |set: &mut VersionSet| set.apply(VersionEdit::default(), 0);
+        let edit =
+            |set: &mut VersionSet| set.apply(VersionEdit::default(), &mut NewTables::none(), 0);
         let (mut set, mut edits) = (begin(Arc::new(MemEnv::new())), 0);
         while !set.manifest.is_long() {
             edit(&mut set).unwrap();

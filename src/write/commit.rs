@@ -22,14 +22,16 @@ use crate::base::write_batch::WriteBatch;
 use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
+use crate::state::engine::Engine;
+use crate::state::keyspace::TOMBSTONES_MAX;
 use crate::state::keyspace::{self, KeyspaceState};
 use crate::state::read_set::ReadSet;
 use crate::state::session::{
     LOG_BUFFERS_MAX, full_keyspaces, session_log, switch_memtables, sync_logs, writable_memtable,
 };
-use crate::state::shared::{LogState, Shared, TOMBSTONES_MAX};
 use crate::state::stalls::{self, Stall};
 use crate::state::write_queue::{CheckedReads, Committed, Joined, Request, Switch};
+use crate::state::writer::LogState;
 use crate::write::conflict::{self, Refusal};
 use std::cell::OnceCell;
 
@@ -40,15 +42,15 @@ pub(crate) const CHECKS_MAX: usize = 3;
 ///
 /// # Errors
 /// `InvalidArgument` for a batch beyond a limit, `Closed`, `ReadOnly`, or the failure of the log.
-pub(crate) fn write(shared: &Shared, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
-    check_batch(shared, &batch, options)?;
+pub(crate) fn write(engine: &Engine, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
+    check_batch(engine, &batch, options)?;
     if batch.is_empty() && !options.sync {
         return Ok(());
     }
     let (sync, expiry) = (options.sync || batch.asks_for_sync(), options.expiry);
-    let timer = shared.timer();
-    let answer = submit(shared, Request { sync, expiry, ..Request::of(batch) });
-    timer.stop(&shared.counters, timed_as(sync));
+    let timer = engine.context.timer();
+    let answer = submit(engine, Request { sync, expiry, ..Request::of(batch) });
+    timer.stop(&engine.context.counters, timed_as(sync));
     written(answer?)
 }
 
@@ -63,7 +65,7 @@ fn timed_as(sync: bool) -> TimedCall {
 /// `Conflict` if anything in `set` was written since; as for [`write`]; the error of a table that
 /// the check must read. Nothing was written then.
 pub(crate) fn write_checked(
-    shared: &Shared,
+    engine: &Engine,
     batch: WriteBatch,
     options: &WriteOptions,
     set: ReadSet,
@@ -71,28 +73,28 @@ pub(crate) fn write_checked(
 ) -> Result<()> {
     // Without a read there is nothing to check.
     if set.keyspaces().next().is_none() {
-        return write(shared, batch, options);
+        return write(engine, batch, options);
     }
-    check_batch(shared, &batch, options)?;
-    let timer = shared.timer();
+    check_batch(engine, &batch, options)?;
+    let timer = engine.context.timer();
     let reads = CheckedReads { set, through: since, alone: false };
-    let written = submit_checked(shared, batch, options, reads);
-    timer.stop(&shared.counters, timed_as(options.sync));
+    let written = submit_checked(engine, batch, options, reads);
+    timer.stop(&engine.context.counters, timed_as(options.sync));
     written
 }
 
 fn submit_checked(
-    shared: &Shared,
+    engine: &Engine,
     batch: WriteBatch,
     options: &WriteOptions,
     mut reads: CheckedReads,
 ) -> Result<()> {
-    conflict::check(shared, &mut reads)?;
+    conflict::check(engine, &mut reads)?;
     let (sync, expiry) = (options.sync || batch.asks_for_sync(), options.expiry);
     let reads = Some(Box::new(reads));
     let mut request = Request { sync, expiry, reads, ..Request::of(batch) };
     for checks in 1.. {
-        match submit(shared, request)? {
+        match submit(engine, request)? {
             Committed::Written => break,
             Committed::Unchecked(back) => request = *back,
         }
@@ -100,7 +102,7 @@ fn submit_checked(
             // After some attempts it is checked while it leads: nothing is written in between.
             reads.alone = checks >= CHECKS_MAX;
             if !reads.alone {
-                conflict::check(shared, reads)?;
+                conflict::check(engine, reads)?;
             }
         }
     }
@@ -119,13 +121,13 @@ fn written(committed: Committed) -> Result<()> {
 /// `InvalidArgument`, `Closed`, `ReadOnly`, `OpenedReadOnly`.
 #[inline]
 pub(crate) fn check_batch(
-    shared: &Shared,
+    engine: &Engine,
     batch: &WriteBatch,
     options: &WriteOptions,
 ) -> Result<()> {
     batch.check()?;
-    shared.check_writable()?;
-    if batch.database().is_some_and(|database| database != shared.instance) {
+    engine.check_writable()?;
+    if batch.database().is_some_and(|database| database != engine.context.instance) {
         let what = "a batch with a keyspace of another database, or of an earlier opening";
         return Err(Error::InvalidArgument { what: what.into() });
     }
@@ -136,32 +138,32 @@ pub(crate) fn check_batch(
 ///
 /// # Errors
 /// As for [`write`].
-pub(crate) fn sync(shared: &Shared) -> Result<()> {
-    write(shared, WriteBatch::new(), &WriteOptions::new().sync(true))
+pub(crate) fn sync(engine: &Engine) -> Result<()> {
+    write(engine, WriteBatch::new(), &WriteOptions::new().sync(true))
 }
 
 /// Turns active memtables into immutable ones, unless they are empty.
 ///
 /// # Errors
 /// As for [`write`].
-pub(crate) fn switch(shared: &Shared, switch: Switch) -> Result<()> {
-    shared.check_writable()?;
-    written(submit(shared, Request { switch, ..Request::of(WriteBatch::new()) })?)
+pub(crate) fn switch(engine: &Engine, switch: Switch) -> Result<()> {
+    engine.check_writable()?;
+    written(submit(engine, Request { switch, ..Request::of(WriteBatch::new()) })?)
 }
 
-fn submit(shared: &Shared, request: Request) -> Result<Committed> {
+fn submit(engine: &Engine, request: Request) -> Result<Committed> {
     // A forked child must neither wait nor write.
-    shared.process.check()?;
-    match shared.queue.join(request) {
+    engine.context.process.check()?;
+    match engine.writer.queue.join(request) {
         Joined::Done(result) => result,
         Joined::Lead(mut leadership, mut own) => {
             if let Some(reads) = own.reads.as_mut().filter(|reads| reads.alone) {
-                conflict::check(shared, reads)?;
+                conflict::check(engine, reads)?;
             }
-            let guard = PanicGuard(shared);
+            let guard = PanicGuard(engine);
             let mut group = leadership.take_group(&own);
             group.insert(0, own);
-            let mut outcome = commit(shared, group);
+            let mut outcome = commit(engine, group);
             leadership.complete(|place| outcome.answer(place + 1));
             let result = outcome.answer(0);
             loop {
@@ -169,7 +171,7 @@ fn submit(shared: &Shared, request: Request) -> Result<Committed> {
                 if group.is_empty() {
                     break;
                 }
-                outcome = commit(shared, group);
+                outcome = commit(engine, group);
                 leadership.complete(|place| outcome.answer(place));
             }
             drop(guard);
@@ -213,45 +215,45 @@ impl Outcome {
 }
 
 /// A leader that panics leaves log and memtable in an unknown state: no more writes are taken.
-struct PanicGuard<'a>(&'a Shared);
+struct PanicGuard<'a>(&'a Engine);
 
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let cause = std::io::Error::other("a thread panicked while it wrote");
-            self.0.set_background_error(Error::io("write", &self.0.directory, cause));
+            self.0.set_background_error(Error::io("write", &self.0.context.directory, cause));
         }
     }
 }
 
 #[inline]
-fn commit(shared: &Shared, group: Vec<Request>) -> Outcome {
+fn commit(engine: &Engine, group: Vec<Request>) -> Outcome {
     let mut refused = Vec::new();
-    let result = try_commit(shared, &group, &mut refused);
+    let result = try_commit(engine, &group, &mut refused);
     Outcome { group, result, refused }
 }
 
 fn try_commit(
-    shared: &Shared,
+    engine: &Engine,
     group: &[Request],
     refused: &mut Vec<(usize, Refusal)>,
 ) -> Result<()> {
-    make_room(shared, group)?;
-    let mut log = shared.log.lock();
+    make_room(engine, group)?;
+    let mut log = engine.writer.log.lock();
     // Under the lock: `close` sets the flag before it takes this lock to end the log, and a drop
     // takes it to end a keyspace.
-    shared.check_writable()?;
-    let switched = to_switch(shared, group);
+    engine.check_writable()?;
+    let switched = to_switch(engine, group);
     // The log is long without a full memtable if keyspaces were dropped.
     let log_bytes = log.current.as_ref().map_or(0, WalWriter::bytes);
-    if !switched.is_empty() || log_bytes >= shared.options.write_buffer_bytes as u64 {
-        switch_memtables(shared, &mut log, &switched)
-            .map_err(|error| shared.set_background_error(error))?;
+    if !switched.is_empty() || log_bytes >= engine.context.options.write_buffer_bytes as u64 {
+        switch_memtables(engine, &mut log, &switched)
+            .map_err(|error| engine.set_background_error(error))?;
     }
-    let named = accept(shared, group, refused);
-    let expiring = expiring_batches(shared, group, &named, refused);
+    let named = accept(engine, group, refused);
+    let expiring = expiring_batches(engine, group, &named, refused);
     // The last that refuses: what it lets pass is numbered and logged.
-    conflict::refuse_conflicts(shared, &log, group, refused);
+    conflict::refuse_conflicts(engine, &log, group, refused);
     let accepted = group.iter().enumerate();
     let accepted = accepted.filter(|(place, _)| refused.iter().all(|(left, _)| left != place));
     let sync = accepted.clone().any(|(_, request)| request.sync);
@@ -264,28 +266,28 @@ fn try_commit(
     let count: usize = batches.clone().map(WriteBatch::len).sum();
     let deletes_ranges = batches.clone().any(WriteBatch::deletes_ranges);
     if count > 0 {
-        append(shared, &mut log, batches.clone(), count).map_err(|error| {
+        append(engine, &mut log, batches.clone(), count).map_err(|error| {
             // It has the writes of this group, and they were not made.
-            shared.recent.list().clear();
-            shared.set_background_error(error)
+            engine.writer.recent.list().clear();
+            engine.set_background_error(error)
         })?;
     }
     if sync {
-        sync_logs(shared, &mut log).map_err(|error| shared.set_background_error(error))?;
+        sync_logs(engine, &mut log).map_err(|error| engine.set_background_error(error))?;
     }
     if count > 0 {
-        let default_may_pile_up = apply(shared, &log, batches, &named, count);
+        let default_may_pile_up = apply(engine, &log, batches, &named, count);
         drop(log);
-        if !sync && shared.lock_watch.note_write() {
-            shared.work.ring();
+        if !sync && engine.writer.lock_watch.note_write() {
+            engine.jobs.work.ring();
         }
         if deletes_ranges {
-            let all = named.iter().chain([&shared.default]);
-            all.for_each(|keyspace| shared.want_hidden_tables_removed(keyspace));
+            let all = named.iter().chain([&engine.catalog.default]);
+            all.for_each(|keyspace| engine.jobs.schedule_removal_of_deleted_tables(keyspace));
         }
         let named = named.iter().filter(|keyspace| may_pile_up(&keyspace.view.load().active));
-        let default = default_may_pile_up.then_some(&shared.default);
-        named.chain(default).for_each(|keyspace| shared.flush_pile(keyspace));
+        let default = default_may_pile_up.then_some(&engine.catalog.default);
+        named.chain(default).for_each(|keyspace| engine.jobs.flush_pile(keyspace));
     }
     Ok(())
 }
@@ -293,7 +295,7 @@ fn try_commit(
 /// The keyspaces that the batches name, by number, without `default`. A batch that names a dropped
 /// keyspace is refused; the others of the group are written.
 fn accept(
-    shared: &Shared,
+    engine: &Engine,
     group: &[Request],
     refused: &mut Vec<(usize, Refusal)>,
 ) -> Vec<Arc<KeyspaceState>> {
@@ -303,7 +305,7 @@ fn accept(
         if ids.is_empty() {
             continue;
         }
-        let all = shared.keyspaces.lock();
+        let all = engine.catalog.keyspaces.lock();
         match ids.iter().map(|id| keyspace::written(&all, *id).cloned()).collect::<Result<Vec<_>>>()
         {
             Ok(named) => keyspaces.extend(named),
@@ -319,12 +321,12 @@ fn accept(
 /// This is the one place that computes the end of a duration. A batch that grows beyond the limit
 /// is refused.
 fn expiring_batches(
-    shared: &Shared,
+    engine: &Engine,
     group: &[Request],
     named: &[Arc<KeyspaceState>],
     refused: &mut Vec<(usize, Refusal)>,
 ) -> Vec<(usize, WriteBatch)> {
-    let default = shared.default.expiry();
+    let default = engine.catalog.default.expiry();
     // Groups without expiry, which most are, pay these loads and never ask the clock.
     if default.is_none()
         && named.iter().all(|keyspace| keyspace.expiry().is_none())
@@ -332,7 +334,7 @@ fn expiring_batches(
     {
         return Vec::new();
     }
-    let now = clock_millis(shared.env.now());
+    let now = clock_millis(engine.context.env.now());
     let of_keyspace = |id: KeyspaceId| match id {
         DEFAULT_KEYSPACE => default,
         id => {
@@ -357,7 +359,7 @@ fn expiring_batches(
 
 /// Appends the batches to the log as one record and numbers their entries.
 fn append<'g>(
-    shared: &Shared,
+    engine: &Engine,
     log: &mut LogState,
     batches: impl Iterator<Item = &'g WriteBatch>,
     count: usize,
@@ -369,20 +371,20 @@ fn append<'g>(
     }
     let entries: Vec<&[u8]> = batches.map(WriteBatch::entries).collect();
     let synced_through = log.synced_through;
-    let wal = session_log(shared, log)?;
+    let wal = session_log(engine, log)?;
     let appended = wal.append(synced_through, first, count as u32, &entries);
     // Even after a failure: the record may be in the log, so its numbers are used up (I10).
     log.next_sequence = last + 1;
     let bytes = appended?;
     log.last_sequence = last;
-    shared.counters.add(Counter::WalBytes, bytes);
+    engine.context.counters.add(Counter::WalBytes, bytes);
     Ok(())
 }
 
 /// Inserts the batches into the memtables of `default` and of the keyspaces `named`, then publishes
 /// them. True if something was inserted into the memtable of `default` and it [`may_pile_up`].
 fn apply<'g>(
-    shared: &Shared,
+    engine: &Engine,
     log: &LogState,
     batches: impl Iterator<Item = &'g WriteBatch> + Clone,
     named: &[Arc<KeyspaceState>],
@@ -390,12 +392,12 @@ fn apply<'g>(
 ) -> bool {
     let mut sequence = log.last_sequence + 1 - count as u64;
     // I3: readers see a sequence only after its entry is inserted, so all inserts come first.
-    debug_assert!(shared.published.visible() < sequence);
+    debug_assert!(engine.catalog.published.visible() < sequence);
     // Most groups write to `default` alone: its memtable is looked up once.
     let default = OnceCell::new();
     let memtable = || {
         default.get_or_init(|| {
-            let memtable = writable_memtable(shared, &shared.default);
+            let memtable = writable_memtable(engine, &engine.catalog.default);
             let bytes = memtable.bytes();
             (memtable, bytes)
         })
@@ -407,19 +409,19 @@ fn apply<'g>(
         match batch.keyspaces() {
             [] if entries > 0 => memtable().0.apply(&decoded),
             [] => {}
-            _ => insert_runs(shared, &decoded, named, &|| &memtable().0),
+            _ => insert_runs(engine, &decoded, named, &|| &memtable().0),
         }
         sequence += u64::from(entries);
         written += u64::from(entries > 0);
         payload_bytes += batch.payload_bytes() as u64;
     }
     if let Some((memtable, before)) = default.get() {
-        shared.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
+        engine.writer.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
     }
     // One store makes the whole group visible at once; a batch is never seen in part, whatever
     // keyspaces it writes to.
-    shared.published.publish(log.last_sequence);
-    let stripe = shared.counters.stripe();
+    engine.catalog.published.publish(log.last_sequence);
+    let stripe = engine.context.counters.stripe();
     stripe.add(Counter::WriteGroups, 1);
     stripe.add(Counter::Batches, written);
     stripe.add(Counter::Entries, count as u64);
@@ -434,7 +436,7 @@ fn may_pile_up(memtable: &Memtable) -> bool {
 
 /// Inserts a batch that names keyspaces, run by run. The caller counts the bytes of `default`.
 fn insert_runs<'m>(
-    shared: &Shared,
+    engine: &Engine,
     batch: &DecodedBatch<'_>,
     named: &[Arc<KeyspaceState>],
     default: &dyn Fn() -> &'m Arc<Memtable>,
@@ -447,22 +449,24 @@ fn insert_runs<'m>(
         // `accept` found each of them, and nothing drops one while the log is locked.
         let place = named.binary_search_by_key(&id, |keyspace| keyspace.id);
         let keyspace = &named[place.expect("a batch names its keyspaces")];
-        let memtable = writable_memtable(shared, keyspace);
+        let memtable = writable_memtable(engine, keyspace);
         let before = memtable.bytes();
         memtable.insert(first, run);
-        shared.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
+        engine.writer.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
     }
 }
 
 /// The keyspaces whose memtables are switched before the group: those that are asked for, and those
 /// that make room in the write buffer.
-fn to_switch(shared: &Shared, group: &[Request]) -> Vec<Arc<KeyspaceState>> {
-    let mut keyspaces = full_keyspaces(shared);
+fn to_switch(engine: &Engine, group: &[Request]) -> Vec<Arc<KeyspaceState>> {
+    let mut keyspaces = full_keyspaces(engine);
     for request in group {
         match request.switch {
             Switch::No => {}
-            Switch::All => keyspaces.extend(shared.all_keyspaces()),
-            Switch::Keyspace(id) => keyspaces.extend(shared.keyspaces.lock().get(id).cloned()),
+            Switch::All => keyspaces.extend(engine.catalog.all_keyspaces()),
+            Switch::Keyspace(id) => {
+                keyspaces.extend(engine.catalog.keyspaces.lock().get(id).cloned())
+            }
         }
     }
     if keyspaces.is_empty() {
@@ -475,12 +479,12 @@ fn to_switch(shared: &Shared, group: &[Request]) -> Vec<Arc<KeyspaceState>> {
 }
 
 /// Waits until the group may be written. Called by the leader without a lock.
-fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
+fn make_room(engine: &Engine, group: &[Request]) -> Result<()> {
     let level0 = |keyspace: &Arc<KeyspaceState>| keyspace.view.load().version.level(0).len();
-    let slowdown = shared.options.level0_slowdown();
+    let slowdown = engine.context.options.level0_slowdown();
     let mut named = group.iter().flat_map(|request| request.batch.keyspaces());
     let is_slow = |id: &KeyspaceId| {
-        let keyspace = shared.keyspaces.lock().get(*id).cloned();
+        let keyspace = engine.catalog.keyspaces.lock().get(*id).cloned();
         keyspace.is_some_and(|keyspace| level0(&keyspace) >= slowdown)
     };
     let writes_default = || {
@@ -488,19 +492,19 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
             .iter()
             .any(|request| !request.batch.is_empty() && request.batch.keyspaces().is_empty())
     };
-    if (level0(&shared.default) >= slowdown && writes_default()) || { named }.any(is_slow) {
-        stalls::slow_down(shared);
+    if (level0(&engine.catalog.default) >= slowdown && writes_default()) || { named }.any(is_slow) {
+        stalls::slow_down(engine);
     } else {
-        stalls::full_speed(shared);
+        stalls::full_speed(engine);
     }
-    let switched = to_switch(shared, group);
-    let logs_full = || logs_wait_for_flush(shared);
+    let switched = to_switch(engine, group);
+    let logs_full = || logs_wait_for_flush(engine);
     if switched.is_empty() && !logs_full() {
         return Ok(());
     }
-    let memtables_full = || logs_full() || !may_wait_for_flush(shared, &switched);
+    let memtables_full = || logs_full() || !may_wait_for_flush(engine, &switched);
     let level0_full = || {
-        let stop = shared.options.level0_stop();
+        let stop = engine.context.options.level0_stop();
         let is_full = |keyspace: &Arc<KeyspaceState>| {
             // A refused compaction makes no room, however long a writer waits.
             !keyspace.view.load().dropped && level0(keyspace) >= stop && !keyspace.keeps_level0()
@@ -513,37 +517,37 @@ fn make_room(shared: &Shared, group: &[Request]) -> Result<()> {
         if !full() {
             continue;
         }
-        stall.during(shared, || {
-            let mut jobs = shared.jobs.lock();
+        stall.during(engine, || {
+            let mut jobs = engine.jobs.schedule.lock();
             jobs.flush_wanted = true;
             jobs.compactions_wanted.extend(switched.iter().map(|keyspace| keyspace.id));
-            shared.work.ring();
-            while full() && !shared.background_error.is_set() && !jobs.stopping {
-                shared.done.wait(jobs.for_condvar());
+            engine.jobs.work.ring();
+            while full() && !engine.jobs.background_error.is_set() && !jobs.stopping {
+                engine.jobs.done.wait(jobs.for_condvar());
             }
         });
-        shared.check_writable()?;
+        engine.check_writable()?;
     }
     Ok(())
 }
 
 /// True if the logs take twice what they may, and no active memtable needs the oldest one: then a
 /// flush removes it.
-fn logs_wait_for_flush(shared: &Shared) -> bool {
-    let bytes_max = 2 * LOG_BUFFERS_MAX * shared.options.write_buffer_bytes as u64;
-    if shared.old_log_bytes.load(Ordering::Relaxed) <= bytes_max {
+fn logs_wait_for_flush(engine: &Engine) -> bool {
+    let bytes_max = 2 * LOG_BUFFERS_MAX * engine.context.options.write_buffer_bytes as u64;
+    if engine.writer.old_log_bytes.load(Ordering::Relaxed) <= bytes_max {
         return false;
     }
-    let oldest = shared.live_logs.lock().oldest().map_or(0, |log| log.number);
+    let oldest = engine.writer.live_logs.lock().oldest().map_or(0, |log| log.number);
     let needs =
         |keyspace: &Arc<KeyspaceState>| (1..=oldest).contains(&keyspace.view.load().active_log);
-    !shared.all_keyspaces().iter().any(needs)
+    !engine.catalog.all_keyspaces().iter().any(needs)
 }
 
 /// True if the memtables of `switched` may join those that wait for their flush: not more than
 /// `immutable_memtables_max` write buffers may wait, and of one keyspace not more than that many.
-fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool {
-    let count_max = shared.options.immutable_memtables_max;
+fn may_wait_for_flush(engine: &Engine, switched: &[Arc<KeyspaceState>]) -> bool {
+    let count_max = engine.context.options.immutable_memtables_max;
     let views = switched.iter().map(|keyspace| keyspace.view.load());
     // A keyspace that was dropped during the wait is never flushed. Its memtables stay in its view
     // as long as a snapshot reads them.
@@ -551,16 +555,16 @@ fn may_wait_for_flush(shared: &Shared, switched: &[Arc<KeyspaceState>]) -> bool 
     if views.iter().any(|view| view.immutables.len() >= count_max) {
         return false;
     }
-    let waiting = shared.immutable_bytes();
+    let waiting = engine.catalog.immutable_bytes();
     let joining: usize = views.iter().map(|view| view.active.bytes()).sum();
     // A memtable exceeds its buffer by its last batch.
-    let buffer = shared.options.write_buffer_bytes;
+    let buffer = engine.context.options.write_buffer_bytes;
     waiting == 0 || waiting + joining <= buffer * count_max + buffer / 8
 }
 
 /// Commits these requests as one group; the answer to each.
 #[cfg(test)]
-pub(crate) fn commit_together(shared: &Shared, group: Vec<Request>) -> Vec<Result<Committed>> {
-    let mut outcome = commit(shared, group);
+pub(crate) fn commit_together(engine: &Engine, group: Vec<Request>) -> Vec<Result<Committed>> {
+    let mut outcome = commit(engine, group);
     (0..outcome.group.len()).map(|place| outcome.answer(place)).collect()
 }

@@ -18,12 +18,13 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Ordering;
 use crate::filter::hash::KeyHash;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_set::{KeyspaceReads, ReadSet};
 use crate::state::read_view::ReadView;
 use crate::state::recent_writes::{Conflict, RecentList};
-use crate::state::shared::{LogState, Shared};
 use crate::state::write_queue::{CheckedReads, Request};
+use crate::state::writer::LogState;
 use std::ops::Bound;
 
 /// Recent writes that are compared at a time: the leader waits for their lock.
@@ -44,16 +45,16 @@ pub(super) enum Refusal {
 ///
 /// # Errors
 /// `Conflict`; `Closed`; the error of a table that must be read.
-pub(super) fn check(shared: &Shared, reads: &mut CheckedReads) -> Result<()> {
+pub(super) fn check(engine: &Engine, reads: &mut CheckedReads) -> Result<()> {
     // Before `accept` says that it cannot be written: to run again is the answer to what was read.
     if let Some(own) = reads.set.keyspaces().find(is_dropped) {
         return Err(dropped(own));
     }
     // Before the views: everything up to it is in a view that is loaded later, except what
     // compactions have dropped (`tree/newer.rs` says why that is no matter).
-    let published = shared.published.visible();
+    let published = engine.catalog.published.visible();
     let scanned = reads.set.keyspaces().any(|own| own.ranges.iter().next().is_some());
-    let compares = scanned && shared.recent.list().cover(reads.through, published);
+    let compares = scanned && engine.writer.recent.list().cover(reads.through, published);
     if !compares && reads.through < published {
         for own in reads.set.keyspaces() {
             check_keyspace(own, reads.through)?;
@@ -61,10 +62,10 @@ pub(super) fn check(shared: &Shared, reads: &mut CheckedReads) -> Result<()> {
         reads.through = published;
     }
     // What was written meanwhile.
-    let published = shared.published.visible();
+    let published = engine.catalog.published.visible();
     let left = if compares { 0 } else { LEFT_TO_LEADER };
     loop {
-        let list = shared.recent.list();
+        let list = engine.writer.recent.list();
         if !list.has_more_above(reads.through, left) || reads.through >= published {
             return Ok(());
         }
@@ -126,18 +127,18 @@ fn newer_within(
 /// members of this one, and notes what the others write. In the order of the group, which is that
 /// of the numbers that its members get.
 pub(super) fn refuse_conflicts(
-    shared: &Shared,
+    engine: &Engine,
     log: &LogState,
     group: &[Request],
     refused: &mut Vec<(usize, Refusal)>,
 ) {
     let members = group.iter().filter(|request| request.reads.is_some()).count();
-    let others = shared.recent.transactions() > members;
+    let others = engine.writer.recent.transactions() > members;
     if members == 0 && !others {
         return;
     }
     let notes = others || group.len() > 1;
-    let mut list = shared.recent.list();
+    let mut list = engine.writer.recent.list();
     let (mut last, mut next) = (log.last_sequence, log.next_sequence);
     for (place, request) in group.iter().enumerate() {
         if refused.iter().any(|(left, _)| *left == place) {
@@ -152,7 +153,7 @@ pub(super) fn refuse_conflicts(
         if notes && !request.batch.is_empty() {
             let count = request.batch.len() as u32;
             let batch = DecodedBatch::trusted(next, count, request.batch.entries());
-            list.note(last, &batch, shared.options.write_buffer_bytes);
+            list.note(last, &batch, engine.context.options.write_buffer_bytes);
             (last, next) = (next + u64::from(count) - 1, next + u64::from(count));
         }
     }

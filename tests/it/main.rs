@@ -39,6 +39,7 @@
 //! | `fixtures` | databases of version 0.1 are read, verified, written on and repaired |
 //! | `ingest` | bulk loads: what they answer, when they appear, what a failure leaves |
 //! | `ingest_threads` | the threads that write their tables |
+//! | `load_opens` | what a load waits for, and what waits for it |
 //! | `ingested` | tables with one sequence for all entries: reads, repair |
 //! | `limits` | keys, bounds and names at their limits are written and read again |
 //! | `levels` | filters by level: a budget, none on the last level, pinning |
@@ -152,6 +153,7 @@ mod lifetime;
 mod limits;
 #[cfg(feature = "cli")]
 mod load_cli;
+mod load_opens;
 mod long_life;
 mod mapped;
 mod metrics;

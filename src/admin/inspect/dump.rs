@@ -279,11 +279,11 @@ mod tests {
             assert!(text.contains(" 2 range deletes\n"), "{text}");
             assert!(text.contains("  \"key10\"..\"key12\" @30 deleted\n"), "{text}");
             assert!(text.contains("  \"x\".. @40 deleted\n"), "{text}");
-            let shared: Arc<dyn Env> = Arc::new(env.clone());
+            let engine: Arc<dyn Env> = Arc::new(env.clone());
             let mut out = Vec::new();
-            layout(&shared, path, &mut out).unwrap();
+            layout(&engine, path, &mut out).unwrap();
             assert!(text.starts_with(&String::from_utf8(out).unwrap()));
-            assert_eq!(verify_table(&shared, path).unwrap().entries, 40);
+            assert_eq!(verify_table(&engine, path).unwrap().entries, 40);
         }
     }
 
@@ -291,10 +291,10 @@ mod tests {
     fn a_dump_can_be_limited_to_one_block() {
         let env = MemEnv::new();
         let path = table(&env, None);
-        let shared: Arc<dyn Env> = Arc::new(env);
+        let engine: Arc<dyn Env> = Arc::new(env);
         let options = DumpOptions { block: Some(1), entries_max: 2, value_bytes_max: 4 };
         let mut out = Vec::new();
-        dump(&shared, path, &options, &mut out).unwrap();
+        dump(&engine, path, &options, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.starts_with("block 1 ") && text.ends_with("\"some\"... (11 B)\n"), "{text}");

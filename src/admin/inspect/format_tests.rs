@@ -96,9 +96,9 @@ fn contents(env: &MemEnv, name: FileName) -> Vec<u8> {
 }
 
 fn printed(env: &MemEnv, name: FileName) -> Example {
-    let (shared, mut text): (Arc<dyn Env>, _) = (Arc::new(env.clone()), Vec::new());
+    let (engine, mut text): (Arc<dyn Env>, _) = (Arc::new(env.clone()), Vec::new());
     let path = name.path(Path::new(DIRECTORY));
-    dump(&shared, &path, &DumpOptions::default(), &mut text).unwrap();
+    dump(&engine, &path, &DumpOptions::default(), &mut text).unwrap();
     Example::Text(String::from_utf8(text).unwrap())
 }
 

@@ -30,6 +30,7 @@ use crate::tree::edit::KeyspaceMeta;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
+use crate::tree::new_tables::DurableTables;
 use crate::tree::overlap::{borrowed, compare_ends, ends_before};
 use crate::tree::runs::SortedRuns;
 use std::collections::BTreeMap;
@@ -142,7 +143,6 @@ impl<'a> Rebuild<'a> {
             index_bytes_max: self.index_bytes_max,
             // A repair keeps entries as they are.
             rules: EntryRules::default(),
-            syncs_names: true,
             stop: &self.never,
         }
     }
@@ -184,7 +184,7 @@ impl<'a> Rebuild<'a> {
             }
             outputs.add(key, value, false)
         })?;
-        Ok((outputs.finish(salvaged.entries)?, salvaged))
+        Ok((self.durable(outputs.finish(salvaged.entries)?)?, salvaged))
     }
 
     /// Writes the entries that can be read from `logs` to tables of the targets, by keyspace, if
@@ -228,6 +228,12 @@ impl<'a> Rebuild<'a> {
         Ok(found)
     }
 
+    /// Makes new tables durable: the manifest that names them comes next.
+    fn durable(&self, tables: Vec<FileMeta>) -> Result<Vec<FileMeta>> {
+        let durable = DurableTables::sync(&*self.options.env, self.directory, tables)?;
+        Ok(durable.into_metas())
+    }
+
     fn table_of(&self, target: &Target, memtable: &Arc<Memtable>) -> Result<Vec<FileMeta>> {
         let context = self.context(target, target.level);
         let range_deletes = memtable.range_deletes().all();
@@ -240,7 +246,7 @@ impl<'a> Rebuild<'a> {
             sequences: None,
             context: &context,
         };
-        rewrite.run(|_, _| false).map(|outcome| outcome.tables)
+        self.durable(rewrite.run(|_, _| false)?.tables)
     }
 
     /// Makes tables of the target's sorted level from tables in any order and of any age. Tables
@@ -323,6 +329,6 @@ impl<'a> Rebuild<'a> {
             context: &context,
         };
         let table_bytes = self.options.table_bytes;
-        rewrite.run(|_, open_bytes| open_bytes >= table_bytes).map(|outcome| outcome.tables)
+        self.durable(rewrite.run(|_, open_bytes| open_bytes >= table_bytes)?.tables)
     }
 }

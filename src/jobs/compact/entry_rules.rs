@@ -12,8 +12,8 @@ use crate::base::key::{SequenceNumber, VALUE_BYTES_MAX, ValueKind};
 use crate::base::sync::{Arc, Ordering};
 use crate::filter::policy::guarded;
 use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 
 /// The rules of one job. By default nothing expires and no filter is asked.
 #[derive(Clone, Debug, Default)]
@@ -33,15 +33,15 @@ impl EntryRules {
     /// keeps entries for, the published sequence last.
     #[must_use]
     pub(crate) fn of_compaction(
-        shared: &Shared,
+        engine: &Engine,
         keyspace: &KeyspaceState,
         snapshots: &[SequenceNumber],
     ) -> Self {
         EntryRules {
-            now: job_time(shared),
+            now: job_time(engine),
             filter: keyspace.options.load().named().compaction_filter.clone(),
             // After `snapshots`: one that registered in between is at the published sequence.
-            newest_snapshot: shared.snapshots.newest().unwrap_or(0),
+            newest_snapshot: engine.catalog.snapshots.newest().unwrap_or(0),
             published: snapshots.last().copied().unwrap_or(0),
         }
     }
@@ -83,7 +83,7 @@ impl EntryRules {
 }
 
 /// The time by which a job that begins now removes entries, in milliseconds since the epoch.
-pub(crate) fn job_time(shared: &Shared) -> u64 {
-    let removed = shared.numbers.expired_through.load(Ordering::Relaxed);
-    clock_millis(shared.env.now()).max(removed)
+pub(crate) fn job_time(engine: &Engine) -> u64 {
+    let removed = engine.catalog.numbers.expired_through.load(Ordering::Relaxed);
+    clock_millis(engine.context.env.now()).max(removed)
 }

@@ -34,8 +34,8 @@ use crate::jobs::compact::entry_rules::EntryRules;
 use crate::jobs::compact::range_deletes::OutputDeletes;
 use crate::jobs::compact::stripes::SnapshotStripes;
 use crate::options::compaction_filter::CompactionDecision;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::Shared;
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::TableFilter;
 use crate::table::format::BLOCK_BYTES_MAX;
@@ -85,9 +85,6 @@ pub(crate) struct JobContext<'a> {
     pub index_bytes_max: u64,
     /// The rules for entries.
     pub rules: EntryRules,
-    /// Whether the job makes the names of its tables durable. A flush of several keyspaces does
-    /// that once for all of them.
-    pub syncs_names: bool,
     /// Set when the database closes: the job ends soon, with [`Error::Closed`].
     ///
     /// [`Error::Closed`]: crate::base::error::Error::Closed
@@ -97,25 +94,25 @@ pub(crate) struct JobContext<'a> {
 impl<'a> JobContext<'a> {
     /// The job that writes tables of `level`, with `filter`.
     pub(crate) fn new(
-        shared: &'a Shared,
+        engine: &'a Engine,
         keyspace: &KeyspaceState,
         level: usize,
         filter: Option<TableFilter>,
     ) -> Self {
         let label = KeyspaceLabel { id: keyspace.id, name: keyspace.name.clone() };
         let options = keyspace.options.load();
-        let mut table_options = options.table_options(label, shared.databases(), level, filter);
-        table_options.construction.budget = Some(Arc::clone(&shared.cache) as _);
-        table_options.events = shared.events.clone();
+        let mut table_options =
+            options.table_options(label, engine.context.databases(), level, filter);
+        table_options.construction.budget = Some(Arc::clone(&engine.context.cache) as _);
+        table_options.events = engine.context.events.clone();
         JobContext {
-            env: &shared.env,
-            directory: &shared.directory,
-            next_file_number: &shared.numbers.next_file,
+            env: &engine.context.env,
+            directory: &engine.context.directory,
+            next_file_number: &engine.catalog.numbers.next_file,
             table_options,
             index_bytes_max: INDEX_BYTES_MAX,
             rules: EntryRules::default(),
-            syncs_names: true,
-            stop: &shared.closed,
+            stop: &engine.context.closed,
         }
     }
 }
@@ -123,7 +120,7 @@ impl<'a> JobContext<'a> {
 /// The result of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JobOutcome {
-    /// The new tables, by key, disjoint by user key; durable, but not yet part of the tree.
+    /// The new tables, by key, disjoint by user key; written and synced, but not yet part of the tree.
     pub tables: Vec<FileMeta>,
     /// Its counts.
     pub counts: JobCounts,
@@ -408,12 +405,10 @@ impl<'a> OutputTables<'a> {
         Ok(())
     }
 
-    /// Ends the last table and makes the names of all of them durable. `entries` is how many
-    /// were to be written.
+    /// Ends the last table. `entries` is how many were to be written.
     ///
     /// # Errors
-    /// The last file cannot be written or synced, the directory cannot be synced, or the tables
-    /// hold another number of entries.
+    /// The last file cannot be written or synced, or the tables hold another number of entries.
     pub(crate) fn finish(mut self, entries: u64) -> Result<Vec<FileMeta>> {
         while let Some(part) = self.next_part(None, true)? {
             self.end_table(part)?;
@@ -423,14 +418,8 @@ impl<'a> OutputTables<'a> {
             let what = format!("new tables hold {written} entries instead of {entries}");
             return Err(Error::corruption(self.context.directory, 0, what));
         }
-        // I5: the names must be durable before an edit names the tables. Each file that was created
-        // is written and synced by now.
+        // I5: each file that was created is written and synced by now. Its name is not durable yet.
         debug_assert_eq!(self.provisional.len(), self.finished.len(), "I5");
-        if self.context.syncs_names && !self.finished.is_empty() {
-            let directory = self.context.directory;
-            let synced = self.context.env.sync_dir(directory);
-            synced.map_err(|error| Error::io("sync_dir", directory, error))?;
-        }
         self.provisional.clear();
         Ok(std::mem::take(&mut self.finished))
     }

@@ -15,7 +15,6 @@
 //! output does not end.
 
 use crate::base::error::{Error, Result};
-use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
@@ -29,14 +28,18 @@ use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::job_events::{CompactionEvents, TableSums};
 use crate::jobs::obsolete::remove_files;
+use crate::state::context::Context;
+use crate::state::engine::Engine;
+use crate::state::jobs::CompactsInto;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::shared::{CompactsInto, Shared};
 use crate::table::filter::layout::TableFilter;
 use crate::tree::edit::VersionEdit;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
+use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::tree::overlap::{key_span, sequence_span};
+use crate::tree::set::VersionSet;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::{LevelFiles, Version};
 
@@ -45,28 +48,29 @@ use crate::tree::version::{LevelFiles, Version};
 /// # Errors
 /// The failure of the compaction or of the manifest; `KeyspaceDropped`.
 pub(crate) fn compact_once(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &KeyspaceState,
     cursors: &mut CompactionCursors,
 ) -> Result<bool> {
-    if !shared.options.auto_compaction {
+    if !engine.context.options.auto_compaction {
         return Ok(false);
     }
-    let oldest = shared.snapshots.needed(&shared.published).first().copied().unwrap_or(0);
+    let oldest =
+        engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
     let options = keyspace.options.load().compaction_options();
-    let now = job_time(shared);
+    let now = job_time(engine);
     let pick = |shape: &LevelFiles| {
         forget_changed(keyspace, shape);
         let is_refused = |task: &CompactionTask| keyspace.is_refused(&replaced_tables(task));
         pick(shape, &options, cursors, oldest, now, &is_refused)
     };
-    let changed = match run_compaction(shared, keyspace, pick) {
-        Ok(None) => rewrite_filter(shared, keyspace, true),
+    let changed = match run_compaction(engine, keyspace, pick) {
+        Ok(None) => rewrite_filter(engine, keyspace, true),
         Ok(Some(task)) => {
             cursors.advance(&task);
             let rewritten = match task.trivial_move {
                 true => Ok(false),
-                false => rewrite_filter(shared, keyspace, false),
+                false => rewrite_filter(engine, keyspace, false),
             };
             rewritten.map(|_| true)
         }
@@ -110,9 +114,9 @@ pub(crate) fn urgency(keyspace: &KeyspaceState) -> f64 {
 }
 
 /// Rewrites the table whose filter is furthest off its share of a budget. False if none is.
-fn rewrite_filter(shared: &Shared, keyspace: &KeyspaceState, is_idle: bool) -> Result<bool> {
+fn rewrite_filter(engine: &Engine, keyspace: &KeyspaceState, is_idle: bool) -> Result<bool> {
     let mut filter = None;
-    let claim = Claim::pick(shared, keyspace, |version| {
+    let claim = Claim::pick(engine, keyspace, |version| {
         let (task, table_filter) = filter_budget::next_rewrite(keyspace, version, is_idle)?;
         filter = table_filter;
         Some(task)
@@ -127,11 +131,11 @@ fn rewrite_filter(shared: &Shared, keyspace: &KeyspaceState, is_idle: bool) -> R
 /// # Errors
 /// As for [`compact_once`].
 pub(crate) fn run_compaction(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &KeyspaceState,
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
-    let claim = Claim::pick(shared, keyspace, |version| pick(&version.files()));
+    let claim = Claim::pick(engine, keyspace, |version| pick(&version.files()));
     let Some((mut claim, version)) = claim else { return Ok(None) };
     let task = claim.task.clone();
     if task.trivial_move && filter_budget::rewrites_move(keyspace, &version, &task) {
@@ -148,11 +152,11 @@ pub(crate) fn run_compaction(
 /// # Errors
 /// As for [`compact_once`].
 pub(crate) fn run_filter_rebuild(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &KeyspaceState,
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
-    let claim = Claim::pick(shared, keyspace, |version| pick(&version.files()));
+    let claim = Claim::pick(engine, keyspace, |version| pick(&version.files()));
     let Some((claim, version)) = claim else { return Ok(None) };
     let filter = filter_budget::rebuild_filter(keyspace, &version, &claim.task);
     run_with_filter(&claim, version, filter)?;
@@ -161,7 +165,7 @@ pub(crate) fn run_filter_rebuild(
 
 /// A task that runs: no other job removes its tables (`jobs/hidden_tables.rs`).
 struct Claim<'a> {
-    shared: &'a Shared,
+    engine: &'a Engine,
     keyspace: &'a KeyspaceState,
     task: CompactionTask,
 }
@@ -170,12 +174,12 @@ impl<'a> Claim<'a> {
     /// Claims the tables of the task that `pick` answers; the version is the one it got. At most
     /// one compaction runs, so there is at most one claim.
     fn pick(
-        shared: &'a Shared,
+        engine: &'a Engine,
         keyspace: &'a KeyspaceState,
         pick: impl FnOnce(&Version) -> Option<CompactionTask>,
     ) -> Option<(Self, Arc<Version>)> {
         // Under the lock that an edit takes: the tables are there when they are claimed.
-        let _versions = shared.versions.lock();
+        let _versions = engine.catalog.versions.lock();
         let version = Arc::clone(&keyspace.view.load().version);
         let task = pick(&version)?;
         let tables = task.replaced().map(|(_, meta)| meta.number).collect();
@@ -186,21 +190,21 @@ impl<'a> Claim<'a> {
             start: span.start.to_vec(),
             end: span.end.map(<[u8]>::to_vec),
         });
-        let mut jobs = shared.jobs.lock();
+        let mut jobs = engine.jobs.schedule.lock();
         (jobs.compacted_tables, jobs.compacts_into) = (tables, into);
         drop(jobs);
-        Some((Claim { shared, keyspace, task }, version))
+        Some((Claim { engine, keyspace, task }, version))
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let mut jobs = self.shared.jobs.lock();
+        let mut jobs = self.engine.jobs.schedule.lock();
         jobs.compacted_tables.clear();
         jobs.compacts_into = None;
         drop(jobs);
         // Those that range deletes hid in the meantime, or what they became.
-        self.shared.want_hidden_tables_removed(self.keyspace);
+        self.engine.jobs.schedule_removal_of_deleted_tables(self.keyspace);
     }
 }
 
@@ -209,13 +213,13 @@ fn run_with_filter(
     version: Arc<Version>,
     filter: Option<TableFilter>,
 ) -> Result<()> {
-    let Claim { shared, keyspace, task } = claim;
+    let Claim { engine, keyspace, task } = claim;
     let levels = (task.input_level, task.output_level);
     let replaced = task.replaced().map(|(_, meta)| &**meta);
-    let events = CompactionEvents::begin(shared, keyspace, levels, replaced);
+    let events = CompactionEvents::begin(engine, keyspace, levels, replaced);
     run_claimed(claim, version, filter, &events).inspect_err(|error| {
         if matches!(error, Error::Defect { .. }) {
-            shared.counters.stripe().add(Counter::CompactionsRefused, 1);
+            engine.context.counters.stripe().add(Counter::CompactionsRefused, 1);
             remember_refused(keyspace, task);
             keyspace.filter_workload.lock().compaction_ended();
         }
@@ -229,15 +233,16 @@ fn run_claimed(
     filter: Option<TableFilter>,
     events: &CompactionEvents<'_>,
 ) -> Result<()> {
-    let Claim { shared, keyspace, task } = claim;
-    let stripe = shared.counters.stripe();
-    let (mut added, mut expired_through, mut dropped) = (Vec::new(), None, 0);
+    let Claim { engine, keyspace, task } = claim;
+    let stripe = engine.context.counters.stripe();
+    let Context { env, directory, .. } = &*engine.context;
+    let (mut new, mut expired_through, mut dropped) = (NewTables::none(), None, 0);
     if !task.trivial_move {
-        let snapshots = shared.snapshots.needed(&shared.published);
+        let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
         let options = keyspace.options.load().compaction_options();
         let context = JobContext {
-            rules: EntryRules::of_compaction(shared, keyspace, &snapshots),
-            ..JobContext::new(shared, keyspace, task.output_level, filter)
+            rules: EntryRules::of_compaction(engine, keyspace, &snapshots),
+            ..JobContext::new(engine, keyspace, task.output_level, filter)
         };
         let outcome =
             merge(&context, task, version, &snapshots, &options).map_err(|error| match keyspace
@@ -256,37 +261,31 @@ fn run_claimed(
         stripe.add(Counter::EntriesExpired, outcome.counts.entries_expired);
         stripe.add(Counter::EntriesFiltered, outcome.counts.entries_filtered);
         expired_through = Some(context.rules.now).filter(|_| outcome.counts.entries_expired > 0);
-        (added, dropped) = (outcome.tables, outcome.counts.entries_dropped);
+        dropped = outcome.counts.entries_dropped;
+        let tables = DurableTables::sync(&**env, directory, outcome.tables)?;
+        new = engine.catalog.open_new(directory, tables, task.output_level, &[keyspace])?;
     }
-    {
-        shared.check_lock()?;
-        // The lock is held from the edit to the new view, so views appear in the order of edits.
-        let mut versions = shared.versions.lock();
-        let published = shared.published.visible();
-        let numbers = added.iter().map(|meta| FileName::Table(meta.number)).collect::<Vec<_>>();
-        let sums = TableSums::of(&added);
-        let edit = VersionEdit { expired_through, ..task.edit(keyspace.id, added) };
-        match versions.apply(edit, published) {
-            Ok(changed) => {
-                shared.show(changed);
-                events.done(sums, dropped);
-            }
-            Err(error) => {
-                if matches!(error, Error::KeyspaceDropped { .. } | Error::Defect { .. }) {
-                    // No manifest ever named them.
-                    shared.obsolete.add(numbers);
-                }
-                return Err(error);
-            }
+    engine.check_lock()?;
+    let (sums, files) = (TableSums::of(new.metas()), new.file_names());
+    let edit = |_: &VersionSet, new: &NewTables| {
+        let added = new.metas().cloned().collect();
+        Some(VersionEdit { expired_through, ..task.edit(keyspace.id, added) })
+    };
+    if let Err(error) = engine.catalog.apply(&mut new, edit) {
+        if matches!(error, Error::KeyspaceDropped { .. } | Error::Defect { .. }) {
+            // No manifest ever named them.
+            engine.catalog.obsolete.add(files);
         }
+        return Err(error);
     }
+    events.done(sums, dropped);
     keyspace.filter_workload.lock().compaction_ended();
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
-    remove_files(shared);
-    shared.flush_pile(keyspace);
+    remove_files(engine);
+    engine.jobs.flush_pile(keyspace);
     // Wake writers that stall because level 0 is full.
-    let _jobs = shared.jobs.lock();
-    shared.done.notify_all();
+    let _jobs = engine.jobs.schedule.lock();
+    engine.jobs.done.notify_all();
     Ok(())
 }
 

@@ -1,19 +1,24 @@
 //! Puts the tables of a bulk load into the tree: all of them in one step, newer than every write.
 //!
-//! 1. Flush the memtables of the keyspace, while others write.
-//! 2. Take the lead of the write queue: nothing is written until step 8. Flush what came since.
-//! 3. Sync the logs: a crash must not keep the load and lose an older write (I13).
-//! 4. Take one sequence, above every write. No log has it.
-//! 5. Choose the level: no table there or above has keys of the load.
-//! 6. Log and sync the edit that names the tables with that sequence.
-//! 7. Begin a log that skips the sequence and names the tables, and sync its start.
-//! 8. Store the view, then publish the sequence (I3).
+//! 1. Flush the memtables that have keys of the load, while others write.
+//! 2. Open the tables for the level that they will probably go to.
+//! 3. Take the lead of the write queue: nothing is written until step 9. Flush such memtables that
+//!    came since, all of them if the load goes to level 0.
+//! 4. Sync the logs: a crash must not keep the load and lose an older write (I13).
+//! 5. Take one sequence, above every write. No log has it.
+//! 6. Choose the level: no table there or above has keys of the load. If filters of that level are
+//!    pinned in another way than the tables were opened for, begin again with step 1.
+//! 7. Log and sync the edit that names the tables with that sequence.
+//! 8. Begin a log that skips the sequence and names the tables, and sync its start.
+//! 9. Store the view, then publish the sequence (I3).
 //!
 //! A lookup ends at the first version that it finds, so no older version may be where it looks
-//! first (I25): not in a memtable, nor in a table of the same level or of one above.
+//! first (I25): not in a memtable, nor in a table of the same level or of one above. Other memtables
+//! stay: they may be older than the load. A table of level 0 has the sequences between those of its
+//! neighbours, so a load to level 0 needs all memtables of its keyspace flushed.
 //!
-//! A crash before step 6 is durable leaves tables that nothing names. After it, recovery finds the
-//! load whole, with or without the new log. A failure before step 6 leaves the database as it was;
+//! A crash before step 7 is durable leaves tables that nothing names. After it, recovery finds the
+//! load whole, with or without the new log. A failure before step 7 leaves the database as it was;
 //! later ones become the background error, as for a write: the load is invisible until the database
 //! is reopened, and then it is there whole or not at all.
 
@@ -22,15 +27,16 @@ use crate::base::key::{OWN_SEQUENCE_FIRST, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::flush_keyspace;
-use crate::jobs::ingest::level::deepest_level;
+use crate::jobs::ingest::level::{deepest_level, shares_keys};
 use crate::jobs::ingest::tables::LoadTables;
 use crate::jobs::workers::run_job;
+use crate::memtable::memtable::Memtable;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::state::stalls::Stall;
 use crate::tree::edit::VersionEdit;
-use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::NewTables;
 
 /// Where a load went.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,44 +54,87 @@ pub(crate) struct Installed {
 /// and the files go with `load`. The failure of a flush, a log or the manifest: it is the
 /// background error.
 pub(crate) fn install(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &Arc<KeyspaceState>,
     load: &mut LoadTables,
 ) -> Result<Installed> {
-    shared.process.check()?;
-    let mut answer = None;
-    run_job(shared, &mut || {
-        let _one_at_a_time = shared.flushes.lock();
-        flush_keyspace(shared, keyspace)?;
-        Ok(false)
-    });
-    wait_for_level0(shared, keyspace, load)?;
-    run_job(shared, &mut || {
-        // Before the lock of flushes: a leader may wait for one.
-        let _leads = shared.queue.lead()?;
-        let _one_at_a_time = shared.flushes.lock();
-        flush_keyspace(shared, keyspace)?;
-        answer = Some(try_install(shared, keyspace, load)?);
-        Ok(false)
-    });
-    // A failure of the job is the background error.
-    match answer {
-        Some(answer) => answer,
-        None => {
-            shared.check_writable()?;
-            Err(Error::Closed)
+    engine.context.process.check()?;
+    loop {
+        run_job(engine, &mut || {
+            let _one_at_a_time = engine.jobs.flushes.lock();
+            flush_in_the_way(engine, keyspace, load, false)?;
+            Ok(false)
+        });
+        wait_for_level0(engine, keyspace, load)?;
+        let level = level_of(engine, keyspace, load);
+        let (directory, durable) = (&engine.context.directory, load.durable().clone());
+        let mut new = engine.catalog.open_new(directory, durable, level, &[keyspace])?;
+        let mut answer = None;
+        run_job(engine, &mut || {
+            // Before the lock of flushes: a leader may wait for one.
+            let _leads = engine.writer.queue.lead()?;
+            let _one_at_a_time = engine.jobs.flushes.lock();
+            let to_level0 = level_of(engine, keyspace, load) == 0;
+            flush_in_the_way(engine, keyspace, load, to_level0)?;
+            answer = Some(try_install(engine, keyspace, load, &mut new)?);
+            Ok(false)
+        });
+        match answer {
+            Some(Ok(Attempt::Installed(installed))) => return Ok(installed),
+            Some(Ok(Attempt::Again)) => {}
+            Some(Err(error)) => return Err(error),
+            // A failure of the job is the background error.
+            None => {
+                engine.check_writable()?;
+                return Err(Error::Closed);
+            }
         }
     }
 }
 
+/// Flushes the memtables of `keyspace` if one has keys of the load, or if `all` of them must go.
+/// The caller holds the lock of flushes.
+fn flush_in_the_way(
+    engine: &Engine,
+    keyspace: &Arc<KeyspaceState>,
+    load: &LoadTables,
+    all: bool,
+) -> Result<()> {
+    let view = keyspace.view.load_full();
+    let mut memtables = view.memtables().filter(|memtable| !memtable.is_empty());
+    let spans = load.spans();
+    match memtables.any(|memtable| all || shares_keys(memtable, &spans)) {
+        true => flush_keyspace(engine, keyspace),
+        false => Ok(()),
+    }
+}
+
+/// The level that the load would go to now.
+fn level_of(engine: &Engine, keyspace: &KeyspaceState, load: &LoadTables) -> usize {
+    // A compaction claims its tables under the lock of versions, which the last call holds.
+    let running = engine.jobs.schedule.lock().compacts_into.clone();
+    let running = running.filter(|into| into.keyspace == keyspace.id);
+    let levels = keyspace.view.load().version.files();
+    let options = keyspace.options.load().compaction_options();
+    deepest_level(&levels, &load.spans(), load.bytes(), &options, running.as_ref())
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Installed(Installed),
+    /// The tree has changed since the tables were opened.
+    Again,
+}
+
 /// The inner result is of what leaves the database as it was.
 fn try_install(
-    shared: &Shared,
+    engine: &Engine,
     keyspace: &Arc<KeyspaceState>,
     load: &mut LoadTables,
-) -> Result<Result<Installed>> {
-    let mut log = shared.log.lock();
-    shared.check_writable()?;
+    new: &mut NewTables,
+) -> Result<Result<Attempt>> {
+    let mut log = engine.writer.log.lock();
+    engine.check_writable()?;
     // Under the lock that a drop takes.
     if keyspace.dropped_as.load(Ordering::SeqCst) != 0 {
         return Ok(Err(keyspace.dropped()));
@@ -95,72 +144,69 @@ fn try_install(
         let what = "all sequence numbers are used up".into();
         return Ok(Err(Error::InvalidArgument { what }));
     }
-    // I4: no memtable has an older version, and none takes newer ones besides older ones.
+    session::sync_starts(engine, &mut log)?;
+    engine.check_lock()?;
+    let mut versions = engine.catalog.versions.lock();
+    let level = level_of(engine, keyspace, load);
+    let pinning = keyspace.options.load().filter_pinning();
     let view = keyspace.view.load_full();
-    debug_assert!(view.active_log == 0 && view.immutables.is_empty(), "I4");
-    session::sync_starts(shared, &mut log)?;
-    shared.check_lock()?;
-    let mut versions = shared.versions.lock();
-    // Under that lock: a compaction claims its tables under it.
-    let running = shared.jobs.lock().compacts_into.clone();
-    let running = running.filter(|into| into.keyspace == keyspace.id);
-    let spans: Vec<_> = load.finished().iter().map(FileMeta::span).collect();
-    let levels = keyspace.view.load().version.files();
-    let options = keyspace.options.load().compaction_options();
-    let level = deepest_level(&levels, &spans, load.bytes(), &options, running.as_ref());
-    let with_sequence = |meta: &FileMeta| {
-        let mut meta = meta.clone();
-        meta.set_global_sequence(sequence);
-        (level, meta)
-    };
+    let has_entries = view.memtables().any(|memtable| !memtable.is_empty());
+    if pinning[level] != pinning[new.level()] || (level == 0 && has_entries) {
+        return Ok(Ok(Attempt::Again));
+    }
+    // I25: no memtable has an older version of a key of the load.
+    let is_in_the_way = |memtable: &Arc<Memtable>| shares_keys(memtable, &load.spans());
+    debug_assert!(!view.memtables().any(is_in_the_way), "I25");
+    new.move_to(level);
+    new.set_global_sequence(sequence);
     let edit = VersionEdit {
-        added: load.finished().iter().map(with_sequence).collect(),
-        // No `flushed_through`: the flush above covers what logs have of the keyspace.
+        added: new.added(),
+        // No `flushed_through`: logs may have entries of the keyspace that are not in tables.
         synced_through: Some(sequence),
         ..VersionEdit::default()
     };
-    let changed = match versions.apply(edit, sequence) {
+    let changed = match versions.apply(edit, new, sequence) {
         Ok(changed) => changed,
-        // The tables cannot be opened: the edit was not logged.
+        // The edit was not logged.
         Err(error) if !versions.has_failed() => return Ok(Err(error)),
         Err(error) => {
             // The edit may be there, and the sequence with it (I10).
             log.next_sequence = sequence + 1;
             load.keep();
-            return Err(shared.set_background_error(error));
+            return Err(engine.set_background_error(error));
         }
     };
     load.keep();
     log.next_sequence = sequence + 1;
     // The error is set while no other edit can come.
     let loaded: Vec<_> = load.finished().iter().map(|meta| (meta.table_id, sequence)).collect();
-    session::skip_sequences(shared, &mut log, &loaded)
-        .map_err(|error| shared.set_background_error(error))?;
+    session::skip_sequences(engine, &mut log, &loaded)
+        .map_err(|error| engine.set_background_error(error))?;
     log.last_sequence = sequence;
     log.synced_through = sequence;
-    shared.show(changed);
+    engine.catalog.show(changed);
     drop(versions);
-    shared.published.publish(sequence);
+    engine.catalog.published.publish(sequence);
     drop(log);
-    count(shared, load);
+    count(engine, load);
     // Older logs may not be needed any more.
-    shared.want_flush();
-    shared.want_compactions([keyspace.id]);
-    Ok(Ok(Installed { sequence, level }))
+    engine.jobs.schedule_flush();
+    engine.jobs.schedule_compactions([keyspace.id]);
+    Ok(Ok(Attempt::Installed(Installed { sequence, level })))
 }
 
-fn count(shared: &Shared, load: &LoadTables) {
-    let stripe = shared.counters.stripe();
+fn count(engine: &Engine, load: &LoadTables) {
+    let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Ingests, 1);
     stripe.add(Counter::EntriesIngested, load.entries());
     stripe.add(Counter::IngestBytes, load.bytes());
 }
 
 /// Waits while level 0 is full, if the load goes there: as writers do.
-fn wait_for_level0(shared: &Shared, keyspace: &KeyspaceState, load: &LoadTables) -> Result<()> {
-    let spans: Vec<_> = load.finished().iter().map(FileMeta::span).collect();
+fn wait_for_level0(engine: &Engine, keyspace: &KeyspaceState, load: &LoadTables) -> Result<()> {
+    let spans = load.spans();
     let options = keyspace.options.load().compaction_options();
-    let stop = shared.options.level0_stop();
+    let stop = engine.context.options.level0_stop();
     let is_full = || {
         let view = keyspace.view.load_full();
         // A refused compaction makes no room, however long a load waits.
@@ -172,12 +218,12 @@ fn wait_for_level0(shared: &Shared, keyspace: &KeyspaceState, load: &LoadTables)
     if !is_full() {
         return Ok(());
     }
-    Stall::Level0.during(shared, || {
-        shared.want_compactions([keyspace.id]);
-        let mut jobs = shared.jobs.lock();
-        while is_full() && !shared.background_error.is_set() && !jobs.stopping {
-            shared.done.wait(jobs.for_condvar());
+    Stall::Level0.during(engine, || {
+        engine.jobs.schedule_compactions([keyspace.id]);
+        let mut jobs = engine.jobs.schedule.lock();
+        while is_full() && !engine.jobs.background_error.is_set() && !jobs.stopping {
+            engine.jobs.done.wait(jobs.for_condvar());
         }
     });
-    shared.check_writable()
+    engine.check_writable()
 }

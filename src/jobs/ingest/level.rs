@@ -1,10 +1,15 @@
-//! The level that a bulk load goes to.
+//! The level that a bulk load goes to, and the memtables that are in its way.
 
+use crate::base::iterator::api::{Direction, InternalIterator};
+use crate::base::key::{put_key_with_trailer, user_key};
 use crate::base::levels::LEVELS;
-use crate::state::shared::CompactsInto;
+use crate::base::sync::Arc;
+use crate::memtable::memtable::Memtable;
+use crate::state::jobs::CompactsInto;
 use crate::tree::overlap::{KeySpan, borrowed, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
+use std::ops::Bound;
 
 /// The deepest level that may take tables with these keys, newer than all others: neither it nor a
 /// level above has a table that shares keys with one of them, and it is not the one that a running
@@ -38,4 +43,25 @@ pub(crate) fn deepest_level(
         }
     }
     deepest
+}
+
+/// True if the memtable has an entry or a range delete within one of `spans`. A lookup ends at the
+/// first version that it finds, so such a memtable has to be flushed before a load appears in
+/// tables (I25).
+pub(super) fn shares_keys(memtable: &Arc<Memtable>, spans: &[KeySpan<'_>]) -> bool {
+    let mut bound = Vec::new();
+    let has_entry = memtable.iterators(Direction::Forward).into_iter().any(|mut iter| {
+        spans.iter().any(|span| {
+            bound.clear();
+            put_key_with_trailer(&mut bound, span.start, u64::MAX);
+            iter.seek(Some(&bound));
+            iter.valid() && !span.ends_before(user_key(iter.key()))
+        })
+    });
+    has_entry
+        || memtable.range_deletes().all().iter().any(|delete| {
+            let end = delete.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let deleted = KeySpan { start: &delete.start, end };
+            spans.iter().any(|span| span.overlaps(&deleted))
+        })
 }

@@ -19,8 +19,8 @@ use crate::env::handle::FilePool;
 use crate::filter::builder::Construction;
 use crate::jobs::compact::output::new_table_id;
 use crate::jobs::ingest::tables::check_sizes;
+use crate::state::engine::Engine;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::table::block::builder::RESTART_INTERVAL;
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::FilterPinning;
@@ -36,7 +36,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 
 /// Entries of a bulk load, in any order.
 pub(crate) struct LoadSorter {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     bytes_max: usize,
     /// Keys and values in memory, one after the other.
     bytes: Vec<u8>,
@@ -65,16 +65,16 @@ impl LoadSorter {
     ///
     /// # Errors
     /// `Closed`.
-    pub(crate) fn new(shared: &Arc<Shared>, bytes_max: usize) -> Result<Self> {
+    pub(crate) fn new(engine: &Arc<Engine>, bytes_max: usize) -> Result<Self> {
         Ok(LoadSorter {
-            shared: Arc::clone(shared),
+            engine: Arc::clone(engine),
             bytes_max,
             bytes: Vec::new(),
             entries: Vec::new(),
             spilled: 0,
             runs: Vec::new(),
             paths: Vec::new(),
-            _lock: shared.hold()?,
+            _lock: engine.catalog.hold()?,
         })
     }
 
@@ -143,19 +143,19 @@ impl LoadSorter {
 
     /// Writes what is in memory to a run.
     fn spill(&mut self) -> Result<()> {
-        self.shared.process.check()?;
-        self.shared.check_writable()?;
+        self.engine.context.process.check()?;
+        self.engine.check_writable()?;
         if self.runs.is_empty() {
             // Before the first number is taken: a session that begins removes older files.
-            session::activate(&self.shared)?;
+            session::activate(&self.engine)?;
         }
         let last = self.spilled + self.entries.len() as u64;
         self.sort();
-        let number = self.shared.numbers.take_file_number();
-        let path = FileName::Temporary(number).path(&self.shared.directory);
+        let number = self.engine.catalog.numbers.take_file_number();
+        let path = FileName::Temporary(number).path(&self.engine.context.directory);
         // First: a call that fails may have created it.
         self.paths.push(path.clone());
-        let file = self.shared.env.create_new(&path);
+        let file = self.engine.context.env.create_new(&path);
         let file = file.map_err(|error| Error::io("create_new", &path, error))?;
         let options = TableOptions {
             keyspace: KeyspaceLabel::default(),
@@ -186,8 +186,11 @@ impl LoadSorter {
 
     fn open_runs(&self) -> Result<Vec<LevelIter>> {
         let context = TableContext {
-            files: FilePool::new(Arc::clone(&self.shared.env), self.shared.options.max_open_files),
-            cache: Arc::clone(&self.shared.cache),
+            files: FilePool::new(
+                Arc::clone(&self.engine.context.env),
+                self.engine.context.options.max_open_files,
+            ),
+            cache: Arc::clone(&self.engine.context.cache),
             custom_policies: Vec::new(),
             custom_prefixes: Vec::new(),
             pinning: FilterPinning::default(),
@@ -195,7 +198,7 @@ impl LoadSorter {
         };
         let never_removed = Arc::new(ObsoleteFiles::default());
         let open = |meta: &FileMeta| {
-            let path = FileName::Temporary(meta.number).path(&self.shared.directory);
+            let path = FileName::Temporary(meta.number).path(&self.engine.context.directory);
             let table = Arc::new(Table::open(&context, &path, meta.expect())?);
             let handle = TableHandle::new(Arc::new(meta.clone()), table, &never_removed);
             Ok(LevelIter::new(Direction::Forward, vec![handle], false))
@@ -214,12 +217,12 @@ impl Place {
 
 impl Drop for LoadSorter {
     fn drop(&mut self) {
-        if !self.shared.process.is_current() {
+        if !self.engine.context.process.is_current() {
             return;
         }
         for path in &self.paths {
             // What cannot be removed, the next session removes.
-            let _ = self.shared.env.remove(path);
+            let _ = self.engine.context.env.remove(path);
         }
     }
 }

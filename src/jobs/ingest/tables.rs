@@ -19,11 +19,13 @@ use crate::jobs::compact::filter_budget::{IngestedFilters, ingest_filter};
 use crate::jobs::compact::output::{INDEX_BYTES_MAX, new_table_id};
 use crate::jobs::ingest::level::deepest_level;
 use crate::jobs::ingest::table_thread::TableThread;
+use crate::state::context::Context;
+use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
-use crate::state::shared::Shared;
 use crate::table::builder::{TableBuilder, TableSummary};
 use crate::tree::file_meta::FileMeta;
+use crate::tree::new_tables::DurableTables;
 use crate::tree::overlap::KeySpan;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -46,12 +48,14 @@ const WAITING_PART_MAX: u64 = 16;
 
 /// The tables of one load.
 pub(crate) struct LoadTables {
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     keyspace: Arc<KeyspaceState>,
     open: Option<OpenTable>,
     /// A table whose thread completes it, with its number.
     ending: Option<(u64, TableThread)>,
     finished: Vec<FileMeta>,
+    /// The finished tables once all are durable.
+    durable: DurableTables,
     /// Bytes of the filters of the finished tables.
     filter_bytes: u64,
     /// About the bytes of all tables before the open one.
@@ -90,16 +94,17 @@ impl LoadTables {
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `OpenedReadOnly`, `Forked`, `KeyspaceDropped`.
-    pub(crate) fn new(shared: &Arc<Shared>, keyspace: &Arc<KeyspaceState>) -> Result<Self> {
-        shared.process.check()?;
-        shared.check_writable()?;
+    pub(crate) fn new(engine: &Arc<Engine>, keyspace: &Arc<KeyspaceState>) -> Result<Self> {
+        engine.context.process.check()?;
+        engine.check_writable()?;
         check_there(keyspace)?;
         Ok(LoadTables {
-            shared: Arc::clone(shared),
+            engine: Arc::clone(engine),
             keyspace: Arc::clone(keyspace),
             open: None,
             ending: None,
             finished: Vec::new(),
+            durable: DurableTables::default(),
             filter_bytes: 0,
             ended_bytes: 0,
             last_entries: None,
@@ -112,7 +117,7 @@ impl LoadTables {
             failed: None,
             internal_key: Vec::new(),
             stored: Vec::new(),
-            _lock: shared.hold()?,
+            _lock: engine.catalog.hold()?,
         })
     }
 
@@ -151,7 +156,7 @@ impl LoadTables {
         // would take longer than all else, so it is one for each few kilobytes.
         self.unchecked_bytes += key.len() + value.len();
         if self.unchecked_bytes >= CHECK_BYTES || self.entries == 0 {
-            self.shared.process.check()?;
+            self.engine.context.process.check()?;
             self.unchecked_bytes = 0;
         }
         if let Some(open) = &self.open
@@ -188,7 +193,7 @@ impl LoadTables {
         let Some(open) = &mut self.open else { return Ok(()) };
         if open.builder.detached().are_enough() {
             // A forked child does not have the thread.
-            self.shared.process.check()?;
+            self.engine.context.process.check()?;
             if let Some(thread) = &mut open.thread {
                 let bytes_max = WAITING_BYTES_MAX.min(open.bytes_max / WAITING_PART_MAX);
                 thread.write(&mut open.builder, bytes_max)?;
@@ -216,16 +221,23 @@ impl LoadTables {
     }
 
     fn try_finish(&mut self) -> Result<()> {
-        self.shared.process.check()?;
+        self.engine.context.process.check()?;
         self.end_table()?;
         self.join_ending()?;
         check_there(&self.keyspace)?;
-        if self.finished.is_empty() {
-            return Ok(());
-        }
-        let directory = &self.shared.directory;
-        let synced = self.shared.env.sync_dir(directory);
-        synced.map_err(|error| Error::io("sync_dir", directory, error))
+        let Context { env, directory, .. } = &*self.engine.context;
+        self.durable = DurableTables::sync(&**env, directory, self.finished.clone())?;
+        Ok(())
+    }
+
+    /// Their spans of keys.
+    pub(crate) fn spans(&self) -> Vec<KeySpan<'_>> {
+        self.finished.iter().map(FileMeta::span).collect()
+    }
+
+    /// The finished tables, durable once [`LoadTables::finish`] was called.
+    pub(crate) fn durable(&self) -> &DurableTables {
+        &self.durable
     }
 
     /// Leaves the files to the database: an edit names them, or may.
@@ -236,7 +248,7 @@ impl LoadTables {
     fn check_going(&self) -> Result<()> {
         match &self.failed {
             Some(error) => Err(error.clone()),
-            None => self.shared.check_writable(),
+            None => self.engine.check_writable(),
         }
     }
 
@@ -250,7 +262,7 @@ impl LoadTables {
         if self.entries == 0 {
             self.first_key = key.to_vec();
             // Before the first number is taken: a session that begins removes older files.
-            session::activate(&self.shared)?;
+            session::activate(&self.engine)?;
         }
         let options = self.keyspace.options.load_full();
         let version = Arc::clone(&self.keyspace.view.load().version);
@@ -268,15 +280,15 @@ impl LoadTables {
         let before = IngestedFilters { entries: self.entries, bytes: self.filter_bytes };
         let filter = ingest_filter(&self.keyspace, &version, level, &before, expected);
         let label = KeyspaceLabel { id: self.keyspace.id, name: self.keyspace.name.clone() };
-        let databases = self.shared.databases();
+        let databases = self.engine.context.databases();
         let mut table_options = options.table_options(label, databases, level, filter);
-        table_options.construction.budget = Some(Arc::clone(&self.shared.cache) as _);
-        table_options.events = self.shared.events.clone();
-        let number = self.shared.numbers.take_file_number();
-        let path = FileName::Table(number).path(&self.shared.directory);
+        table_options.construction.budget = Some(Arc::clone(&self.engine.context.cache) as _);
+        table_options.events = self.engine.context.events.clone();
+        let number = self.engine.catalog.numbers.take_file_number();
+        let path = FileName::Table(number).path(&self.engine.context.directory);
         // First: a call that fails may have created it.
         self.provisional.push(path.clone());
-        let file = self.shared.env.create_new(&path);
+        let file = self.engine.context.env.create_new(&path);
         let file = file.map_err(|error| Error::io("create_new", &path, error))?;
         let builder = TableBuilder::new(file, path.clone(), new_table_id(), table_options);
         let bytes_max = options.table_bytes;
@@ -288,7 +300,7 @@ impl LoadTables {
 
     fn end_table(&mut self) -> Result<()> {
         // Before anything is dropped: a forked child does not have the threads.
-        self.shared.process.check()?;
+        self.engine.context.process.check()?;
         let Some(OpenTable { thread, builder, number, .. }) = self.open.take() else {
             return Ok(());
         };
@@ -321,7 +333,7 @@ impl LoadTables {
 
 impl Drop for LoadTables {
     fn drop(&mut self) {
-        if !self.shared.process.is_current() {
+        if !self.engine.context.process.is_current() {
             // The threads are not in this process, so they would never end.
             std::mem::forget((self.open.take(), self.ending.take()));
             return;
@@ -333,13 +345,13 @@ impl Drop for LoadTables {
         }
         // Under this lock no change of the manifest can fail between the check and the removal.
         // After one nothing is removed (I8).
-        let versions = self.shared.versions.lock();
+        let versions = self.engine.catalog.versions.lock();
         if versions.has_failed() {
             return;
         }
         for path in &self.provisional {
             // What cannot be removed, the next session removes: nothing names it.
-            let _ = self.shared.env.remove(path);
+            let _ = self.engine.context.env.remove(path);
         }
     }
 }

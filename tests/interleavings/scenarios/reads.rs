@@ -21,7 +21,7 @@ use crate::options::database::Options;
 use crate::read::iter::Iter;
 use crate::read::multi_get::multi_get;
 use crate::read::point;
-use crate::state::shared::Shared;
+use crate::state::engine::Engine;
 use crate::state::write_queue::Switch;
 use crate::write::commit;
 use std::path::Path;
@@ -30,7 +30,7 @@ const KEYS: [&str; 2] = ["a", "b"];
 
 struct Store {
     env: MemEnv,
-    shared: Arc<Shared>,
+    engine: Arc<Engine>,
     begun: AtomicU64,
     acknowledged: AtomicU64,
 }
@@ -44,8 +44,8 @@ impl Store {
             .immutable_memtables_max(16)
             .max_open_files(1)
             .level0_compaction_trigger(1);
-        let shared = open::open(options, Path::new("/db")).unwrap();
-        Store { env, shared, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
+        let engine = open::open(options, Path::new("/db")).unwrap();
+        Store { env, engine, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
     }
 
     /// Writes `number` under every key, as one batch. One writer.
@@ -55,21 +55,21 @@ impl Store {
             batch.put(key, number.to_le_bytes());
         }
         self.begun.store(number, Ordering::SeqCst);
-        commit::write(&self.shared, batch, &WriteOptions::new()).unwrap();
+        commit::write(&self.engine, batch, &WriteOptions::new()).unwrap();
         self.acknowledged.store(number, Ordering::SeqCst);
     }
 
     fn switch(&self) {
-        commit::switch(&self.shared, Switch::All).unwrap();
+        commit::switch(&self.engine, Switch::All).unwrap();
     }
 
     fn flush(&self) {
-        flush_pending(&self.shared).unwrap();
+        flush_pending(&self.engine).unwrap();
     }
 
     fn compact(&self) {
         let cursors = &mut CompactionCursors::default();
-        compact_once(&self.shared, &self.shared.default, cursors).unwrap();
+        compact_once(&self.engine, &self.engine.catalog.default, cursors).unwrap();
     }
 
     /// What `read` finds: no older than what was acknowledged when it began, no newer than what
@@ -84,14 +84,14 @@ impl Store {
 
     fn get(&self, key: &str) -> u64 {
         let options = ReadOptions::new();
-        let (shared, default) = (&self.shared, &self.shared.default);
-        number(point::get(shared, default, key.as_bytes(), None, &options, None).unwrap())
+        let default = &self.engine.catalog.default;
+        number(point::get(default, key.as_bytes(), None, &options, None).unwrap())
     }
 
     /// All keys at one moment.
     fn multi_get(&self) -> u64 {
         let found =
-            multi_get(&self.shared, &self.shared.default, KEYS, None, &ReadOptions::new()).unwrap();
+            multi_get(&self.engine.catalog.default, KEYS, None, &ReadOptions::new()).unwrap();
         let found: Vec<u64> = found.into_iter().map(number).collect();
         assert_eq!(found, [found[0]; KEYS.len()], "torn");
         found[0]
@@ -99,14 +99,14 @@ impl Store {
 
     fn iter(&self) -> Iter {
         let bounds = (..).into_bounds();
-        Iter::new(&self.shared, &self.shared.default, None, bounds, &ReadOptions::new())
+        Iter::new(&self.engine.catalog.default, None, bounds, &ReadOptions::new())
     }
 
     /// Table files that there are, and those that the version names.
     fn tables(&self) -> (usize, usize) {
         let files = self.env.list_files();
         let tables = files.iter().filter(|path| path.extension().is_some_and(|end| end == "sst"));
-        let version = &self.shared.default.view.load().version;
+        let version = &self.engine.catalog.default.view.load().version;
         (tables.count(), (0..LEVELS).map(|level| version.level(level).len()).sum())
     }
 }
@@ -221,7 +221,7 @@ pub fn snapshots_are_stable_under_writes_and_jobs() {
             let reader = scope.spawn(|| {
                 let mut taken = None;
                 let first = store.bracketed(|| {
-                    let snapshot = Snapshot::new(&store.shared, &store.shared.default);
+                    let snapshot = Snapshot::new(&store.engine, &store.engine.catalog.default);
                     let seen = number(snapshot.get(KEYS[0]).unwrap());
                     taken = Some(snapshot);
                     seen
@@ -237,7 +237,7 @@ pub fn snapshots_are_stable_under_writes_and_jobs() {
             assert_eq!(walked(snapshot.iter()), first, "it moved");
             first
         });
-        assert_eq!(store.shared.snapshots.len(), 0);
+        assert_eq!(store.engine.catalog.snapshots.len(), 0);
         found
     });
 }
@@ -250,16 +250,17 @@ pub fn snapshots_show_loads_always_or_never() {
         store.write(1);
         store.switch();
         store.flush();
-        let mut load = LoadTables::new(&store.shared, &store.shared.default).unwrap();
+        let mut load = LoadTables::new(&store.engine, &store.engine.catalog.default).unwrap();
         KEYS.iter().for_each(|key| {
             load.add(key.as_bytes(), &2u64.to_le_bytes(), None).unwrap();
         });
         load.finish().unwrap();
         let (first, snapshot) = thread::scope(|scope| {
-            let loader =
-                scope.spawn(|| install(&store.shared, &store.shared.default, &mut load).unwrap());
+            let loader = scope.spawn(|| {
+                install(&store.engine, &store.engine.catalog.default, &mut load).unwrap()
+            });
             let reader = scope.spawn(|| {
-                let snapshot = Snapshot::new(&store.shared, &store.shared.default);
+                let snapshot = Snapshot::new(&store.engine, &store.engine.catalog.default);
                 let seen = number(snapshot.get(KEYS[0]).unwrap());
                 let (many, walk) = (store.multi_get(), walked(store.iter()));
                 assert!([seen, many, walk].is_sorted(), "back in time");
@@ -303,7 +304,7 @@ pub fn unreferenced_tables_are_removed() {
             reader.join().unwrap()
         });
         assert_eq!(store.get(KEYS[0]), 3);
-        remove_files(&store.shared);
+        remove_files(&store.engine);
         let (files, named) = store.tables();
         assert_eq!(files, named);
         found

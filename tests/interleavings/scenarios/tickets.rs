@@ -107,7 +107,7 @@ fn written(logs: &Logs) -> BTreeMap<PathBuf, u64> {
 /// Fails unless the logs are synced as far as they were `written`, or tables have what they held:
 /// then no memtable began in them.
 fn assert_synced(db: &Db, logs: &Logs, written: &BTreeMap<PathBuf, u64>) {
-    let view = db.shared().default.view.load();
+    let view = db.engine().catalog.default.view.load();
     let active = Some(view.active_log).filter(|log| *log > 0);
     let needed = view.immutables.iter().map(|full| full.first_log).chain(active).min();
     let needed = needed.unwrap_or(u64::MAX);

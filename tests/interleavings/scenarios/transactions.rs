@@ -15,30 +15,30 @@ use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::compact_once;
 use crate::jobs::flush::flush_pending;
 use crate::options::database::Options;
-use crate::state::shared::Shared;
+use crate::state::engine::Engine;
 use crate::state::write_queue::Switch;
 use crate::write::commit;
 use std::path::Path;
 
 /// A database without workers: the scenario runs their jobs.
-fn open() -> (Db, Arc<Shared>) {
+fn open() -> (Db, Arc<Engine>) {
     let options = Options::new()
         .env(Arc::new(MemEnv::new()))
         .write_buffer_bytes(64 << 10)
         .immutable_memtables_max(16)
         .max_open_files(1)
         .level0_compaction_trigger(1);
-    let shared = open::open(options, Path::new("/db")).unwrap();
-    (Db::with(Arc::clone(&shared), Vec::new()), shared)
+    let engine = open::open(options, Path::new("/db")).unwrap();
+    (Db::with(Arc::clone(&engine), Vec::new()), engine)
 }
 
-fn flush(shared: &Shared) {
-    commit::switch(shared, Switch::All).unwrap();
-    flush_pending(shared).unwrap();
+fn flush(engine: &Engine) {
+    commit::switch(engine, Switch::All).unwrap();
+    flush_pending(engine).unwrap();
 }
 
-fn compact(shared: &Shared) {
-    compact_once(shared, &shared.default, &mut CompactionCursors::default()).unwrap();
+fn compact(engine: &Engine) {
+    compact_once(engine, &engine.catalog.default, &mut CompactionCursors::default()).unwrap();
 }
 
 /// More writes than the list of recent ones holds, in one batch.
@@ -99,10 +99,10 @@ pub fn no_increment_is_lost() {
 pub fn no_increment_is_lost_beside_jobs() {
     for scans in [false, true] {
         check("increments during jobs", 1500, 3, move || {
-            let (db, shared) = open();
+            let (db, engine) = open();
             db.put("n", [0]).unwrap();
-            flush(&shared);
-            compact(&shared);
+            flush(&engine);
+            compact(&engine);
             let runs = AtomicUsize::new(0);
             let committed = thread::scope(|scope| {
                 let one = scope.spawn(|| increment(&db, "n", scans));
@@ -115,8 +115,8 @@ pub fn no_increment_is_lost_beside_jobs() {
                     committed.unwrap();
                 });
                 scope.spawn(|| {
-                    flush(&shared);
-                    compact(&shared);
+                    flush(&engine);
+                    compact(&engine);
                 });
                 other.join().unwrap();
                 one.join().unwrap()
@@ -169,7 +169,7 @@ fn moves(tx: &Transaction) -> Result<()> {
 /// A batch writer gives both keys new values, and memtables are switched and flushed.
 pub fn transactions_beside_batches_keep_a_sum() {
     check("a sum during batches", 2000, 3, || {
-        let (db, shared) = open();
+        let (db, engine) = open();
         let both = |x: u8| {
             let mut batch = WriteBatch::new();
             batch.put("x", [x]).put("y", [9 - x]);
@@ -189,7 +189,7 @@ pub fn transactions_beside_batches_keep_a_sum() {
                 both(7);
                 both(3);
             });
-            scope.spawn(|| flush(&shared));
+            scope.spawn(|| flush(&engine));
         });
         let (x, y) = (number(&db, "x"), number(&db, "y"));
         assert_eq!(x + y, 9);

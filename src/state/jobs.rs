@@ -1,0 +1,124 @@
+//! [`Jobs`]: which background work is due or running, and how waiters learn that it has ended.
+
+use crate::base::error::Error;
+use crate::base::events::delivery::Events;
+use crate::base::events::event::Event;
+use crate::base::key::{KeyspaceId, SequenceNumber};
+use crate::base::sync::{Arc, Bell, Condvar};
+use crate::state::background_error::BackgroundError;
+use crate::state::keyspace::KeyspaceState;
+use crate::state::lock_rank::{LockRank, RankedMutex};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+/// The workers' schedule, reservations, and the background error.
+pub(crate) struct Jobs {
+    /// What is due and what runs.
+    pub schedule: RankedMutex<Schedule>,
+    /// Rings when `schedule` has work or stops, and when a file can be removed.
+    pub work: Arc<Bell>,
+    /// Signalled when background work was done, or failed.
+    pub done: Condvar,
+    /// Set by the first failure of a write, flush or compaction.
+    pub background_error: BackgroundError,
+    /// Held during a flush: one at a time.
+    pub flushes: RankedMutex<()>,
+}
+
+/// Where the tables of a running compaction will be.
+#[derive(Clone, Debug)]
+pub(crate) struct CompactsInto {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// The level.
+    pub level: usize,
+    /// Their first key, or a smaller one.
+    pub start: Vec<u8>,
+    /// Their end, or a later one.
+    pub end: Bound<Vec<u8>>,
+}
+
+/// The background work that is wanted or running.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    /// A memtable waits for its flush.
+    pub flush_wanted: bool,
+    /// Keyspaces whose tree may need a compaction.
+    pub compactions_wanted: BTreeSet<KeyspaceId>,
+    /// Keyspaces whose active memtable may have to be switched for its tombstones.
+    pub piles: BTreeSet<KeyspaceId>,
+    /// Keyspaces in which range deletes may hide whole tables.
+    pub hidden_tables: BTreeSet<KeyspaceId>,
+    /// Jobs that run, in workers and in callers. Their failure may still have to be recorded.
+    pub running: usize,
+    /// A compaction runs, in the worker or in a caller of `compact_range`.
+    pub compacting: bool,
+    /// The numbers of the tables that the compaction replaces.
+    pub compacted_tables: Vec<u64>,
+    /// Where its tables will be.
+    pub compacts_into: Option<CompactsInto>,
+    /// The last recovered sequence, if the opening asked for a flush of what it recovered.
+    pub recovered_through: SequenceNumber,
+    /// Checkpoints that are being made.
+    pub checkpoints: usize,
+    /// Workers end as soon as they can.
+    pub stopping: bool,
+}
+
+impl Jobs {
+    /// No work. `work` rings when a file can be removed, too.
+    pub(crate) fn new(work: Arc<Bell>) -> Self {
+        Jobs {
+            schedule: RankedMutex::new(LockRank::Schedule, Schedule::default()),
+            work,
+            done: Condvar::default(),
+            background_error: BackgroundError::default(),
+            flushes: RankedMutex::new(LockRank::Flushes, ()),
+        }
+    }
+
+    /// Makes `error` the background error: the database takes no writes until `resume` or reopening
+    /// (I8). Returns the error.
+    pub(crate) fn set_background_error(&self, events: &Events, error: Error) -> Error {
+        if self.background_error.set(&error) {
+            events.note(|| Event::BackgroundError { error: error.clone() });
+        }
+        // Under the lock: a waiter checks and waits under it, so it cannot miss this signal.
+        let _schedule = self.schedule.lock();
+        self.work.ring();
+        self.done.notify_all();
+        error
+    }
+
+    /// Asks the workers for a flush.
+    pub(crate) fn schedule_flush(&self) {
+        self.schedule.lock().flush_wanted = true;
+        self.work.ring();
+    }
+
+    /// Asks the workers to check whether these keyspaces need a compaction.
+    pub(crate) fn schedule_compactions(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) {
+        self.schedule.lock().compactions_wanted.extend(keyspaces);
+        self.work.ring();
+    }
+
+    /// Asks the workers to remove the fully deleted tables of `keyspace`, if it has range deletes
+    /// and tables. Called after range deletes were published, and after each job that changed the
+    /// tables.
+    pub(crate) fn schedule_removal_of_deleted_tables(&self, keyspace: &KeyspaceState) {
+        if keyspace.view.load().may_hide_tables() {
+            self.schedule.lock().hidden_tables.insert(keyspace.id);
+            self.work.ring();
+        }
+    }
+
+    /// Has the worker switch the memtable of `keyspace` if tombstones pile up in it. Called after
+    /// writes, and after every job that changed the tables: a pile may have waited for that job,
+    /// and no further write may come.
+    pub(crate) fn flush_pile(&self, keyspace: &KeyspaceState) {
+        if keyspace.tombstones_pile_up() {
+            self.schedule.lock().piles.insert(keyspace.id);
+            self.work.ring();
+        }
+    }
+}
