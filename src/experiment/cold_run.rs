@@ -3,7 +3,7 @@
 
 use crate::base::error::Result;
 use crate::experiment::databases::{Databases, read_indexes};
-use crate::experiment::figure::{Figure, Picture, Scale, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use crate::experiment::keys::KeySet;
 use crate::experiment::probe::{Measurement, measure};
 use crate::experiment::report::Column;
@@ -74,12 +74,7 @@ pub fn cold_figure(
         id: "cold",
         title: "Lookups in files that are not in the system's cache".into(),
         command: command.into(),
-        picture: Picture::Bars {
-            labels: vec![0, 1],
-            values: vec![2],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::Bars { labels: vec![0, 1], values: vec![2], interval: None },
         ..Table::of(runs)
             .column(Unit::Text, "keys", "keys", |run: &ColdRun| words(run.0, ["present", "absent"]))
             .column(Unit::Text, "filters", "filters", |run| {

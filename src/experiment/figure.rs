@@ -303,8 +303,6 @@ pub enum Picture {
         values: Vec<usize>,
         /// The ends of the interval of the first of `values`, drawn as a line over its bar.
         interval: Option<(usize, usize)>,
-        /// The steps of the axis.
-        scale: Scale,
     },
     /// Boxes in lines: one line for each text of `group`, one box for each row, from one share of
     /// the width to another. Boxes of a group that overlap are below each other. Draws the levels
@@ -339,7 +337,7 @@ impl Picture {
     /// Bars of the columns `values`, each row named by its first column.
     pub(crate) fn bars(values: &[usize]) -> Self {
         let (labels, values) = (vec![0], values.to_vec());
-        Picture::Bars { labels, values, interval: None, scale: Scale::Linear }
+        Picture::Bars { labels, values, interval: None }
     }
 
     /// Lines of the column `y` over `x`, named by the first column, both axes logarithmic.

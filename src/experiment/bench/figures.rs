@@ -6,7 +6,7 @@ use crate::experiment::bench::interval::Interval;
 use crate::experiment::bench::matrix::cell_text;
 use crate::experiment::bench::record::Run;
 use crate::experiment::bench::result::{Latencies, Variant};
-use crate::experiment::figure::{Figure, Picture, Scale, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use crate::experiment::paired::median;
 
 /// The points of a distribution: N where one of N operations takes longer.
@@ -101,12 +101,7 @@ impl Bars<'_> {
             title: self.title.into(),
             finding: self.finding.into(),
             command: command.into(),
-            picture: Picture::Bars {
-                labels: vec![0, 1, 2],
-                values: vec![3, 4],
-                interval: None,
-                scale: Scale::Linear,
-            },
+            picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![3, 4], interval: None },
             ..named(rows)
                 .column(self.unit, self.columns[0], self.label, |(_, values)| values[0])
                 .column(self.unit, self.columns[1], "without filters", |(_, values)| values[1])
@@ -141,12 +136,7 @@ fn ratios(groups: &[Group<'_>], command: &str) -> Figure {
                   database, and is the median of the rounds."
             .into(),
         command: command.into(),
-        picture: Picture::Bars {
-            labels: vec![0, 1, 2],
-            values: vec![3],
-            interval: Some((4, 5)),
-            scale: Scale::Linear,
-        },
+        picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![3], interval: Some((4, 5)) },
         ..named(rows)
             .column(
                 Unit::Number,

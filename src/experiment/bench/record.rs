@@ -144,7 +144,7 @@ impl Run {
 /// Names and values, in the order of CSV.
 type Fields = Vec<(&'static str, Value)>;
 
-fn object(fields: &Fields) -> Map<String, Value> {
+fn object(fields: &[(&'static str, Value)]) -> Map<String, Value> {
     fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 

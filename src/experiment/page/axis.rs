@@ -69,7 +69,7 @@ impl Axis {
     /// The label of the axis with its scale.
     pub(crate) fn titled(&self, label: &str) -> String {
         let scale = if self.scale == Scale::Log { " (logarithmic)" } else { "" };
-        format!("{label}{scale}").trim().into()
+        format!("{label}{scale}")
     }
 
     /// Where a value is, as a share of the length; one that is outside is at the end.
@@ -82,7 +82,9 @@ impl Axis {
             Scale::Log => value.max(self.ends.0).log10(),
         };
         let (low, high) = (to(self.ends.0), to(self.ends.1));
-        let share = ((to(value) - low) / (high - low)).clamp(0.0, 1.0);
+        let share = (to(value) - low) / (high - low);
+        // The ends may be so far apart that their distance is no number.
+        let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
         let least = if self.has_zero { BREAK } else { 0.0 };
         least + share * (1.0 - least)
     }

@@ -1,6 +1,6 @@
 //! Pictures with an axis: lines over a number, and bars.
 
-use crate::experiment::figure::{Cell, Figure, Picture};
+use crate::experiment::figure::{Cell, Figure, Picture, Scale};
 use crate::experiment::page::axis::Axis;
 use crate::experiment::page::markup::{escaped, legend, note, percent, series, widest};
 use std::fmt::Write as _;
@@ -194,7 +194,7 @@ fn grid(out: &mut String, x: &Axis, y: &Axis) {
 
 /// The bars of a figure with a picture of them.
 pub(crate) fn bars(figure: &Figure, names: &Names) -> String {
-    let Picture::Bars { labels, interval, scale, .. } = &figure.picture else {
+    let Picture::Bars { labels, interval, .. } = &figure.picture else {
         return String::new();
     };
     let values = drawn_values(figure);
@@ -202,7 +202,7 @@ pub(crate) fn bars(figure: &Figure, names: &Names) -> String {
     let numbers = values.iter().chain(ends.iter().flatten());
     let numbers: Vec<f64> = numbers.flat_map(|column| figure.numbers(*column)).collect();
     let unit = values.first().map_or(figure.unit(0), |value| figure.unit(*value));
-    let axis = Axis::new(&numbers, unit, *scale, 7).with_labels_apart(50);
+    let axis = Axis::new(&numbers, unit, Scale::Linear, 7).with_labels_apart(50);
     // Rows that all have a color of their own on the page have bars of different shades.
     let color = |row: &Vec<Cell>| match labels[..] {
         [label] => names.number(figure, label, &figure.text(row, label)),
@@ -218,7 +218,7 @@ pub(crate) fn bars(figure: &Figure, names: &Names) -> String {
     let (mut out, title) = match values[..] {
         [one] => {
             let more = interval.map_or("", |_| ", with its interval as a line");
-            (String::new(), axis.titled(figure.label(one)) + more)
+            (String::new(), format!("{}{more}", figure.label(one)))
         }
         _ => {
             let samples = values.iter().enumerate().map(|(n, value)| {
@@ -228,7 +228,7 @@ pub(crate) fn bars(figure: &Figure, names: &Names) -> String {
                 };
                 (style, "<b class=\"swatch\"></b>".to_string(), figure.label(*value))
             });
-            (legend(samples), axis.titled(""))
+            (legend(samples), String::new())
         }
     };
     let row_names: Vec<String> = figure.rows.iter().map(|row| name(figure, labels, row)).collect();
@@ -272,9 +272,6 @@ fn bar_grid(out: &mut String, axis: &Axis) {
         let (at, label) = (percent(axis.at(*tick)), escaped(&axis.label(*tick)));
         let class = tick_class(place);
         let _ = writeln!(out, "<i style=\"left:{at}\"><span class=\"{class}\">{label}</span></i>");
-    }
-    if let Some(at) = axis.break_at() {
-        let _ = writeln!(out, "<b style=\"left:{}\">//</b>", percent(at));
     }
     out.push_str("</div>\n");
 }

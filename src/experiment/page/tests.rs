@@ -74,8 +74,7 @@ fn bars() -> Figure {
         ("absent", "data blocks for an absent key", Unit::Number),
         ("present", "data blocks for a present key", Unit::Number),
     ];
-    let picture =
-        Picture::Bars { labels: vec![0], values: vec![1, 2], interval: None, scale: Scale::Linear };
+    let picture = Picture::Bars { labels: vec![0], values: vec![1, 2], interval: None };
     figure("blocks-by-layout", &columns, rows.collect(), picture)
 }
 
@@ -316,7 +315,7 @@ fn bars_show_their_intervals() {
     let rows = rows.map(|one| row(one).concat()).to_vec();
     let drawn = |interval| {
         let (labels, values) = (vec![0], vec![1]);
-        let picture = Picture::Bars { labels, values, interval, scale: Scale::Linear };
+        let picture = Picture::Bars { labels, values, interval };
         let page =
             Page { figures: vec![figure("ratio", &columns, rows.clone(), picture)], ..page() };
         check(&page);
@@ -403,11 +402,10 @@ fn pictures() -> impl Strategy<Value = Picture> {
         let (interval, expected) = (more.then_some((4, 5)), more.then_some(4));
         Picture::Lines { series: 0, x: 2, y: 3, interval, expected, x_scale, y_scale }
     });
-    let bars = (scale(), any::<bool>(), 0usize..4).prop_map(|(scale, more, count)| Picture::Bars {
+    let bars = (any::<bool>(), 0usize..4).prop_map(|(more, count)| Picture::Bars {
         labels: vec![0, 1],
         values: (2..2 + count).collect(),
         interval: more.then_some((4, 5)),
-        scale,
     });
     let shade = prop_oneof![Just(None), Just(Some(3))];
     let boxes = shade.prop_map(|shade| Picture::Boxes { group: 0, label: 1, ends: (2, 3), shade });
