@@ -14,7 +14,9 @@
 
 use siftdb::env::{DiskEnv, Env, EnvLayer, RandomFile};
 use siftdb::{Db, Filter, Options, ReadOptions};
-use siftdb_cli::experiment::{Column, absent, bench_keys, mix, present, settled};
+use siftdb_cli::experiment::{
+    Column, Paired, absent, bench_keys, mix, present, processor_time, settled,
+};
 use std::hint::black_box;
 use std::io;
 use std::path::Path;
@@ -52,21 +54,6 @@ impl RandomFile for SlowFile {
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// Processor time of this thread, which other processes disturb less than wall time. Without
-/// Linux's figure, wall time since `origin`.
-fn thread_nanos(origin: Instant) -> u64 {
-    // The kernel updates the figure when the thread passes through its scheduler.
-    std::thread::yield_now();
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let on_processor = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
-    on_processor.unwrap_or_else(|| origin.elapsed().as_nanos() as u64)
-}
-
 /// How many keys a loop of single lookups finds, or batches of `size`.
 fn find(db: &Db, keys: &[[u8; 16]], batch: Option<usize>, options: &ReadOptions) -> usize {
     let Some(size) = batch else {
@@ -85,27 +72,21 @@ fn warm(db: &Db, name: &str, keys: u64, rounds: u64, size: usize) {
     let lookups = 4_000_usize.next_multiple_of(size);
     for kind in ["absent", "present"] {
         let make = |n| if kind == "present" { present(n) } else { absent(n) };
-        let (origin, mut times, mut ratios) = (Instant::now(), [vec![], vec![]], vec![]);
-        for round in 0..rounds {
-            let mut nanos = [0.0; 2];
-            for turn in 0..2 {
-                let side = ((round + turn) % 2) as usize;
-                // Each side has keys that the other has not just brought into the caches.
-                let numbers = ((2 * round + turn) * lookups as u64 + 1..).take(lookups);
-                let keys: Vec<_> = numbers.map(|n| make(mix(n) % keys)).collect();
-                let started = thread_nanos(origin);
+        let paired = Paired::measure(rounds, |round, side| {
+            // Each side has keys that the other has not just brought into the caches.
+            let numbers = ((2 * round + side as u64) * lookups as u64 + 1..).take(lookups);
+            let keys: Vec<_> = numbers.map(|n| make(mix(n) % keys)).collect();
+            let took = processor_time(|| {
                 let found = find(db, &keys, (side == 1).then_some(size), &ReadOptions::new());
-                nanos[side] = (thread_nanos(origin) - started) as f64 / lookups as f64;
                 assert_eq!(found, if kind == "present" { lookups } else { 0 });
-            }
-            (0..2).for_each(|side| times[side].push(nanos[side]));
-            ratios.push(nanos[1] / nanos[0]);
-        }
-        let [single, batch] = times.map(|mut times| median(&mut times));
+            });
+            took.as_nanos() as f64 / lookups as f64
+        });
+        let [single, batch] = paired.medians;
         println!(
             "{name:12} {kind:8} batches of {size:4}: {batch:6.0} ns a key, single {single:6.0} ns, \
              ratio {:.3}",
-            median(&mut ratios)
+            paired.ratio
         );
     }
 }
@@ -127,32 +108,27 @@ fn drop_pages(_: &Path) -> bool {
 }
 
 fn cold(db: &Db, name: &str, directory: &Path, keys: u64, rounds: u64) {
+    if !drop_pages(directory) {
+        println!("{name:12} no cold figures: the system does not drop pages of files");
+        return;
+    }
     // Every block is read anew.
     let options = ReadOptions::new().fill_cache(false);
-    let (mut times, mut ratios) = ([vec![], vec![]], vec![]);
-    for round in 0..rounds {
-        let mut micros = [0.0; 2];
-        for side in 0..2 {
-            let first = (2 * round + side) * COLD_KEYS;
-            let numbers = (first..first + COLD_KEYS).map(|n| mix(n ^ 1 << 50) % keys);
-            let keys: Vec<_> = numbers.map(present).collect();
-            if !drop_pages(directory) {
-                println!("{name:12} no cold figures: the system does not drop pages of files");
-                return;
-            }
-            let started = Instant::now();
-            let batch = (side == 1).then_some(COLD_KEYS as usize);
-            assert_eq!(find(db, &keys, batch, &options), COLD_KEYS as usize);
-            micros[side as usize] = started.elapsed().as_nanos() as f64 / 1e3;
-        }
-        (0..2).for_each(|side| times[side].push(micros[side]));
-        ratios.push(micros[1] / micros[0]);
-    }
-    let [single, batch] = times.map(|mut times| median(&mut times));
+    let paired = Paired::measure(rounds, |round, side| {
+        let first = (2 * round + side as u64) * COLD_KEYS;
+        let numbers = (first..first + COLD_KEYS).map(|n| mix(n ^ 1 << 50) % keys);
+        let keys: Vec<_> = numbers.map(present).collect();
+        drop_pages(directory);
+        let started = Instant::now();
+        let batch = (side == 1).then_some(COLD_KEYS as usize);
+        assert_eq!(find(db, &keys, batch, &options), COLD_KEYS as usize);
+        started.elapsed().as_nanos() as f64 / 1e3
+    });
+    let [single, batch] = paired.medians;
     println!(
         "{name:12} cold     batches of {COLD_KEYS:4}: {batch:6.0} us a batch, \
          single {single:6.0} us, ratio {:.3}",
-        median(&mut ratios)
+        paired.ratio
     );
 }
 

@@ -13,10 +13,11 @@
 //! disturbance of the machine disturbs both sides.
 
 use siftdb::{Db, Filter, Options, ReadOptions};
-use siftdb_cli::experiment::{Column, absent, bench_keys, mix, present, settled};
+use siftdb_cli::experiment::{
+    Column, Paired, absent, bench_keys, mix, present, processor_time, settled,
+};
 use std::hint::black_box;
 use std::path::Path;
-use std::time::Instant;
 
 /// How a row draws its keys.
 #[derive(Clone, Copy)]
@@ -72,32 +73,26 @@ impl Pair {
     fn compare(&self, name: &str, rounds: u64, make: impl Fn(u64) -> [u8; 16], row: Row) {
         // Fewer than the hits that make siftdb leave out a filter.
         const LOOKUPS: u64 = 4_000;
-        let origin = Instant::now();
-        let (mut times, mut ratios, mut reads) = ([const { Vec::new() }; 2], Vec::new(), [0.0; 2]);
-        for round in 0..rounds {
+        let mut reads = [0.0; 2];
+        let paired = Paired::measure(rounds, |round, side| {
+            // Both sides look up the same keys.
             let first = (round * LOOKUPS..).take(LOOKUPS as usize);
             let keys: Vec<_> = first.map(|step| make(mix(step + 1))).collect();
-            let mut nanos = [0.0; 2];
-            for turn in 0..2 {
-                let side = ((round + turn) % 2) as usize;
-                let read = ReadOptions::new().use_filters(side == 0 || row != Row::Misses);
-                self.prepare(side, row);
-                let before = self.0[side].stats();
-                let started = thread_nanos(origin);
+            let read = ReadOptions::new().use_filters(side == 0 || row != Row::Misses);
+            self.prepare(side, row);
+            let before = self.0[side].stats();
+            let took = processor_time(|| {
                 for key in &keys {
                     let found = self.0[side].get_with(black_box(key), &read).expect("get");
                     assert_eq!(found.is_some(), row == Row::Hits);
                 }
-                nanos[side] = (thread_nanos(origin) - started) as f64 / LOOKUPS as f64;
-                let did = self.0[side].stats().since(&before).total();
-                let blocks = did.data_blocks_read + did.filter_blocks_read + did.index_blocks_read;
-                reads[side] += blocks as f64 / (LOOKUPS * rounds) as f64;
-            }
-            (0..2).for_each(|side| times[side].push(nanos[side]));
-            ratios.push(nanos[1] / nanos[0]);
-        }
-        let [with, without] = times.map(|mut times| median(&mut times));
-        let ratio = median(&mut ratios);
+            });
+            let did = self.0[side].stats().since(&before).total();
+            let blocks = did.data_blocks_read + did.filter_blocks_read + did.index_blocks_read;
+            reads[side] += blocks as f64 / (LOOKUPS * rounds) as f64;
+            took.as_nanos() as f64 / LOOKUPS as f64
+        });
+        let ([with, without], ratio) = (paired.medians, paired.ratio);
         let [read_with, read_without] = reads;
         println!(
             "{name:42} {with:6.0} ns, other side {without:6.0} ns, ratio {ratio:.3}; \
@@ -119,24 +114,9 @@ impl Pair {
     }
 }
 
-/// Processor time of this thread, which other processes disturb less than wall time. Without
-/// Linux's figure, wall time since `origin`.
-fn thread_nanos(origin: Instant) -> u64 {
-    // The kernel updates the figure when the thread passes through its scheduler.
-    std::thread::yield_now();
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let on_processor = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
-    on_processor.unwrap_or_else(|| origin.elapsed().as_nanos() as u64)
-}
-
 /// Raw blocks and a cache larger than the data.
 fn options() -> Options {
     Options::new().snappy(false).block_cache_bytes(1 << 30)
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn main() {

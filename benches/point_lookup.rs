@@ -3,8 +3,7 @@
 //!
 //! `cargo bench -p siftdb-benches --bench point_lookup`; `SIFTDB_BENCH_KEYS` sets the number of
 //! keys. An expression after `--` selects rows, for instance `-- full/miss`. `benches/peers` with
-//! `--no-default-features --features siftdb` measures level 0, memtables, small caches, threads,
-//! writes and scans.
+//! `--no-default-features` measures level 0, memtables, small caches, threads, writes and scans.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use siftdb::{Filter, Options};

@@ -9,7 +9,7 @@
 
 use siftdb::env::{DiskEnv, Env, EnvLayer, WritableFile};
 use siftdb::{Db, Options, Result, WriteOptions};
-use siftdb_cli::experiment::mix;
+use siftdb_cli::experiment::{median, mix};
 use std::future::Future;
 use std::io;
 use std::path::Path;
@@ -186,11 +186,6 @@ fn setting(name: &str) -> Option<f64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// Compares `ways`, of which the first is 1.
 fn compare(clients: usize, ways: &[Way], rounds: usize, time: Duration) -> Result<()> {
     let mut figures = vec![(Vec::new(), Vec::new()); ways.len()];
@@ -205,6 +200,7 @@ fn compare(clients: usize, ways: &[Way], rounds: usize, time: Duration) -> Resul
     }
     println!("\n{clients} clients\n");
     println!("| | puts a second | for each sync | against the first |\n|---|---|---|---|");
+    let median = |values| median(values).unwrap_or(f64::NAN);
     let first = median(figures[0].0.clone());
     for (way, (rates, per_sync)) in ways.iter().zip(figures) {
         let (rate, per_sync) = (median(rates), median(per_sync));

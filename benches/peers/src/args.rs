@@ -30,24 +30,19 @@ pub struct Args {
     pub phases: Vec<Phase>,
     /// Instead of phases, run these workloads of `siftdb bench`: all but `readreverse` and
     /// `deleterandom`. Keys are 16 hex digits. By default an engine's own layout alone is measured.
-    #[cfg(feature = "siftdb")]
     #[arg(long, value_delimiter = ',', value_name = "NAME", conflicts_with = "phases")]
     pub workloads: Vec<String>,
     /// Seconds of each workload that does not fill the database.
-    #[cfg(feature = "siftdb")]
     #[arg(long, default_value_t = 2.0, requires = "workloads", value_parser = seconds)]
     pub seconds: f64,
     /// Threads of each workload.
-    #[cfg(feature = "siftdb")]
     #[arg(long, default_value_t = 1, requires = "workloads")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
     /// Write the pictures of the workloads to this file, as one page.
-    #[cfg(feature = "siftdb")]
     #[arg(long, requires = "workloads", value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Write the workloads as comma-separated values to this file.
-    #[cfg(feature = "siftdb")]
     #[arg(long, requires = "workloads", value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Keep the processor's shared cache busy: a thread of its own writes an array of this many
@@ -95,7 +90,6 @@ pub fn find_engine(name: &str) -> Result<&'static Engine> {
     })
 }
 
-#[cfg(feature = "siftdb")]
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..1e5).contains(seconds));
     seconds.ok_or_else(|| "a number of seconds from 0.01 to 100,000".into())

@@ -35,7 +35,6 @@ mod tally;
 mod transactions;
 mod worker;
 mod workload;
-#[cfg(feature = "siftdb")]
 mod workloads;
 mod writers;
 mod writes;
@@ -58,7 +57,6 @@ fn run(args: &args::Args) -> Result<()> {
     if let [engine, layout, directory] = args.worker.as_slice() {
         return worker::serve(engine, layout, directory.as_ref(), &args.workload);
     }
-    #[cfg(feature = "siftdb")]
     if !args.workloads.is_empty() {
         return workloads::measure(args);
     }

@@ -48,7 +48,7 @@ pub fn write_json(args: &Args, results: &Results, file: &Path) -> Result<()> {
     });
     let rows = ROWS.iter().filter_map(|row| json_row(row, &engines, results));
     let settings: Map<String, Value> =
-        settings(args).into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        settings(args).into_iter().map(|(name, value)| (name, value.into())).collect();
     let report = json!({
         "settings": settings,
         "engines": described.collect::<Vec<_>>(),
@@ -57,11 +57,11 @@ pub fn write_json(args: &Args, results: &Results, file: &Path) -> Result<()> {
     Ok(fs::write(file, serde_json::to_string_pretty(&report)? + "\n")?)
 }
 
-fn settings(args: &Args) -> Vec<(&'static str, String)> {
+fn settings(args: &Args) -> Vec<(String, String)> {
     let workload = Workload::new(&args.workload);
     let directory = args.directory.clone().unwrap_or_else(std::env::temp_dir);
     let mut settings = machine::facts(&directory);
-    settings.extend([
+    let more = [
         (
             "data",
             format!(
@@ -88,7 +88,8 @@ fn settings(args: &Args) -> Vec<(&'static str, String)> {
                 STARVED_CACHE_BYTES >> 20
             ),
         ),
-    ]);
+    ];
+    settings.extend(more.map(|(name, value)| (name.to_owned(), value)));
     settings
 }
 

@@ -148,9 +148,8 @@ fn cost(
     ])
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+fn median(figures: Vec<f64>) -> f64 {
+    siftdb_cli::experiment::median(figures).unwrap_or(f64::NAN)
 }
 
 /// All threads add to one counter.

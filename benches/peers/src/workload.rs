@@ -7,6 +7,8 @@
 
 use crate::tally::Tally;
 use clap::{Args, ValueEnum, value_parser};
+use siftdb_cli::experiment::bench::{Distribution, Sampler};
+use siftdb_cli::experiment::mix;
 use std::sync::OnceLock;
 
 /// Offsets in the pool at which values start.
@@ -213,13 +215,13 @@ impl Workload {
     /// Keys to look up; another `seed` draws others.
     pub fn draw(&self, draw: Draw, seed: u64, count: u64) -> Lookups {
         let mut lookups = Lookups { keys: KeyList::new(self.shape), expected: Tally::default() };
-        let zipf = (draw == Draw::Zipfian).then(|| Zipf::new(self.keys));
+        let distribution = match draw {
+            Draw::Zipfian => Distribution::Zipfian,
+            Draw::Present | Draw::Absent | Draw::Mixed => Distribution::Uniform,
+        };
+        let (sampler, mut state) = (Sampler::new(distribution, self.keys), random(seed, 0));
         for step in 0..count {
-            let random = random(seed, step);
-            let n = match &zipf {
-                Some(zipf) => below(mix(zipf.rank(random)), self.keys),
-                None => below(random, self.keys),
-            };
+            let n = sampler.draw(&mut state, self.keys);
             if draw == Draw::Absent || (draw == Draw::Mixed && step % 2 == 1) {
                 self.shape.put(4 * n + 1, &mut lookups.keys.bytes);
             } else {
@@ -287,7 +289,6 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     /// A batch of these entries. All keys are equally long, and there is at least one.
-    #[cfg(feature = "siftdb")]
     pub fn of(entries: &[(&[u8], &'a [u8])]) -> Self {
         let key_bytes = entries.first().map_or(1, |(key, _)| key.len());
         let bytes = entries.iter().flat_map(|(key, _)| *key).copied().collect();
@@ -311,46 +312,6 @@ impl<'a> Batch<'a> {
         self.values.iter().for_each(|value| tally.add(value.last().copied()));
         tally
     }
-}
-
-/// Ranks by Zipf's law with exponent 0.99, drawn as in "Quickly Generating Billion-Record
-/// Synthetic Databases" (Gray et al., SIGMOD 1994).
-struct Zipf {
-    count: f64,
-    zeta: f64,
-    eta: f64,
-}
-
-impl Zipf {
-    const EXPONENT: f64 = 0.99;
-
-    fn new(count: u64) -> Self {
-        let zeta = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-Self::EXPONENT)).sum();
-        let (all, two): (f64, f64) = (zeta(count), zeta(2));
-        let count = count as f64;
-        let eta = (1.0 - (2.0 / count).powf(1.0 - Self::EXPONENT)) / (1.0 - two / all);
-        Zipf { count, zeta: all, eta }
-    }
-
-    fn rank(&self, random: u64) -> u64 {
-        let uniform = (random >> 11) as f64 / (1u64 << 53) as f64;
-        let share = uniform * self.zeta;
-        if share < 1.0 {
-            0
-        } else if share < 1.0 + 0.5f64.powf(Self::EXPONENT) {
-            1
-        } else {
-            let base = self.eta * uniform - self.eta + 1.0;
-            (self.count * base.powf(1.0 / (1.0 - Self::EXPONENT))) as u64
-        }
-    }
-}
-
-/// A reversible mixer: distinct indexes give distinct keys.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 /// The random number of a step.

@@ -1,4 +1,4 @@
-//! The engines, one small file each, behind the feature of the same name.
+//! The engines, one small file each, each rival behind the feature of its name.
 
 #[cfg(feature = "fjall")]
 mod fjall;
@@ -10,14 +10,12 @@ mod lmdb;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
-#[cfg(feature = "siftdb")]
 mod siftdb;
 
 use crate::engine::Engine;
 
 /// Every engine that this binary was built with, in the order of the columns.
 pub const ENGINES: &[&Engine] = &[
-    #[cfg(feature = "siftdb")]
     &siftdb::ENGINE,
     #[cfg(feature = "rocksdb")]
     &rocksdb::ENGINE,

@@ -1,6 +1,6 @@
 //! Figures of a report: the blocks that lookups read, and how long they take.
 
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use crate::experiment::probe::Measurement;
 use crate::experiment::report::{Act, ActKind, Column};
 use siftdb::inspect::bytes;
@@ -8,23 +8,9 @@ use siftdb::inspect::bytes;
 /// The blocks and bytes that a lookup of `act` reads, by column.
 #[must_use]
 pub fn blocks_figure(act: &Act, command: &str) -> Figure {
-    let row = |(column, measured): &(Column, Measurement)| {
-        let (total, each) = (&measured.total, |count| Cell::Number(measured.per_lookup(count)));
-        let share = |share: Option<f64>| share.map_or(Cell::Absent, Cell::Number);
-        let saved = act.data_reads_saved(*column).filter(|_| column.filters());
-        vec![
-            Cell::Text(column.name().into()),
-            each(total.data_blocks()),
-            each(total.data_blocks_read),
-            each(total.index_blocks_read),
-            each(total.filter_blocks_read),
-            each(measured.bytes_read()),
-            share(saved),
-            share(total.observed_fpr()),
-            share(measured.expected_fpr),
-            Cell::Number(measured.lookups as f64),
-        ]
-    };
+    type Row = (Column, Measurement);
+    let each = |count: fn(&Measurement) -> u64| move |(_, one): &&Row| one.per_lookup(count(one));
+    let saved = |row: &&Row| act.data_reads_saved(row.0).filter(|_| row.0.filters());
     Figure {
         id: match act.kind {
             ActKind::Absent => "blocks-absent",
@@ -35,25 +21,43 @@ pub fn blocks_figure(act: &Act, command: &str) -> Figure {
         title: format!("Blocks read: {} (cache {})", lower(act.kind), bytes(act.cache_bytes)),
         finding: blocks_finding(act),
         command: command.into(),
-        columns: vec![
-            Heading { name: "layout", label: "layout", unit: Unit::Text },
-            Heading { name: "data_blocks", label: "data blocks looked at", unit: Unit::Number },
-            Heading { name: "data_blocks_read", label: "data blocks read", unit: Unit::Number },
-            Heading { name: "index_blocks_read", label: "index blocks read", unit: Unit::Number },
-            Heading { name: "filter_blocks_read", label: "filter blocks read", unit: Unit::Number },
-            Heading { name: "bytes_read", label: "bytes read", unit: Unit::Bytes },
-            Heading { name: "data_reads_saved", label: "reads saved", unit: Unit::Share },
-            Heading { name: "observed_fpr", label: "false positives", unit: Unit::Share },
-            Heading { name: "expected_fpr", label: "expected", unit: Unit::Share },
-            Heading { name: "lookups", label: "lookups", unit: Unit::Count },
-        ],
-        rows: act.columns.iter().map(row).collect(),
-        picture: Picture::Bars {
-            labels: vec![0],
-            values: vec![2, 3, 4],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::bars(&[2, 3, 4]),
+        ..Table::of(&act.columns)
+            .column(Unit::Text, "layout", "layout", |(column, _)| column.name())
+            .column(
+                Unit::Number,
+                "data_blocks",
+                "data blocks looked at",
+                each(|one| one.total.data_blocks()),
+            )
+            .column(
+                Unit::Number,
+                "data_blocks_read",
+                "data blocks read",
+                each(|one| one.total.data_blocks_read),
+            )
+            .column(
+                Unit::Number,
+                "index_blocks_read",
+                "index blocks read",
+                each(|one| one.total.index_blocks_read),
+            )
+            .column(
+                Unit::Number,
+                "filter_blocks_read",
+                "filter blocks read",
+                each(|one| one.total.filter_blocks_read),
+            )
+            .column(Unit::Bytes, "bytes_read", "bytes read", |(_, one)| {
+                one.per_lookup(one.bytes_read())
+            })
+            .column(Unit::Share, "data_reads_saved", "reads saved", saved)
+            .column(Unit::Share, "observed_fpr", "false positives", |(_, one)| {
+                one.total.observed_fpr()
+            })
+            .column(Unit::Share, "expected_fpr", "expected", |(_, one)| one.expected_fpr)
+            .column(Unit::Count, "lookups", "lookups", |(_, one)| one.lookups)
+            .figure()
     }
 }
 
@@ -103,15 +107,8 @@ fn blocks_finding(act: &Act) -> String {
 /// The distribution of the times of `act`'s lookups, by column.
 #[must_use]
 pub fn latency_figure(act: &Act, command: &str) -> Figure {
-    let rows = act.columns.iter().flat_map(|(column, measured)| {
-        measured.slower_nanos.iter().map(|(one_in, nanos)| {
-            vec![
-                Cell::Text(column.name().into()),
-                Cell::Number(*one_in as f64),
-                Cell::Number(1.0 - 1.0 / *one_in as f64),
-                Cell::Number(f64::from(*nanos)),
-            ]
-        })
+    let points = act.columns.iter().flat_map(|(column, measured)| {
+        measured.slower_nanos.iter().map(|(one_in, nanos)| (*column, *one_in, *nanos))
     });
     Figure {
         id: match act.kind {
@@ -123,22 +120,15 @@ pub fn latency_figure(act: &Act, command: &str) -> Figure {
         title: format!("Time of a lookup: {}", lower(act.kind)),
         finding: latency_finding(act),
         command: command.into(),
-        columns: vec![
-            Heading { name: "layout", label: "layout", unit: Unit::Text },
-            Heading { name: "one_in", label: "one lookup in N takes longer", unit: Unit::Count },
-            Heading { name: "share_within", label: "lookups within", unit: Unit::Share },
-            Heading { name: "nanos", label: "time", unit: Unit::Nanos },
-        ],
-        rows: rows.collect(),
-        picture: Picture::Lines {
-            series: 0,
-            x: 1,
-            y: 3,
-            interval: None,
-            expected: None,
-            x_scale: Scale::Log,
-            y_scale: Scale::Log,
-        },
+        picture: Picture::log_lines(1, 3),
+        ..Table::of(points)
+            .column(Unit::Text, "layout", "layout", |(column, ..)| column.name())
+            .column(Unit::Count, "one_in", "one lookup in N takes longer", |point| point.1)
+            .column(Unit::Share, "share_within", "lookups within", |(_, one_in, _)| {
+                1.0 - 1.0 / *one_in as f64
+            })
+            .column(Unit::Nanos, "nanos", "time", |(_, _, nanos)| f64::from(*nanos))
+            .figure()
     }
 }
 

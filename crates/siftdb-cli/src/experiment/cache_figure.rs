@@ -1,8 +1,9 @@
 //! Bytes read over the size of the cache: where full filters stop paying and partitions begin to.
 
 use crate::experiment::databases::{Cache, Databases, Lookups};
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::figure::{Cell, Figure, Picture, Table, Unit};
 use crate::experiment::keys::KeySet;
+use crate::experiment::probe::Measurement;
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
 use siftdb::Result;
@@ -37,7 +38,7 @@ pub fn cache_figure(
     let warm_up = keys.absent(absent.len(), settings.seed ^ 0x3a93);
     let lookups = Lookups { keys: &absent, warm_up: &warm_up, is_present: &|_| false };
     let total = (caches.len() * layouts.len() * absent.len()) as u64;
-    let (mut rows, mut done) = (Vec::new(), 0);
+    let (mut points, mut done) = (Vec::new(), 0);
     for column in &layouts {
         for bytes in &caches {
             let cache = Cache { bytes: *bytes, pinned_share: 0.0 };
@@ -45,40 +46,35 @@ pub fn cache_figure(
                 done += count;
                 progress(Progress { stage: Stage::Caches, done, total });
             })?;
-            let each = |count| Cell::Number(measured.per_lookup(count));
-            rows.push(vec![
-                Cell::Text(column.name().into()),
-                Cell::Number(*bytes as f64),
-                each(measured.bytes_read()),
-                each(measured.total.filter_bytes_read),
-                each(measured.total.index_bytes_read),
-                each(measured.total.data_bytes_read),
-            ]);
+            points.push((*column, *bytes, measured));
         }
     }
+    type Point = (Column, u64, Measurement);
+    let each =
+        |count: fn(&Measurement) -> u64| move |(_, _, one): &Point| one.per_lookup(count(one));
     let mut figure = Figure {
         id: "bytes-by-cache",
         title: "Bytes read for an absent key over the size of the cache".into(),
-        finding: String::new(),
         command: command.into(),
-        columns: vec![
-            Heading { name: "layout", label: "layout", unit: Unit::Text },
-            Heading { name: "cache_bytes", label: "cache", unit: Unit::Bytes },
-            Heading { name: "bytes_read", label: "read a lookup", unit: Unit::Bytes },
-            Heading { name: "filter_bytes_read", label: "of these filters", unit: Unit::Bytes },
-            Heading { name: "index_bytes_read", label: "indexes", unit: Unit::Bytes },
-            Heading { name: "data_bytes_read", label: "data", unit: Unit::Bytes },
-        ],
-        rows,
-        picture: Picture::Lines {
-            series: 0,
-            x: 1,
-            y: 2,
-            interval: None,
-            expected: None,
-            x_scale: Scale::Log,
-            y_scale: Scale::Log,
-        },
+        picture: Picture::log_lines(1, 2),
+        ..Table::of(points)
+            .column(Unit::Text, "layout", "layout", |(column, ..)| column.name())
+            .column(Unit::Bytes, "cache_bytes", "cache", |(_, bytes, _)| *bytes)
+            .column(Unit::Bytes, "bytes_read", "read a lookup", each(Measurement::bytes_read))
+            .column(
+                Unit::Bytes,
+                "filter_bytes_read",
+                "of these filters",
+                each(|one| one.total.filter_bytes_read),
+            )
+            .column(
+                Unit::Bytes,
+                "index_bytes_read",
+                "indexes",
+                each(|one| one.total.index_bytes_read),
+            )
+            .column(Unit::Bytes, "data_bytes_read", "data", each(|one| one.total.data_bytes_read))
+            .figure()
     };
     figure.finding = finding(&figure, &caches);
     Ok(figure)

@@ -2,9 +2,9 @@
 //! that takes.
 
 use crate::experiment::databases::{Databases, read_indexes};
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use crate::experiment::keys::KeySet;
-use crate::experiment::probe::measure;
+use crate::experiment::probe::{Measurement, measure};
 use crate::experiment::report::Column;
 use crate::experiment::settings::Settings;
 use siftdb::ReadOptions;
@@ -46,7 +46,7 @@ pub fn cold_figure(
     let (cache, _) = databases.caches()?;
     let blocks = databases.facts.first().map_or(0, |facts| facts.total.data_blocks);
     let lookups = settings.lookups.min(blocks.div_ceil(BLOCKS_PER_LOOKUP).max(20) as usize);
-    let mut rows = Vec::new();
+    let mut runs = Vec::new();
     for is_present in [false, true] {
         let keys = match is_present {
             false => keys.absent(lookups, settings.seed ^ 0xc01d),
@@ -65,38 +65,31 @@ pub fn cold_figure(
             let one = measure(&db, &databases.env, in_time, |_| is_present, &options, &mut |_| {})?;
             let disk = (files.disk_bytes_read)().zip(before).map(|(after, before)| after - before);
             db.close()?;
-            rows.push(vec![
-                Cell::Text(if is_present { "present" } else { "absent" }.into()),
-                Cell::Text(if use_filters { "with filters" } else { "without" }.into()),
-                Cell::Number(one.per_lookup(one.env_read_calls)),
-                disk.map_or(Cell::Absent, |bytes| Cell::Number(one.per_lookup(bytes))),
-                Cell::Number(f64::from(one.p50_nanos)),
-                Cell::Number(f64::from(one.p99_nanos)),
-                Cell::Number(one.lookups as f64),
-            ]);
+            runs.push((is_present, use_filters, one, disk));
         }
     }
+    type ColdRun = (bool, bool, Measurement, Option<u64>);
+    let words = |is_first: bool, words: [&'static str; 2]| words[usize::from(!is_first)];
     let mut figure = Figure {
         id: "cold",
         title: "Lookups in files that are not in the system's cache".into(),
-        finding: String::new(),
         command: command.into(),
-        columns: vec![
-            Heading { name: "keys", label: "keys", unit: Unit::Text },
-            Heading { name: "filters", label: "filters", unit: Unit::Text },
-            Heading { name: "disk_reads", label: "reads of the disk", unit: Unit::Number },
-            Heading { name: "disk_bytes_read", label: "read from the disk", unit: Unit::Bytes },
-            Heading { name: "p50_nanos", label: "half within", unit: Unit::Nanos },
-            Heading { name: "p99_nanos", label: "99 % within", unit: Unit::Nanos },
-            Heading { name: "lookups", label: "lookups", unit: Unit::Count },
-        ],
-        rows,
-        picture: Picture::Bars {
-            labels: vec![0, 1],
-            values: vec![2],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::Bars { labels: vec![0, 1], values: vec![2], interval: None },
+        ..Table::of(runs)
+            .column(Unit::Text, "keys", "keys", |run: &ColdRun| words(run.0, ["present", "absent"]))
+            .column(Unit::Text, "filters", "filters", |run| {
+                words(run.1, ["with filters", "without"])
+            })
+            .column(Unit::Number, "disk_reads", "reads of the disk", |(.., one, _)| {
+                one.per_lookup(one.env_read_calls)
+            })
+            .column(Unit::Bytes, "disk_bytes_read", "read from the disk", |(.., one, disk)| {
+                disk.map(|bytes| one.per_lookup(bytes))
+            })
+            .column(Unit::Nanos, "p50_nanos", "half within", |run| f64::from(run.2.p50_nanos))
+            .column(Unit::Nanos, "p99_nanos", "99 % within", |run| f64::from(run.2.p99_nanos))
+            .column(Unit::Count, "lookups", "lookups", |run| run.2.lookups)
+            .figure()
     };
     figure.finding = finding(&figure);
     Ok(Ok(figure))

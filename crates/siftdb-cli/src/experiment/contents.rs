@@ -4,7 +4,7 @@
 //! Nothing is measured: figures come from the properties of tables, and from the counters that all
 //! programs with the database open to write have counted. Two lookups are explained.
 
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use crate::experiment::steps::steps_figure;
 use crate::experiment::tree::tree_figures;
 use siftdb::Db;
@@ -80,29 +80,7 @@ fn levels(stats: &Stats) -> impl Iterator<Item = (usize, &LevelStats)> {
     stats.levels.iter().enumerate().filter(is_there)
 }
 
-fn number(count: u64) -> Cell {
-    Cell::Number(count as f64)
-}
-
-fn maybe(number: Option<f64>) -> Cell {
-    number.map_or(Cell::Absent, Cell::Number)
-}
-
 fn rates_figure(stats: &Stats, command: &str) -> Figure {
-    let row = |(number_of, level): (usize, &LevelStats)| {
-        let interval = level.observed_fpr_interval();
-        let filtered = level.filter_bytes > 0;
-        let bits = 8.0 * level.filter_bytes as f64 / level.entries.max(1) as f64;
-        vec![
-            Cell::Text(format!("L{number_of}")),
-            maybe(filtered.then_some(bits)),
-            maybe(filtered.then_some(level.expected_fpr)),
-            maybe(level.observed_fpr()),
-            maybe(interval.map(|(low, _)| low)),
-            maybe(interval.map(|(_, high)| high)),
-            number(level.negatives + level.false_positives),
-        ]
-    };
     let total = stats.total();
     let filtered = stats.levels.iter().filter(|level| level.filter_bytes > 0);
     let expected = filtered.clone().map(|level| level.expected_fpr).reduce(f64::max);
@@ -131,36 +109,31 @@ fn rates_figure(stats: &Stats, command: &str) -> Figure {
         title: "False positives by level: expected and observed".into(),
         finding,
         command: command.into(),
-        columns: vec![
-            Heading { name: "level", label: "level", unit: Unit::Text },
-            Heading { name: "bits_per_entry", label: "bits an entry", unit: Unit::Number },
-            Heading { name: "expected_fpr", label: "expected", unit: Unit::Share },
-            Heading { name: "observed_fpr", label: "observed", unit: Unit::Share },
-            Heading { name: "observed_fpr_low", label: "95 % from", unit: Unit::Share },
-            Heading { name: "observed_fpr_high", label: "95 % to", unit: Unit::Share },
-            Heading { name: "absent", label: "answers about absent keys", unit: Unit::Count },
-        ],
-        rows: levels(stats).map(row).collect(),
-        picture: Picture::Bars {
-            labels: vec![0],
-            values: vec![2, 3],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::bars(&[2, 3]),
+        ..Table::of(levels(stats))
+            .column(Unit::Text, "level", "level", |(number, _)| format!("L{number}"))
+            .column(Unit::Number, "bits_per_entry", "bits an entry", |(_, level)| {
+                let bits = 8.0 * level.filter_bytes as f64 / level.entries.max(1) as f64;
+                (level.filter_bytes > 0).then_some(bits)
+            })
+            .column(Unit::Share, "expected_fpr", "expected", |(_, level)| {
+                (level.filter_bytes > 0).then_some(level.expected_fpr)
+            })
+            .column(Unit::Share, "observed_fpr", "observed", |(_, level)| level.observed_fpr())
+            .column(Unit::Share, "observed_fpr_low", "95 % from", |(_, level)| {
+                level.observed_fpr_interval().map(|(low, _)| low)
+            })
+            .column(Unit::Share, "observed_fpr_high", "95 % to", |(_, level)| {
+                level.observed_fpr_interval().map(|(_, high)| high)
+            })
+            .column(Unit::Count, "absent", "answers about absent keys", |(_, level)| {
+                level.negatives + level.false_positives
+            })
+            .figure()
     }
 }
 
 fn saved_figure(stats: &Stats, command: &str) -> Figure {
-    let row = |(number_of, level): (usize, &LevelStats)| {
-        vec![
-            Cell::Text(format!("L{number_of}")),
-            number(level.data_blocks()),
-            number(level.data_blocks_avoided()),
-            number(level.data_blocks_read),
-            number(level.bytes_avoided),
-            number(level.filter_bytes_read),
-        ]
-    };
     let total = stats.total();
     let (searched, avoided) = (total.data_blocks(), total.data_blocks_avoided());
     let finding = match searched + avoided {
@@ -180,21 +153,25 @@ fn saved_figure(stats: &Stats, command: &str) -> Figure {
         title: "What filters saved so far".into(),
         finding,
         command: command.into(),
-        columns: vec![
-            Heading { name: "level", label: "level", unit: Unit::Text },
-            Heading { name: "data_blocks", label: "data blocks searched", unit: Unit::Count },
-            Heading { name: "data_blocks_avoided", label: "saved by filters", unit: Unit::Count },
-            Heading { name: "data_blocks_read", label: "read from files", unit: Unit::Count },
-            Heading { name: "bytes_avoided", label: "bytes saved, about", unit: Unit::Bytes },
-            Heading { name: "filter_bytes_read", label: "filters read", unit: Unit::Bytes },
-        ],
-        rows: levels(stats).map(row).collect(),
-        picture: Picture::Bars {
-            labels: vec![0],
-            values: vec![1, 2],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::bars(&[1, 2]),
+        ..Table::of(levels(stats))
+            .column(Unit::Text, "level", "level", |(number, _)| format!("L{number}"))
+            .column(Unit::Count, "data_blocks", "data blocks searched", |(_, level)| {
+                level.data_blocks()
+            })
+            .column(Unit::Count, "data_blocks_avoided", "saved by filters", |(_, level)| {
+                level.data_blocks_avoided()
+            })
+            .column(Unit::Count, "data_blocks_read", "read from files", |(_, level)| {
+                level.data_blocks_read
+            })
+            .column(Unit::Bytes, "bytes_avoided", "bytes saved, about", |(_, level)| {
+                level.bytes_avoided
+            })
+            .column(Unit::Bytes, "filter_bytes_read", "filters read", |(_, level)| {
+                level.filter_bytes_read
+            })
+            .figure()
     }
 }
 
@@ -226,35 +203,21 @@ fn keyspaces_figure(db: &Db, command: &str) -> Result<Figure> {
         }
         totals.push(sum);
     }
-    let row = |(name, total, in_log): &(String, LevelStats, u64)| {
-        vec![
-            Cell::Text(name.clone()),
-            number(total.tables),
-            number(total.entries),
-            number(*in_log),
-            number(total.bytes),
-            number(total.filter_bytes),
-        ]
-    };
     Ok(Figure {
         id: "keyspaces",
         title: "Bytes by keyspace".into(),
         finding,
         command: command.into(),
-        columns: vec![
-            Heading { name: "keyspace", label: "keyspace", unit: Unit::Text },
-            Heading { name: "tables", label: "tables", unit: Unit::Count },
-            Heading { name: "entries", label: "entries in tables", unit: Unit::Count },
-            Heading { name: "log_entries", label: "entries only in the log", unit: Unit::Count },
-            Heading { name: "bytes", label: "bytes of tables", unit: Unit::Bytes },
-            Heading { name: "filter_bytes", label: "of these filters", unit: Unit::Bytes },
-        ],
-        rows: totals.iter().map(row).collect(),
-        picture: Picture::Bars {
-            labels: vec![0],
-            values: vec![4, 5],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::bars(&[4, 5]),
+        ..Table::of(totals)
+            .column(Unit::Text, "keyspace", "keyspace", |(name, ..)| name.clone())
+            .column(Unit::Count, "tables", "tables", |(_, total, _)| total.tables)
+            .column(Unit::Count, "entries", "entries in tables", |(_, total, _)| total.entries)
+            .column(Unit::Count, "log_entries", "entries only in the log", |(.., in_log)| *in_log)
+            .column(Unit::Bytes, "bytes", "bytes of tables", |(_, total, _)| total.bytes)
+            .column(Unit::Bytes, "filter_bytes", "of these filters", |(_, total, _)| {
+                total.filter_bytes
+            })
+            .figure()
     })
 }

@@ -96,23 +96,14 @@ impl<'a> Databases<'a> {
     ) -> Result<Measurement> {
         let db = self.open(column, cache)?;
         let options = ReadOptions::new().use_filters(column.asks_filters());
-        let measured = self.warm_up_and_measure(&db, &options, lookups, looked_up)?;
+        read_indexes(&db)?;
+        for key in lookups.warm_up {
+            db.get_with(key, &options)?;
+        }
+        let (keys, is_present) = (lookups.keys, lookups.is_present);
+        let measured = measure(&db, &self.env, keys, is_present, &options, looked_up)?;
         db.close()?;
         Ok(measured)
-    }
-
-    pub(crate) fn warm_up_and_measure(
-        &self,
-        db: &Db,
-        options: &ReadOptions,
-        lookups: &Lookups<'_>,
-        looked_up: &mut dyn FnMut(u64),
-    ) -> Result<Measurement> {
-        read_indexes(db)?;
-        for key in lookups.warm_up {
-            db.get_with(key, options)?;
-        }
-        measure(db, &self.env, lookups.keys, lookups.is_present, options, looked_up)
     }
 
     pub(crate) fn filter_bytes(&self, column: Column) -> u64 {

@@ -43,6 +43,24 @@ impl Figure {
         }
     }
 
+    /// The finite numbers of the column `column`.
+    pub(crate) fn numbers(&self, column: usize) -> impl Iterator<Item = f64> + Clone {
+        self.rows.iter().filter_map(move |row| self.number(row, column))
+    }
+
+    /// The rows by the texts of the column `column`, in the order of their first row.
+    pub(crate) fn groups(&self, column: usize) -> Vec<(String, Vec<&Vec<Cell>>)> {
+        let mut groups: Vec<(String, Vec<&Vec<Cell>>)> = Vec::new();
+        for row in &self.rows {
+            let name = self.text(row, column);
+            match groups.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, rows)) => rows.push(row),
+                None => groups.push((name, vec![row])),
+            }
+        }
+        groups
+    }
+
     /// The words over the column `column`.
     #[must_use]
     pub fn label(&self, column: usize) -> &'static str {
@@ -65,6 +83,49 @@ pub struct Heading {
     pub label: &'static str,
     /// How its numbers are printed.
     pub unit: Unit,
+}
+
+/// A table that is made column by column, with a row for each value.
+pub(crate) struct Table<T> {
+    values: Vec<T>,
+    columns: Vec<Heading>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl<T> Table<T> {
+    /// Rows without columns.
+    pub(crate) fn of(values: impl IntoIterator<Item = T>) -> Self {
+        let values: Vec<T> = values.into_iter().collect();
+        Table { rows: vec![Vec::new(); values.len()], columns: Vec::new(), values }
+    }
+
+    /// The same with one more column: see [`Heading`] for its words.
+    pub(crate) fn column<C: Into<Cell>>(
+        mut self,
+        unit: Unit,
+        name: &'static str,
+        label: &'static str,
+        cell: impl Fn(&T) -> C,
+    ) -> Self {
+        self.columns.push(Heading { name, label, unit });
+        for (row, value) in self.rows.iter_mut().zip(&self.values) {
+            row.push(cell(value).into());
+        }
+        self
+    }
+
+    /// A figure of the table, without words.
+    pub(crate) fn figure(self) -> Figure {
+        Figure {
+            id: "",
+            title: String::new(),
+            finding: String::new(),
+            command: String::new(),
+            columns: self.columns,
+            rows: self.rows,
+            picture: Picture::Table,
+        }
+    }
 }
 
 /// The unit of a number, which decides how it is printed.
@@ -165,6 +226,44 @@ pub enum Cell {
     Absent,
 }
 
+impl From<f64> for Cell {
+    fn from(number: f64) -> Self {
+        Cell::Number(number)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Cell::Number(count as f64)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Cell::Text(text.into())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Cell::Text(text)
+    }
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Cell::Absent, T::into)
+    }
+}
+
+/// A field of RFC 4180: quoted where it must be.
+pub(crate) fn csv_field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.into(),
+    }
+}
+
 /// How the steps of an axis grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
@@ -203,8 +302,6 @@ pub enum Picture {
         values: Vec<usize>,
         /// The ends of the interval of the first of `values`, drawn as a line over its bar.
         interval: Option<(usize, usize)>,
-        /// The steps of the axis.
-        scale: Scale,
     },
     /// Boxes in lines: one line for each text of `group`, one box for each row, from one share of
     /// the width to another. Boxes of a group that overlap are below each other. Draws the levels
@@ -233,6 +330,20 @@ pub enum Picture {
     },
     /// The table alone.
     Table,
+}
+
+impl Picture {
+    /// Bars of the columns `values`, each row named by its first column.
+    pub(crate) fn bars(values: &[usize]) -> Self {
+        let (labels, values) = (vec![0], values.to_vec());
+        Picture::Bars { labels, values, interval: None }
+    }
+
+    /// Lines of the column `y` over `x`, named by the first column, both axes logarithmic.
+    pub(crate) fn log_lines(x: usize, y: usize) -> Self {
+        let (x_scale, y_scale) = (Scale::Log, Scale::Log);
+        Picture::Lines { series: 0, x, y, interval: None, expected: None, x_scale, y_scale }
+    }
 }
 
 #[cfg(test)]

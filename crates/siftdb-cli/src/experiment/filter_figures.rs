@@ -1,7 +1,9 @@
 //! Figures of filters by themselves: false positives over bits, and what encodings take and cost.
 
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
-use crate::experiment::filters::{FilterMeasurement, FilterTrial, count_passed, measure_filter};
+use crate::experiment::figure::{Figure, Picture, Scale, Table, Unit};
+use crate::experiment::filters::{
+    FilterMeasurement, FilterTrial, PassedKeys, count_passed, measure_filter,
+};
 use siftdb::Result;
 use siftdb::filter::Encoding;
 
@@ -16,7 +18,7 @@ pub fn fpr_figure(
     command: &str,
     done: &mut dyn FnMut(u64),
 ) -> Result<Figure> {
-    let (mut rows, mut inside, mut near_ten) = (Vec::new(), 0, Vec::new());
+    let (mut points, mut inside, mut near_ten) = (Vec::new(), 0, Vec::new());
     for encoding in 0..Encoding::built_in(10_000).len() {
         for bits in bits {
             let encoding = &Encoding::built_in((1_000.0 * bits).round() as u32)[encoding];
@@ -29,18 +31,7 @@ pub fn fpr_figure(
                 let rate = Unit::Share.print(passed.observed_fpr());
                 near_ten.push(format!("{} {rate}", encoding.label()));
             }
-            let numbers = [
-                *bits,
-                passed.bits_per_key(),
-                passed.observed_fpr(),
-                low,
-                high,
-                expected,
-                passed.false_positives as f64,
-                passed.lookups as f64,
-            ];
-            let label = Cell::Text(encoding.label().into());
-            rows.push(std::iter::once(label).chain(numbers.map(Cell::Number)).collect());
+            points.push((encoding.label(), *bits, passed, (low, high)));
         }
     }
     let at_ten = match near_ten.as_slice() {
@@ -54,21 +45,9 @@ pub fn fpr_figure(
             "{} {at_ten}Theory lies within the 95 % interval of the measurement at {inside} of \
              {} points.",
             held(trial),
-            rows.len()
+            points.len()
         ),
         command: command.into(),
-        columns: vec![
-            Heading { name: "encoding", label: "encoding", unit: Unit::Text },
-            Heading { name: "asked_bits", label: "bits asked for", unit: Unit::Number },
-            Heading { name: "bits_per_key", label: "bits a key", unit: Unit::Number },
-            Heading { name: "observed_fpr", label: "false positives", unit: Unit::Share },
-            Heading { name: "observed_fpr_low", label: "95 % interval from", unit: Unit::Share },
-            Heading { name: "observed_fpr_high", label: "to", unit: Unit::Share },
-            Heading { name: "expected_fpr", label: "theory", unit: Unit::Share },
-            Heading { name: "false_positives", label: "keys that passed", unit: Unit::Count },
-            Heading { name: "lookups", label: "absent keys asked for", unit: Unit::Count },
-        ],
-        rows,
         picture: Picture::Lines {
             series: 0,
             x: 2,
@@ -78,8 +57,26 @@ pub fn fpr_figure(
             x_scale: Scale::Linear,
             y_scale: Scale::Log,
         },
+        ..Table::of(points)
+            .column(Unit::Text, "encoding", "encoding", |point: &FprPoint| point.0)
+            .column(Unit::Number, "asked_bits", "bits asked for", |point| point.1)
+            .column(Unit::Number, "bits_per_key", "bits a key", |point| point.2.bits_per_key())
+            .column(Unit::Share, "observed_fpr", "false positives", |point| point.2.observed_fpr())
+            .column(Unit::Share, "observed_fpr_low", "95 % interval from", |point| point.3.0)
+            .column(Unit::Share, "observed_fpr_high", "to", |point| point.3.1)
+            .column(Unit::Share, "expected_fpr", "theory", |point| {
+                point.2.expected_fpr.unwrap_or_default()
+            })
+            .column(Unit::Count, "false_positives", "keys that passed", |point| {
+                point.2.false_positives
+            })
+            .column(Unit::Count, "lookups", "absent keys asked for", |point| point.2.lookups)
+            .figure()
     })
 }
+
+/// An encoding, the bits asked for, what passed, and the interval of that share.
+type FprPoint = (&'static str, f64, PassedKeys, (f64, f64));
 
 /// For how many keys and lookups the rates of a trial hold.
 fn held(trial: &FilterTrial) -> String {
@@ -104,18 +101,6 @@ pub fn encoding_figures(
     Ok([space_figure(bits, trial, &measured, command), cost_figure(&measured, command)])
 }
 
-/// A row for each encoding: its name and these numbers.
-fn rows_of(
-    measured: &[FilterMeasurement],
-    numbers: impl Fn(&FilterMeasurement) -> Vec<f64>,
-) -> Vec<Vec<Cell>> {
-    let row = |one: &FilterMeasurement| {
-        let label = Cell::Text(one.encoding.label().into());
-        std::iter::once(label).chain(numbers(one).into_iter().map(Cell::Number)).collect()
-    };
-    measured.iter().map(row).collect()
-}
-
 fn space_figure(
     bits: f64,
     trial: &FilterTrial,
@@ -127,58 +112,52 @@ fn space_figure(
         title: format!("Space of the encodings with {bits} bits asked for"),
         finding: format!("{} {}", held(trial), space_finding(measured)),
         command: command.into(),
-        columns: vec![
-            Heading { name: "encoding", label: "encoding", unit: Unit::Text },
-            Heading { name: "bits_per_key", label: "bits a key", unit: Unit::Number },
-            Heading { name: "observed_fpr", label: "false positives", unit: Unit::Share },
-            Heading { name: "expected_fpr", label: "theory", unit: Unit::Share },
-            Heading { name: "filter_bytes", label: "size of the filter", unit: Unit::Bytes },
-        ],
-        rows: rows_of(measured, |one| {
-            let passed = &one.passed;
-            let expected = passed.expected_fpr.unwrap_or_default();
-            let bytes = passed.filter_bytes as f64;
-            vec![passed.bits_per_key(), passed.observed_fpr(), expected, bytes]
-        }),
-        picture: Picture::Bars {
-            labels: vec![0],
-            values: vec![1],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::bars(&[1]),
+        ..Table::of(measured)
+            .column(Unit::Text, "encoding", "encoding", |one| one.encoding.label())
+            .column(Unit::Number, "bits_per_key", "bits a key", |one| one.passed.bits_per_key())
+            .column(Unit::Share, "observed_fpr", "false positives", |one| one.passed.observed_fpr())
+            .column(Unit::Share, "expected_fpr", "theory", |one| {
+                one.passed.expected_fpr.unwrap_or_default()
+            })
+            .column(Unit::Bytes, "filter_bytes", "size of the filter", |one| {
+                one.passed.filter_bytes
+            })
+            .figure()
     }
 }
 
 fn cost_figure(measured: &[FilterMeasurement], command: &str) -> Figure {
-    let time = |name, label| Heading { name, label, unit: Unit::Nanos };
     Figure {
         id: "encoding-cost",
         title: "Time to build filters and to ask them".into(),
         finding: cost_finding(measured),
         command: command.into(),
-        columns: vec![
-            Heading { name: "encoding", label: "encoding", unit: Unit::Text },
-            time("build_nanos_per_key", "build, a key"),
-            time("inside_absent_nanos", "ask, absent, in the processor's cache"),
-            time("inside_present_nanos", "ask, present, in the processor's cache"),
-            time("outside_absent_nanos", "ask, absent, in memory"),
-            time("outside_present_nanos", "ask, present, in memory"),
-        ],
-        rows: rows_of(measured, |one| {
-            vec![
-                one.build_nanos_per_key,
-                one.inside_absent_nanos,
-                one.inside_present_nanos,
-                one.outside_absent_nanos,
-                one.outside_present_nanos,
-            ]
-        }),
-        picture: Picture::Bars {
-            labels: vec![0],
-            values: vec![1, 2, 4],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::bars(&[1, 2, 4]),
+        ..Table::of(measured)
+            .column(Unit::Text, "encoding", "encoding", |one| one.encoding.label())
+            .column(Unit::Nanos, "build_nanos_per_key", "build, a key", |one| {
+                one.build_nanos_per_key
+            })
+            .column(
+                Unit::Nanos,
+                "inside_absent_nanos",
+                "ask, absent, in the processor's cache",
+                |one| one.inside_absent_nanos,
+            )
+            .column(
+                Unit::Nanos,
+                "inside_present_nanos",
+                "ask, present, in the processor's cache",
+                |one| one.inside_present_nanos,
+            )
+            .column(Unit::Nanos, "outside_absent_nanos", "ask, absent, in memory", |one| {
+                one.outside_absent_nanos
+            })
+            .column(Unit::Nanos, "outside_present_nanos", "ask, present, in memory", |one| {
+                one.outside_present_nanos
+            })
+            .figure()
     }
 }
 

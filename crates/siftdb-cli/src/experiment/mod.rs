@@ -42,6 +42,7 @@ pub(crate) mod settings;
 pub(crate) mod act_figures;
 pub(crate) mod report;
 pub mod bench;
+pub(crate) mod paired;
 pub(crate) mod probe;
 pub(crate) mod tree;
 pub(crate) mod steps;
@@ -64,6 +65,7 @@ pub use keys::{KeySet, absent, bench_keys, mix, present, random_numbers, splitmi
 pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, table_totals};
 pub use monkey::monkey_figure;
 pub use page::page::Page;
+pub use paired::{Paired, median, processor_time};
 pub use probe::{Measurement, measure};
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::run;

@@ -5,7 +5,7 @@
 //! more with these bits: both have the same tables.
 
 use crate::experiment::databases::{Cache, Databases, PINNED_SHARE, load_one};
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use crate::experiment::keys::KeySet;
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
@@ -66,48 +66,40 @@ const CACHE: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
 
 fn figure_of(even: &[LevelStats], divided: &[LevelStats], lookups: usize, command: &str) -> Figure {
     let levels = (0..LEVELS).filter(|level| even[*level].tables + divided[*level].tables > 0);
-    let each = |count: u64| Cell::Number(count as f64 / lookups.max(1) as f64);
-    let bits = |level: &LevelStats| match level.entries {
-        0 => Cell::Absent,
-        entries => Cell::Number(8.0 * level.filter_bytes as f64 / entries as f64),
-    };
-    let row = |name: String, even: &LevelStats, divided: &LevelStats| {
-        vec![
-            Cell::Text(name),
-            each(even.false_positives),
-            each(divided.false_positives),
-            bits(even),
-            bits(divided),
-            Cell::Number(even.filter_bytes as f64),
-            Cell::Number(divided.filter_bytes as f64),
-        ]
-    };
-    let mut rows: Vec<Vec<Cell>> =
-        levels.map(|level| row(format!("L{level}"), &even[level], &divided[level])).collect();
+    let levels = levels.map(|n| (format!("L{n}"), [even[n].clone(), divided[n].clone()]));
     let [all_even, all_divided] = [even, divided].map(sum);
-    rows.push(row("all".into(), &all_even, &all_divided));
-    let heading = |name, label, unit| Heading { name, label, unit };
+    let finding = finding(&all_even, &all_divided);
+    let all = ("all".to_string(), [all_even, all_divided]);
+    type Row = (String, [LevelStats; 2]);
+    let passed =
+        |n: usize| move |(_, both): &Row| both[n].false_positives as f64 / lookups.max(1) as f64;
+    let bits = |n: usize| {
+        move |(_, both): &Row| {
+            let (bits, entries) = (8.0 * both[n].filter_bytes as f64, both[n].entries);
+            (entries > 0).then(|| bits / entries as f64)
+        }
+    };
+    let bytes = |n: usize| move |(_, both): &Row| both[n].filter_bytes;
     Figure {
         id: "monkey",
         title: "The same memory for filters, divided evenly and by Monkey".into(),
-        finding: finding(&all_even, &all_divided),
+        finding,
         command: command.into(),
-        columns: vec![
-            heading("level", "level", Unit::Text),
-            heading("even_false_positives", "false positives a lookup, even bits", Unit::Number),
-            heading("monkey_false_positives", "the same, Monkey", Unit::Number),
-            heading("even_bits_per_key", "bits a key, even", Unit::Number),
-            heading("monkey_bits_per_key", "bits a key, Monkey", Unit::Number),
-            heading("even_filter_bytes", "filters, even", Unit::Bytes),
-            heading("monkey_filter_bytes", "filters, Monkey", Unit::Bytes),
-        ],
-        rows,
-        picture: Picture::Bars {
-            labels: vec![0],
-            values: vec![1, 2],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::bars(&[1, 2]),
+        ..Table::of(levels.chain([all]))
+            .column(Unit::Text, "level", "level", |(name, _)| name.clone())
+            .column(
+                Unit::Number,
+                "even_false_positives",
+                "false positives a lookup, even bits",
+                passed(0),
+            )
+            .column(Unit::Number, "monkey_false_positives", "the same, Monkey", passed(1))
+            .column(Unit::Number, "even_bits_per_key", "bits a key, even", bits(0))
+            .column(Unit::Number, "monkey_bits_per_key", "bits a key, Monkey", bits(1))
+            .column(Unit::Bytes, "even_filter_bytes", "filters, even", bytes(0))
+            .column(Unit::Bytes, "monkey_filter_bytes", "filters, Monkey", bytes(1))
+            .figure()
     }
 }
 

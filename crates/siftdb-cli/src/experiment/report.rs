@@ -4,6 +4,7 @@
 //! prints the report, or its fields as JSON. Counts are exact and equal for equal keys and seed;
 //! times are not. A table leaves out rows without content. A dash means "does not apply".
 
+use crate::experiment::figure::Unit;
 use crate::experiment::probe::Measurement;
 use siftdb::Filter;
 use siftdb::FilterLayout;
@@ -278,15 +279,7 @@ fn time(nanos: u32) -> String {
 
 /// A count with commas between thousands.
 fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    Unit::Count.print(count as f64)
 }
 
 #[cfg(test)]

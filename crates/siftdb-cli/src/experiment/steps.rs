@@ -1,6 +1,6 @@
 //! The steps of one lookup, from an [`Explain`]: as data and as a picture.
 
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use siftdb::FilterReport;
 use siftdb::inspect::bytes;
 use siftdb::{Explain, ExplainOutcome, ExplainStep, ExplainTarget, FilterAnswer, FilterSource};
@@ -152,23 +152,16 @@ pub fn steps_figure(
     report: &FilterReport,
     command: &str,
 ) -> Figure {
-    let row = |step: &LookupStep| {
-        vec![
-            Cell::Text(step.target.to_string()),
-            Cell::Text(step.part.name()),
-            Cell::Text(step.answer.clone()),
-            Cell::Text(source_name(step.source).into()),
-            Cell::Number(step.bytes_read as f64),
-        ]
-    };
-    let mut rows: Vec<Vec<Cell>> = lookup_steps(explain, report).iter().map(row).collect();
+    let asked = lookup_steps(explain, report).into_iter().map(|step| {
+        let (place, what) = (step.target.to_string(), step.part.name());
+        (place, what, step.answer, step.source, Some(step.bytes_read))
+    });
     let unasked = (0..).zip(&explain.out_of_range).filter(|(_, tables)| **tables > 0);
-    rows.extend(unasked.map(|(level, tables): (u32, _)| {
-        let answer = "not asked: other keys, or below the answer";
+    let unasked = unasked.map(|(level, tables): (u32, _)| {
         let what = if *tables == 1 { "1 table".into() } else { format!("{tables} tables") };
-        let [level, what, answer] = [format!("L{level}"), what, answer.into()].map(Cell::Text);
-        vec![level, what, answer, Cell::Text(source_name(None).into()), Cell::Absent]
-    }));
+        let answer = "not asked: other keys, or below the answer".to_string();
+        (format!("L{level}"), what, answer, None, None)
+    });
     let (article, is_there) =
         if explain.value.is_some() { ("a", "present") } else { ("an", "absent") };
     let avoided = explain.data_blocks_without_filters - explain.data_blocks;
@@ -183,21 +176,21 @@ pub fn steps_figure(
             LookupPart::DataBlocks(avoided).name(),
         ),
         command: command.into(),
-        columns: vec![
-            Heading { name: "place", label: "memtable or table", unit: Unit::Text },
-            Heading { name: "what", label: "asked", unit: Unit::Text },
-            Heading { name: "answer", label: "answer", unit: Unit::Text },
-            Heading { name: "source", label: "where it was", unit: Unit::Text },
-            Heading { name: "bytes_read", label: "read from the file", unit: Unit::Bytes },
-        ],
-        rows,
         picture: Picture::Steps { what: 1, answer: 2, place: 0, read: 4 },
+        ..Table::of(asked.chain(unasked))
+            .column(Unit::Text, "place", "memtable or table", |(place, ..)| place.clone())
+            .column(Unit::Text, "what", "asked", |(_, what, ..)| what.clone())
+            .column(Unit::Text, "answer", "answer", |(_, _, answer, ..)| answer.clone())
+            .column(Unit::Text, "source", "where it was", |(.., source, _)| source_name(*source))
+            .column(Unit::Bytes, "bytes_read", "read from the file", |(.., bytes)| *bytes)
+            .figure()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::figure::Cell;
     use crate::experiment::keys::{absent, present};
     use crate::experiment::load::level0;
     use siftdb::Db;

@@ -1,6 +1,6 @@
 //! Pictures of a keyspace's tree: its tables, and where the bytes are.
 
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use siftdb::FilterFacts;
 use siftdb::Keyspace;
 use siftdb::Result;
@@ -27,42 +27,45 @@ pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Result<Vec<Figure>> {
         title: "The tree: levels, tables and filters".into(),
         finding: tree_finding(&levels),
         command: command.into(),
-        columns: vec![
-            Heading { name: "level", label: "level", unit: Unit::Text },
-            Heading { name: "table", label: "table", unit: Unit::Text },
-            Heading { name: "entries", label: "entries", unit: Unit::Count },
-            Heading { name: "bytes", label: "size of the file", unit: Unit::Bytes },
-            Heading { name: "filter", label: "filter", unit: Unit::Text },
-            Heading { name: "filter_bytes", label: "size of the filter", unit: Unit::Bytes },
-            Heading { name: "filter_share", label: "share of the filter", unit: Unit::Share },
-            Heading { name: "from_share", label: "entries before its keys", unit: Unit::Share },
-            Heading { name: "to_share", label: "up to its last key", unit: Unit::Share },
-        ],
-        rows: boxes,
         picture: Picture::Boxes { group: 0, label: 1, ends: (7, 8), shade: Some(6) },
+        ..Table::of(boxes)
+            .column(Unit::Text, "level", "level", |part: &TreeBox<'_>| part.tables.name())
+            .column(Unit::Text, "table", "table", |part| part.label.clone())
+            .column(Unit::Count, "entries", "entries", |part| part.tables.entries())
+            .column(Unit::Bytes, "bytes", "size of the file", |part| part.tables.bytes())
+            .column(Unit::Text, "filter", "filter", |part| part.tables.filter_kind())
+            .column(Unit::Bytes, "filter_bytes", "size of the filter", |part| {
+                part.tables.filter_bytes()
+            })
+            .column(Unit::Share, "filter_share", "share of the filter", |part| {
+                part.tables.filter_bytes() as f64 / part.tables.bytes().max(1) as f64
+            })
+            .column(Unit::Share, "from_share", "entries before its keys", |part| part.ends.0)
+            .column(Unit::Share, "to_share", "up to its last key", |part| part.ends.1)
+            .figure()
     };
     let bytes_by_level = Figure {
         id: "bytes-by-level",
         title: "Where the bytes are".into(),
         finding: bytes_finding(&levels),
         command: command.into(),
-        columns: vec![
-            Heading { name: "level", label: "level", unit: Unit::Text },
-            Heading { name: "tables", label: "tables", unit: Unit::Count },
-            Heading { name: "entries", label: "entries", unit: Unit::Count },
-            Heading { name: "data_bytes", label: "data", unit: Unit::Bytes },
-            Heading { name: "filter_bytes", label: "filters", unit: Unit::Bytes },
-            Heading { name: "index_bytes", label: "indexes", unit: Unit::Bytes },
-            Heading { name: "bits_per_key", label: "bits a key", unit: Unit::Number },
-            Heading { name: "expected_fpr", label: "expected false positives", unit: Unit::Share },
-        ],
-        rows: levels.iter().map(LevelTables::row).collect(),
-        picture: Picture::Bars {
-            labels: vec![0],
-            values: vec![3, 4, 5],
-            interval: None,
-            scale: Scale::Linear,
-        },
+        picture: Picture::bars(&[3, 4, 5]),
+        ..Table::of(&levels)
+            .column(Unit::Text, "level", "level", |level| level.name())
+            .column(Unit::Count, "tables", "tables", |level| level.tables.len() as u64)
+            .column(Unit::Count, "entries", "entries", |level| level.entries())
+            .column(Unit::Bytes, "data_bytes", "data", |level| {
+                level.bytes().saturating_sub(level.filter_bytes() + level.index_bytes())
+            })
+            .column(Unit::Bytes, "filter_bytes", "filters", |level| level.filter_bytes())
+            .column(Unit::Bytes, "index_bytes", "indexes", |level| level.index_bytes())
+            .column(Unit::Number, "bits_per_key", "bits a key", |level| {
+                level.per_key(|filter| Some(8.0 * filter.bytes as f64))
+            })
+            .column(Unit::Share, "expected_fpr", "expected false positives", |level| {
+                level.per_key(|filter| Some(filter.expected_fpr? * filter.keys as f64))
+            })
+            .figure()
     };
     Ok(vec![tree, bytes_by_level])
 }
@@ -71,6 +74,14 @@ pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Result<Vec<Figure>> {
 struct LevelTables<'a> {
     level: usize,
     tables: Vec<(&'a TableInfo, Option<&'a FilterFacts>)>,
+}
+
+/// A table, or several neighbours of a level that has many.
+struct TreeBox<'a> {
+    label: String,
+    tables: LevelTables<'a>,
+    /// Where its keys begin and end: the shares of the keyspace's entries that are before.
+    ends: (f64, f64),
 }
 
 fn levels_of<'a>(tables: &'a [TableInfo], filters: &'a [FilterFacts]) -> Vec<LevelTables<'a>> {
@@ -87,7 +98,11 @@ fn levels_of<'a>(tables: &'a [TableInfo], filters: &'a [FilterFacts]) -> Vec<Lev
     levels
 }
 
-impl LevelTables<'_> {
+impl<'a> LevelTables<'a> {
+    fn name(&self) -> String {
+        format!("L{}", self.level)
+    }
+
     fn sum(&self, one: impl Fn(&TableInfo) -> u64) -> u64 {
         self.tables.iter().map(|(table, _)| one(table)).sum()
     }
@@ -100,27 +115,24 @@ impl LevelTables<'_> {
         self.sum(|table| table.filter_bytes)
     }
 
-    fn boxes(&self, keyspace: &Keyspace) -> Result<Vec<Vec<Cell>>> {
+    fn index_bytes(&self) -> u64 {
+        self.sum(|table| table.index_bytes)
+    }
+
+    fn entries(&self) -> u64 {
+        self.sum(|table| table.entries)
+    }
+
+    fn boxes(&self, keyspace: &Keyspace) -> Result<Vec<TreeBox<'a>>> {
         let of_a_box = self.tables.len().div_ceil(BOXES_MAX).max(1);
         let boxes = self.tables.chunks(of_a_box).map(|tables| {
-            let part = LevelTables { level: self.level, tables: tables.to_vec() };
             let label = match tables {
                 [(table, _)] => format!("{:06}", table.number),
                 _ => format!("{} tables", tables.len()),
             };
-            let share = part.filter_bytes() as f64 / part.bytes().max(1) as f64;
-            let (from, to) = part.place(keyspace)?;
-            Ok(vec![
-                Cell::Text(format!("L{}", part.level)),
-                Cell::Text(label),
-                Cell::Number(part.sum(|table| table.entries) as f64),
-                Cell::Number(part.bytes() as f64),
-                Cell::Text(part.filter_kind()),
-                Cell::Number(part.filter_bytes() as f64),
-                Cell::Number(share),
-                Cell::Number(from),
-                Cell::Number(to),
-            ])
+            let tables = LevelTables { level: self.level, tables: tables.to_vec() };
+            let ends = tables.place(keyspace)?;
+            Ok(TreeBox { label, tables, ends })
         });
         boxes.collect()
     }
@@ -157,30 +169,14 @@ impl LevelTables<'_> {
         kinds.join("; ")
     }
 
-    fn row(&self) -> Vec<Cell> {
-        let keyed = self.tables.iter().filter_map(|(_, filter)| *filter);
-        let (mut keys, mut bits, mut passed) = (0, 0.0, Some(0.0));
-        for filter in keyed.filter(|filter| filter.keys > 0) {
-            keys += filter.keys;
-            bits += 8.0 * filter.bytes as f64;
-            let weighted = filter.expected_fpr.map(|fpr| fpr * filter.keys as f64);
-            passed = passed.zip(weighted).map(|(sum, one)| sum + one);
-        }
-        let per_key = |sum: Option<f64>| match sum.filter(|_| keys > 0) {
-            Some(sum) => Cell::Number(sum / keys as f64),
-            None => Cell::Absent,
-        };
-        let (filters, indexes) = (self.filter_bytes(), self.sum(|table| table.index_bytes));
-        vec![
-            Cell::Text(format!("L{}", self.level)),
-            Cell::Number(self.tables.len() as f64),
-            Cell::Number(self.sum(|table| table.entries) as f64),
-            Cell::Number(self.bytes().saturating_sub(filters + indexes) as f64),
-            Cell::Number(filters as f64),
-            Cell::Number(indexes as f64),
-            per_key(Some(bits)),
-            per_key(passed),
-        ]
+    /// The sum of `of` over the filters that have keys, for each key; `None` without such, or if one
+    /// has no answer.
+    fn per_key(&self, of: impl Fn(&FilterFacts) -> Option<f64>) -> Option<f64> {
+        let filters = self.tables.iter().filter_map(|(_, filter)| *filter);
+        let filters = filters.filter(|filter| filter.keys > 0);
+        let keys: u64 = filters.clone().map(|filter| filter.keys).sum();
+        let sum: f64 = filters.map(of).sum::<Option<f64>>()?;
+        (keys > 0).then(|| sum / keys as f64)
     }
 }
 
@@ -215,6 +211,7 @@ fn bytes_finding(levels: &[LevelTables<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::figure::Cell;
     use crate::experiment::load::level0;
     use siftdb::Options;
     use siftdb::env::MemEnv;

@@ -75,7 +75,7 @@ fn reports_add_up_to_the_counters() {
     assert_eq!(sum(rates, "absent"), count("negatives") + count("false_positives"));
     // The page says the same, and the lookups are of a present and an absent key.
     let html = String::from_utf8(read(Path::new(&page))).unwrap();
-    assert!(html.contains(finding) && html.contains("<svg "));
+    assert!(html.contains(finding) && html.contains("role=\"img\""));
     assert!(figures["lookup-present"]["finding"].as_str().unwrap().contains(" is present:"));
     assert!(figures["lookup-absent"]["finding"].as_str().unwrap().contains(" is absent:"));
     if let Ok(folder) = std::env::var("SIFTDB_PAGES") {

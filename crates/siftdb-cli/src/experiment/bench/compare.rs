@@ -10,7 +10,8 @@
 //! comparison may err are divided among its figures (Bonferroni). A comparison of a thing with
 //! itself then reports no difference at all in at least 95 of 100 cases.
 
-use crate::experiment::bench::interval::{Interval, median, median_interval, values_needed};
+use crate::experiment::bench::interval::{Interval, median_interval, values_needed};
+use crate::experiment::paired::median;
 use serde_json::Value;
 
 /// How often a comparison of a thing with itself may report any difference.

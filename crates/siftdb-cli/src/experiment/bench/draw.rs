@@ -35,20 +35,21 @@ impl fmt::Display for Distribution {
 
 /// A distribution over a number of entries, ready to draw from.
 #[derive(Debug)]
-pub(crate) struct Sampler {
+pub struct Sampler {
     distribution: Distribution,
     zipf: Option<Zipf>,
 }
 
 impl Sampler {
     /// Takes time in proportion to `count` for zipfian and latest.
-    pub(crate) fn new(distribution: Distribution, count: u64) -> Self {
+    #[must_use]
+    pub fn new(distribution: Distribution, count: u64) -> Self {
         let has_zipf = matches!(distribution, Distribution::Zipfian | Distribution::Latest);
         Sampler { distribution, zipf: has_zipf.then(|| Zipf::new(count)) }
     }
 
     /// The number of an entry below `count`, which may have grown and is at least 1.
-    pub(crate) fn draw(&self, state: &mut u64, count: u64) -> u64 {
+    pub fn draw(&self, state: &mut u64, count: u64) -> u64 {
         let rank = |state: &mut u64| self.zipf.as_ref().map_or(0, |zipf| zipf.rank(unit(state)));
         match self.distribution {
             Distribution::Uniform => splitmix64(state) % count,

@@ -2,11 +2,12 @@
 //!
 //! Rounds of one run are one row: the median of their figures, and all their latencies together.
 
-use crate::experiment::bench::interval::{Interval, median};
+use crate::experiment::bench::interval::Interval;
 use crate::experiment::bench::matrix::cell_text;
 use crate::experiment::bench::record::Run;
 use crate::experiment::bench::result::{Latencies, Variant};
-use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::figure::{Figure, Picture, Table, Unit};
+use crate::experiment::paired::median;
 
 /// The points of a distribution: N where one of N operations takes longer.
 const ONE_IN: [u64; 8] = [2, 5, 10, 50, 100, 1_000, 10_000, 100_000];
@@ -18,14 +19,41 @@ const LINES_MAX: usize = 8;
 #[must_use]
 pub fn figures(runs: &[Run], command: &str) -> Vec<Figure> {
     let groups = groups(runs);
-    let figures = [
-        ratios(&groups, command),
-        latencies(&groups, command),
-        throughput(&groups, command),
-        reads(&groups, command),
-        read_bytes(&groups, command),
+    let throughput = |variant: &Variant| Some(variant.operations_per_second().round());
+    let searched = |variant: &Variant| Some(variant.per_operation(variant.counts?.data_blocks));
+    let bytes_read = |variant: &Variant| Some(variant.per_operation(variant.counts?.bytes_read));
+    let bars = [
+        Bars {
+            id: "throughput",
+            title: "Operations a second",
+            finding: "All threads together; longer bars are faster.",
+            unit: Unit::Count,
+            columns: ["operations_per_second", "operations_per_second_unfiltered"],
+            label: "operations a second",
+            of: &throughput,
+        },
+        Bars {
+            id: "blocks-searched",
+            title: "Data blocks that an operation searches",
+            finding: "From the cache or from files: this does not depend on the machine.",
+            unit: Unit::Number,
+            columns: ["data_blocks_per_operation", "data_blocks_per_operation_unfiltered"],
+            label: "data blocks an operation searches",
+            of: &searched,
+        },
+        Bars {
+            id: "bytes-read",
+            title: "Bytes that an operation reads from files",
+            finding: "What the block cache does not hold; a larger cache shortens these bars.",
+            unit: Unit::Bytes,
+            columns: ["bytes_read_per_operation", "bytes_read_per_operation_unfiltered"],
+            label: "bytes an operation reads from files",
+            of: &bytes_read,
+        },
     ];
-    figures.into_iter().filter(|figure| !figure.rows.is_empty()).collect()
+    let figures = [ratios(&groups, command), latencies(&groups, command)].into_iter();
+    let figures = figures.chain(bars.iter().map(|bars| bars.figure(&groups, command)));
+    figures.filter(|figure| !figure.rows.is_empty()).collect()
 }
 
 /// All rounds of one workload in one cell.
@@ -42,70 +70,65 @@ fn groups(runs: &[Run]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Cells of the columns that name a group.
-fn named(group: &Group<'_>) -> Vec<Cell> {
-    let run = group[0];
-    let texts = [run.store.clone(), run.measured.workload.to_owned(), cell_text(&run.cell)];
-    texts.into_iter().map(Cell::Text).collect()
+/// A table of groups, each with the values of its row, whose first columns name the group.
+fn named<'g, V>(rows: impl IntoIterator<Item = (&'g Group<'g>, V)>) -> Table<(&'g Group<'g>, V)> {
+    Table::of(rows)
+        .column(Unit::Text, "store", "store", |(group, _)| group[0].store.clone())
+        .column(Unit::Text, "workload", "workload", |(group, _)| group[0].measured.workload)
+        .column(Unit::Text, "settings", "settings", |(group, _)| cell_text(&group[0].cell))
 }
 
-const NAMES: [Heading; 3] = [
-    Heading { name: "store", label: "store", unit: Unit::Text },
-    Heading { name: "workload", label: "workload", unit: Unit::Text },
-    Heading { name: "settings", label: "settings", unit: Unit::Text },
-];
-
-/// The median over the rounds of a figure of the variant with filters, or without.
-fn over_rounds(group: &Group<'_>, filters: bool, of: impl Fn(&Variant) -> Option<f64>) -> Cell {
-    let variant = |run: &&Run| {
-        let variants = &run.measured.variants;
-        variants.iter().find(|variant| variant.filters == filters).and_then(&of)
-    };
-    median(group.iter().filter_map(variant).collect()).map_or(Cell::Absent, Cell::Number)
+/// A bar for each group with filters, and one without.
+struct Bars<'b> {
+    id: &'static str,
+    title: &'static str,
+    finding: &'static str,
+    unit: Unit,
+    /// The names of the columns with filters and without.
+    columns: [&'static str; 2],
+    label: &'static str,
+    of: &'b dyn Fn(&Variant) -> Option<f64>,
 }
 
-/// Bars of one figure with and without filters.
-fn bars(
-    groups: &[Group<'_>],
-    columns: [Heading; 2],
-    scale: Scale,
-    of: impl Fn(&Variant) -> Option<f64>,
-) -> (Vec<Heading>, Vec<Vec<Cell>>, Picture) {
-    let mut rows = Vec::new();
-    for group in groups {
-        let values = [true, false].map(|filters| over_rounds(group, filters, &of));
-        if values.iter().any(|value| *value != Cell::Absent) {
-            rows.push(named(group).into_iter().chain(values).collect());
+impl Bars<'_> {
+    fn figure(&self, groups: &[Group<'_>], command: &str) -> Figure {
+        let rows = groups.iter().map(|group| {
+            (group, [true, false].map(|filters| over_rounds(group, filters, self.of)))
+        });
+        let rows = rows.filter(|(_, values)| values.iter().any(Option::is_some));
+        Figure {
+            id: self.id,
+            title: self.title.into(),
+            finding: self.finding.into(),
+            command: command.into(),
+            picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![3, 4], interval: None },
+            ..named(rows)
+                .column(self.unit, self.columns[0], self.label, |(_, values)| values[0])
+                .column(self.unit, self.columns[1], "without filters", |(_, values)| values[1])
+                .figure()
         }
     }
-    let columns = NAMES.into_iter().chain(columns).collect();
-    (
-        columns,
-        rows,
-        Picture::Bars { labels: vec![0, 1, 2], values: vec![3, 4], interval: None, scale },
-    )
+}
+
+/// The median over the rounds of a figure of the variant with filters, or without.
+fn over_rounds(
+    group: &Group<'_>,
+    filters: bool,
+    of: &dyn Fn(&Variant) -> Option<f64>,
+) -> Option<f64> {
+    let variant = |run: &&Run| {
+        let variants = &run.measured.variants;
+        variants.iter().find(|variant| variant.filters == filters).and_then(of)
+    };
+    median(group.iter().filter_map(variant).collect())
 }
 
 fn ratios(groups: &[Group<'_>], command: &str) -> Figure {
-    let heading = |name, label| Heading { name, label, unit: Unit::Number };
-    let mut rows = Vec::new();
-    for group in groups {
+    let rows = groups.iter().filter_map(|group| {
         let ratios: Vec<Interval> = group.iter().filter_map(|run| run.measured.ratio).collect();
-        let Some(middle) = median(ratios.iter().map(|ratio| ratio.median).collect()) else {
-            continue;
-        };
-        let low = ratios.iter().map(|ratio| ratio.low).fold(f64::INFINITY, f64::min);
-        let high = ratios.iter().map(|ratio| ratio.high).fold(0.0, f64::max);
-        let rounds = ratios.len() as f64;
-        let numbers = [middle, low, high, rounds].map(Cell::Number);
-        rows.push(named(group).into_iter().chain(numbers).collect());
-    }
-    let more = [
-        heading("off_on_ratio", "time without filters / with filters"),
-        heading("low", "lowest end of an interval (95 %)"),
-        heading("high", "highest end of an interval (95 %)"),
-        Heading { name: "rounds", label: "rounds", unit: Unit::Count },
-    ];
+        let middle = median(ratios.iter().map(|ratio| ratio.median).collect())?;
+        Some((group, (middle, ratios)))
+    });
     Figure {
         id: "filters-off-on",
         title: "Time of an operation without filters, as a multiple".into(),
@@ -113,14 +136,25 @@ fn ratios(groups: &[Group<'_>], command: &str) -> Figure {
                   database, and is the median of the rounds."
             .into(),
         command: command.into(),
-        columns: NAMES.into_iter().chain(more).collect(),
-        rows,
-        picture: Picture::Bars {
-            labels: vec![0, 1, 2],
-            values: vec![3],
-            interval: Some((4, 5)),
-            scale: Scale::Linear,
-        },
+        picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![3], interval: Some((4, 5)) },
+        ..named(rows)
+            .column(
+                Unit::Number,
+                "off_on_ratio",
+                "time without filters / with filters",
+                |(_, (middle, _))| *middle,
+            )
+            .column(Unit::Number, "low", "lowest end of an interval (95 %)", |(_, (_, ratios))| {
+                ratios.iter().map(|ratio| ratio.low).fold(f64::INFINITY, f64::min)
+            })
+            .column(
+                Unit::Number,
+                "high",
+                "highest end of an interval (95 %)",
+                |(_, (_, ratios))| ratios.iter().map(|ratio| ratio.high).fold(0.0, f64::max),
+            )
+            .column(Unit::Count, "rounds", "rounds", |(_, (_, ratios))| ratios.len() as u64)
+            .figure()
     }
 }
 
@@ -138,11 +172,7 @@ fn latencies(groups: &[Group<'_>], command: &str) -> Figure {
                 let series = format!("{} {kind}, filters {filters}", group[0].name());
                 for one_in in ONE_IN.into_iter().filter(|one| *one <= latencies.operations()) {
                     let nanos = latencies.quantile(1.0 - 1.0 / one_in as f64);
-                    rows.push(vec![
-                        Cell::Text(series.clone()),
-                        Cell::Number(one_in as f64),
-                        Cell::Number(nanos as f64),
-                    ]);
+                    rows.push((series.clone(), one_in, nanos));
                 }
             }
         }
@@ -158,21 +188,12 @@ fn latencies(groups: &[Group<'_>], command: &str) -> Figure {
         title: "How long operations take".into(),
         finding: format!("{finding}{left_out}."),
         command: command.into(),
-        columns: vec![
-            Heading { name: "series", label: "operation", unit: Unit::Text },
-            Heading { name: "one_in", label: "one operation in this many", unit: Unit::Count },
-            Heading { name: "latency_nanos", label: "takes longer than", unit: Unit::Nanos },
-        ],
-        rows,
-        picture: Picture::Lines {
-            series: 0,
-            x: 1,
-            y: 2,
-            interval: None,
-            expected: None,
-            x_scale: Scale::Log,
-            y_scale: Scale::Log,
-        },
+        picture: Picture::log_lines(1, 2),
+        ..Table::of(rows)
+            .column(Unit::Text, "series", "operation", |(series, ..)| series.clone())
+            .column(Unit::Count, "one_in", "one operation in this many", |row| row.1)
+            .column(Unit::Nanos, "latency_nanos", "takes longer than", |row| row.2)
+            .figure()
     }
 }
 
@@ -189,70 +210,4 @@ fn all_latencies(group: &Group<'_>, filters: bool) -> Vec<(&'static str, Latenci
         }
     }
     all
-}
-
-fn throughput(groups: &[Group<'_>], command: &str) -> Figure {
-    let heading = |name, label| Heading { name, label, unit: Unit::Count };
-    let (columns, rows, picture) = bars(
-        groups,
-        [
-            heading("operations_per_second", "operations a second"),
-            heading("operations_per_second_unfiltered", "without filters"),
-        ],
-        Scale::Linear,
-        |variant| Some(variant.operations_per_second().round()),
-    );
-    Figure {
-        id: "throughput",
-        title: "Operations a second".into(),
-        finding: "All threads together; longer bars are faster.".into(),
-        command: command.into(),
-        columns,
-        rows,
-        picture,
-    }
-}
-
-fn reads(groups: &[Group<'_>], command: &str) -> Figure {
-    let heading = |name, label| Heading { name, label, unit: Unit::Number };
-    let (columns, rows, picture) = bars(
-        groups,
-        [
-            heading("data_blocks_per_operation", "data blocks an operation searches"),
-            heading("data_blocks_per_operation_unfiltered", "without filters"),
-        ],
-        Scale::Linear,
-        |variant| Some(variant.per_operation(variant.counts?.data_blocks)),
-    );
-    Figure {
-        id: "blocks-searched",
-        title: "Data blocks that an operation searches".into(),
-        finding: "From the cache or from files: this does not depend on the machine.".into(),
-        command: command.into(),
-        columns,
-        rows,
-        picture,
-    }
-}
-
-fn read_bytes(groups: &[Group<'_>], command: &str) -> Figure {
-    let heading = |name, label| Heading { name, label, unit: Unit::Bytes };
-    let (columns, rows, picture) = bars(
-        groups,
-        [
-            heading("bytes_read_per_operation", "bytes an operation reads from files"),
-            heading("bytes_read_per_operation_unfiltered", "without filters"),
-        ],
-        Scale::Linear,
-        |variant| Some(variant.per_operation(variant.counts?.bytes_read)),
-    );
-    Figure {
-        id: "bytes-read",
-        title: "Bytes that an operation reads from files".into(),
-        finding: "What the block cache does not hold; a larger cache shortens these bars.".into(),
-        command: command.into(),
-        columns,
-        rows,
-        picture,
-    }
 }

@@ -6,6 +6,8 @@
 //! values enclose the true median unless fewer than k coins of n show the same side, and the
 //! binomial distribution says how rare that is. Outliers, however large, count as one value each.
 
+use crate::experiment::paired::median;
+
 /// A median and the interval that contains the true one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
@@ -43,7 +45,7 @@ pub fn median_interval(mut values: Vec<f64>, confidence: f64) -> Option<Interval
     let count = values.len();
     let rank = rank_of(count, confidence)?;
     let (low, high) = (*values.get(rank)?, *values.get(count - 1 - rank)?);
-    Some(Interval { median: median_of_sorted(&values)?, low, high, values: count })
+    Some(Interval { median: median(values)?, low, high, values: count })
 }
 
 /// The least number of values from which an interval of this confidence can be had.
@@ -51,19 +53,6 @@ pub fn median_interval(mut values: Vec<f64>, confidence: f64) -> Option<Interval
 pub fn values_needed(confidence: f64) -> usize {
     // Without any skipped value the interval misses if all coins show the same side.
     (1..64).find(|count| 0.5f64.powi(*count - 1) <= 1.0 - confidence).map_or(64, |n| n as usize)
-}
-
-/// The median; `None` without values.
-#[must_use]
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    median_of_sorted(&values)
-}
-
-fn median_of_sorted(values: &[f64]) -> Option<f64> {
-    let upper = values.get(values.len() / 2)?;
-    let lower = values.get(values.len().checked_sub(1)? / 2)?;
-    Some((lower + upper) / 2.0)
 }
 
 /// How many values may be skipped at each end: the most with which both tails of the binomial
@@ -100,6 +89,5 @@ mod tests {
         assert!(rank_of(5_000, 0.95).unwrap().abs_diff(2_430) <= 1);
         assert_eq!((values_needed(0.95), values_needed(0.99)), (6, 8));
         assert!(median_interval(Vec::new(), 0.95).is_none());
-        assert_eq!(median(vec![3.0, 1.0]), Some(2.0));
     }
 }

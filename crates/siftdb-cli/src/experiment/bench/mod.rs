@@ -36,7 +36,7 @@ mod interval;
 pub use self::siftdb::{SiftdbStore, sampled};
 pub use compare::{COMPARED, Comparison, Difference, Sample, compare, samples};
 pub use data::{Data, KeyShape};
-pub use draw::Distribution;
+pub use draw::{Distribution, Sampler};
 pub use figures::figures;
 pub use interval::{Interval, median_interval, values_needed};
 pub use load::{Tree, load};

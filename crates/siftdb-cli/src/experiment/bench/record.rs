@@ -4,7 +4,8 @@ use crate::experiment::bench::machine::resident_bytes;
 use crate::experiment::bench::matrix::{Cell, cell_text};
 use crate::experiment::bench::result::{Kind, Latencies, Measured, Variant};
 use crate::experiment::bench::store::{Counts, Footprint, Result, Store};
-use serde_json::{Value, json};
+use crate::experiment::figure::csv_field;
+use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The shares of operations whose time is reported, with their names in JSON and CSV.
@@ -92,7 +93,7 @@ impl Run {
     /// The whole run as an object.
     #[must_use]
     pub fn json(&self) -> Value {
-        let settings: serde_json::Map<String, Value> =
+        let settings: Map<String, Value> =
             self.cell.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         let ratio = self.measured.ratio.map(|ratio| {
             json!({
@@ -102,131 +103,115 @@ impl Run {
                 "pairs": ratio.values,
             })
         });
-        json!({
-            "store": self.store,
-            "workload": self.measured.workload,
-            "settings": settings,
-            "round": self.round,
-            "started": self.started,
-            "off_on_ratio": ratio,
-            "wrong_answers": self.measured.wrong_answers,
-            "write_amplification": self.write_amplification(),
-            "space_amplification": self.space_amplification(),
-            "disk_bytes": self.footprint.disk_bytes,
-            "cache_bytes": self.footprint.cache_bytes,
-            "pinned_bytes": self.footprint.pinned_bytes,
-            "memtable_bytes": self.footprint.memtable_bytes,
-            "resident_bytes": self.resident_bytes,
-            "variants": self.measured.variants.iter().map(variant_json).collect::<Value>(),
-        })
+        let variants = self.measured.variants.iter().map(|variant| {
+            let kinds = variant.kinds.iter().map(|kind| object(&kind_fields(kind)).into());
+            let mut variant = object(&variant_fields(variant));
+            variant.insert("kinds".into(), kinds.collect::<Vec<Value>>().into());
+            variant.into()
+        });
+        let mut run = object(&[self.first_fields(), self.last_fields()].concat());
+        run.insert("settings".into(), settings.into());
+        run.insert("off_on_ratio".into(), json!(ratio));
+        run.insert("variants".into(), variants.collect::<Vec<Value>>().into());
+        run.into()
+    }
+
+    /// The fields of a run that come first in CSV.
+    fn first_fields(&self) -> Fields {
+        vec![
+            ("store", json!(self.store)),
+            ("workload", json!(self.measured.workload)),
+            ("round", json!(self.round)),
+            ("started", json!(self.started)),
+        ]
+    }
+
+    /// The fields of a run that come after those of a kind.
+    fn last_fields(&self) -> Fields {
+        vec![
+            ("wrong_answers", json!(self.measured.wrong_answers)),
+            ("write_amplification", json!(self.write_amplification())),
+            ("space_amplification", json!(self.space_amplification())),
+            ("disk_bytes", json!(self.footprint.disk_bytes)),
+            ("cache_bytes", json!(self.footprint.cache_bytes)),
+            ("pinned_bytes", json!(self.footprint.pinned_bytes)),
+            ("memtable_bytes", json!(self.footprint.memtable_bytes)),
+            ("resident_bytes", json!(self.resident_bytes)),
+        ]
     }
 }
 
-fn variant_json(variant: &Variant) -> Value {
-    let kinds = variant.kinds.iter().map(|(kind, latencies)| kind_json(*kind, latencies));
+/// Names and values, in the order of CSV.
+type Fields = Vec<(&'static str, Value)>;
+
+fn object(fields: &[(&'static str, Value)]) -> Map<String, Value> {
+    fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+}
+
+fn variant_fields(variant: &Variant) -> Fields {
     let counts = variant.counts;
-    let per_operation = |count: Option<u64>| count.map(|count| variant.per_operation(count));
-    json!({
-        "filters": variant.filters,
-        "operations": variant.operations,
-        "entries": variant.entries,
-        "seconds": variant.seconds,
-        "operations_per_second": variant.operations_per_second(),
-        "entries_per_second": variant.entries_per_second(),
-        "typical_nanos": variant.typical_nanos,
-        "kinds": kinds.collect::<Value>(),
-        "lookups": counts.map(|counts| counts.lookups),
-        "data_blocks_per_operation": per_operation(counts.map(|counts| counts.data_blocks)),
-        "blocks_read_per_operation": per_operation(counts.map(|counts| counts.blocks_read)),
-        "bytes_read_per_operation": per_operation(counts.map(|counts| counts.bytes_read)),
-        "negatives": counts.map(|counts| counts.negatives),
-        "false_positives": counts.map(|counts| counts.false_positives),
-        "not_paying": counts.map(|counts| counts.not_paying),
-        "observed_fpr": counts.and_then(|counts| counts.observed_fpr()),
-    })
+    let count = |of: fn(Counts) -> u64| json!(counts.map(of));
+    let per_operation =
+        |of: fn(Counts) -> u64| json!(counts.map(|counts| variant.per_operation(of(counts))));
+    vec![
+        ("filters", json!(variant.filters)),
+        ("operations", json!(variant.operations)),
+        ("entries", json!(variant.entries)),
+        ("seconds", json!(variant.seconds)),
+        ("operations_per_second", json!(variant.operations_per_second())),
+        ("entries_per_second", json!(variant.entries_per_second())),
+        ("typical_nanos", json!(variant.typical_nanos)),
+        ("lookups", count(|counts| counts.lookups)),
+        ("data_blocks_per_operation", per_operation(|counts| counts.data_blocks)),
+        ("blocks_read_per_operation", per_operation(|counts| counts.blocks_read)),
+        ("bytes_read_per_operation", per_operation(|counts| counts.bytes_read)),
+        ("negatives", count(|counts| counts.negatives)),
+        ("false_positives", count(|counts| counts.false_positives)),
+        ("not_paying", count(|counts| counts.not_paying)),
+        ("observed_fpr", json!(counts.and_then(|counts| counts.observed_fpr()))),
+    ]
 }
 
-fn kind_json(kind: Kind, latencies: &Latencies) -> Value {
-    let mut object = serde_json::Map::new();
-    object.insert("kind".into(), json!(kind.name()));
-    object.insert("operations".into(), json!(latencies.operations()));
-    object.insert("mean_nanos".into(), json!(latencies.mean()));
-    for (name, share) in QUANTILES {
-        object.insert(name.into(), json!(latencies.quantile(share)));
-    }
-    object.insert("longest_nanos".into(), json!(latencies.longest()));
-    Value::Object(object)
+fn kind_fields((kind, latencies): &(Kind, Latencies)) -> Fields {
+    let mut fields = vec![
+        ("kind", json!(kind.name())),
+        ("operations", json!(latencies.operations())),
+        ("mean_nanos", json!(latencies.mean())),
+    ];
+    fields.extend(QUANTILES.map(|(name, share)| (name, json!(latencies.quantile(share)))));
+    fields.push(("longest_nanos", json!(latencies.longest())));
+    fields
 }
-
-/// The fields of a run that CSV has, in this order; then those of a variant and of a kind.
-const RUN_FIELDS: [&str; 4] = ["store", "workload", "round", "started"];
-const AFTER_FIELDS: [&str; 8] = [
-    "wrong_answers",
-    "write_amplification",
-    "space_amplification",
-    "disk_bytes",
-    "cache_bytes",
-    "pinned_bytes",
-    "memtable_bytes",
-    "resident_bytes",
-];
-const VARIANT_FIELDS: [&str; 15] = [
-    "filters",
-    "operations",
-    "entries",
-    "seconds",
-    "operations_per_second",
-    "entries_per_second",
-    "typical_nanos",
-    "lookups",
-    "data_blocks_per_operation",
-    "blocks_read_per_operation",
-    "bytes_read_per_operation",
-    "negatives",
-    "false_positives",
-    "not_paying",
-    "observed_fpr",
-];
-const KIND_FIELDS: [&str; 9] = [
-    "kind",
-    "operations",
-    "mean_nanos",
-    "p50_nanos",
-    "p90_nanos",
-    "p99_nanos",
-    "p999_nanos",
-    "p9999_nanos",
-    "longest_nanos",
-];
 
 /// Runs as comma-separated values: a line of names, then a line for each kind of operation of each
 /// variant of each run. Names are those of JSON; the settings of a matrix have columns of their
 /// own, and the operations of the kind are `kind_operations`.
 #[must_use]
 pub fn csv(runs: &[Run]) -> String {
-    let settings: Vec<&String> =
-        runs.first().map_or_else(Vec::new, |run| run.cell.iter().map(|(name, _)| name).collect());
-    let kind_names = KIND_FIELDS.map(|name| match name {
-        "operations" => "kind_operations",
-        name => name,
-    });
-    let mut names: Vec<&str> = RUN_FIELDS.to_vec();
-    names.extend(settings.iter().map(|name| name.as_str()));
-    names.extend(VARIANT_FIELDS.iter().chain(&kind_names).chain(&AFTER_FIELDS));
-    let mut text = names.join(",") + "\n";
+    let mut lines: Vec<Vec<(String, Value)>> = Vec::new();
     for run in runs {
-        let of_run = run.json();
-        for variant in of_run["variants"].as_array().into_iter().flatten() {
-            for kind in variant["kinds"].as_array().into_iter().flatten() {
-                let mut line: Vec<String> = Vec::new();
-                line.extend(RUN_FIELDS.iter().map(|name| field(&of_run[name])));
-                line.extend(settings.iter().map(|name| field(&of_run["settings"][name.as_str()])));
-                line.extend(VARIANT_FIELDS.iter().map(|name| field(&variant[name])));
-                line.extend(KIND_FIELDS.iter().map(|name| field(&kind[name])));
-                line.extend(AFTER_FIELDS.iter().map(|name| field(&of_run[name])));
-                text += &(line.join(",") + "\n");
+        for variant in &run.measured.variants {
+            for kind in &variant.kinds {
+                let owned = |fields: Fields| {
+                    fields.into_iter().map(|(name, value)| (name.to_owned(), value))
+                };
+                let settings = run.cell.iter().map(|(name, value)| (name.clone(), json!(value)));
+                let kind = kind_fields(kind).into_iter().map(|(name, value)| match name {
+                    "operations" => ("kind_operations".to_owned(), value),
+                    name => (name.to_owned(), value),
+                });
+                let line = owned(run.first_fields()).chain(settings);
+                let line = line.chain(owned(variant_fields(variant))).chain(kind);
+                lines.push(line.chain(owned(run.last_fields())).collect());
             }
         }
+    }
+    let names = lines.first().map(|line| line.iter().map(|(name, _)| name.clone()).collect());
+    let names: Vec<String> = names.unwrap_or_default();
+    let mut text = names.join(",") + "\n";
+    for line in lines {
+        let fields: Vec<String> = line.iter().map(|(_, value)| field(value)).collect();
+        text += &(fields.join(",") + "\n");
     }
     text
 }
@@ -235,10 +220,7 @@ pub fn csv(runs: &[Run]) -> String {
 fn field(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) if text.contains([',', '"', '\n', '\r']) => {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        }
-        Value::String(text) => text.clone(),
+        Value::String(text) => csv_field(text),
         value => value.to_string(),
     }
 }

@@ -7,12 +7,13 @@
 
 use crate::experiment::bench::data::Data;
 use crate::experiment::bench::draw::{Distribution, Sampler};
-use crate::experiment::bench::interval::{median, median_interval};
+use crate::experiment::bench::interval::median_interval;
 use crate::experiment::bench::result::{ByKind, Measured, Variant};
 use crate::experiment::bench::store::{Counts, Result, Store};
 use crate::experiment::bench::worker::{Common, Done, Turn, Worker};
 use crate::experiment::bench::workload::{Start, Workload};
 use crate::experiment::keys::mix;
+use crate::experiment::paired::median;
 use siftdb::Error;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

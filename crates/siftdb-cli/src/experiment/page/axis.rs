@@ -1,7 +1,6 @@
 //! An axis: which values it shows, where its ticks are, and where a value is.
 
 use crate::experiment::figure::{Scale, Unit};
-use crate::experiment::page::canvas::width_of;
 
 /// One axis of a chart.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,8 +8,6 @@ pub(crate) struct Axis {
     scale: Scale,
     /// The values at its ends.
     ends: (f64, f64),
-    /// The pixels at its ends.
-    pixels: (i32, i32),
     /// Values with a tick, rising.
     pub(crate) ticks: Vec<f64>,
     unit: Unit,
@@ -18,8 +15,8 @@ pub(crate) struct Axis {
     has_zero: bool,
 }
 
-/// Pixels between 0 and the least other value of a logarithmic axis.
-const BREAK: i32 = 24;
+/// The share of a logarithmic axis between 0 and the least other value.
+const BREAK: f64 = 0.06;
 
 impl Axis {
     /// An axis that shows all `values`, with at most `ticks_max` ticks.
@@ -42,12 +39,7 @@ impl Axis {
         if has_zero {
             ticks.insert(0, 0.0);
         }
-        Axis { scale, ends, pixels: (0, 1), ticks, unit, has_zero }
-    }
-
-    /// The same between these pixels; the first belongs to the least value.
-    pub(crate) fn between(self, from: i32, to: i32) -> Self {
-        Axis { pixels: (from, to), ..self }
+        Axis { scale, ends, ticks, unit, has_zero }
     }
 
     /// The same without the room between the greatest of `values` and the tick above it.
@@ -60,15 +52,10 @@ impl Axis {
         self
     }
 
-    /// The same with fewer ticks, until their labels are apart from each other.
-    pub(crate) fn with_labels_apart(mut self) -> Self {
-        let overlap = |axis: &Axis| {
-            axis.ticks.windows(2).any(|two| {
-                let half = |value| width_of(&axis.label(value)) / 2;
-                axis.at(two[1]) - axis.at(two[0]) < half(two[0]) + half(two[1]) + 8
-            })
-        };
-        while self.ticks.len() > 2 && overlap(&self) {
+    /// The same with fewer ticks, until their labels fit next to each other into `letters`.
+    pub(crate) fn with_labels_apart(mut self, letters: usize) -> Self {
+        let label = |tick: &f64| self.unit.print(*tick).chars().count() + 3;
+        while self.ticks.len() > 2 && self.ticks.iter().map(label).sum::<usize>() > letters {
             self.ticks = self.ticks.iter().copied().step_by(2).collect();
         }
         self
@@ -79,35 +66,32 @@ impl Axis {
         self.unit.print(value)
     }
 
-    /// The pixel of a value; one that is outside is drawn at the end.
-    pub(crate) fn at(&self, value: f64) -> i32 {
+    /// The label of the axis with its scale.
+    pub(crate) fn titled(&self, label: &str) -> String {
+        let scale = if self.scale == Scale::Log { " (logarithmic)" } else { "" };
+        format!("{label}{scale}")
+    }
+
+    /// Where a value is, as a share of the length; one that is outside is at the end.
+    pub(crate) fn at(&self, value: f64) -> f64 {
         if self.has_zero && value <= 0.0 {
-            return self.pixels.0;
+            return 0.0;
         }
         let to = |value: f64| match self.scale {
             Scale::Linear => value,
             Scale::Log => value.max(self.ends.0).log10(),
         };
         let (low, high) = (to(self.ends.0), to(self.ends.1));
-        let share = ((to(value) - low) / (high - low)).clamp(0.0, 1.0);
-        let (from, until) = (f64::from(self.least_above_zero()), f64::from(self.pixels.1));
-        (from + share * (until - from)).round() as i32
+        let share = (to(value) - low) / (high - low);
+        // The ends may be so far apart that their distance is no number.
+        let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
+        let least = if self.has_zero { BREAK } else { 0.0 };
+        least + share * (1.0 - least)
     }
 
-    /// The pixel of the least value that is drawn to scale.
-    fn least_above_zero(&self) -> i32 {
-        let (from, until) = self.pixels;
-        from + if self.has_zero { BREAK * (until - from).signum() } else { 0 }
-    }
-
-    /// The pixel in the middle of the break between 0 and the other values, if there is one.
-    pub(crate) fn break_at(&self) -> Option<i32> {
-        self.has_zero.then(|| i32::midpoint(self.pixels.0, self.least_above_zero()))
-    }
-
-    /// Whether its steps grow by multiplication.
-    pub(crate) fn is_log(&self) -> bool {
-        self.scale == Scale::Log
+    /// The middle of the break between 0 and the other values, if there is one.
+    pub(crate) fn break_at(&self) -> Option<f64> {
+        self.has_zero.then_some(BREAK / 2.0)
     }
 }
 

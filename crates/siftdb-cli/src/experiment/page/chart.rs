@@ -2,18 +2,30 @@
 
 use crate::experiment::figure::{Cell, Figure, Picture, Scale};
 use crate::experiment::page::axis::Axis;
-use crate::experiment::page::canvas::{Canvas, Drawn, LINE, Paint, Side, svg, width_of, wrapped};
+use crate::experiment::page::markup::{escaped, legend, note, percent, series, widest};
+use std::fmt::Write as _;
 
-/// The columns of [`Picture::Lines`](crate::Picture).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lines {
-    pub(crate) series: usize,
-    pub(crate) x: usize,
-    pub(crate) y: usize,
-    pub(crate) interval: Option<(usize, usize)>,
-    pub(crate) expected: Option<usize>,
-    pub(crate) scales: (Scale, Scale),
-}
+/// The markers of series, referred to by their number: five shapes, so that lines differ without
+/// color. A document has them once.
+pub(crate) const MARKERS: &str = "<svg class=\"markers\" aria-hidden=\"true\"><defs>\n\
+    <circle id=\"m0\" r=\"4\"/>\n\
+    <rect id=\"m1\" x=\"-4\" y=\"-4\" width=\"8\" height=\"8\"/>\n\
+    <polygon id=\"m2\" points=\"0,-5 5,4 -5,4\"/>\n\
+    <polygon id=\"m3\" points=\"0,-6 6,0 0,6 -6,0\"/>\n\
+    <circle id=\"m4\" class=\"hollow\" r=\"4\"/>\n\
+    </defs></svg>\n";
+
+/// Markers of [`MARKERS`].
+const MARKER_SHAPES: usize = 5;
+
+/// Lines that a reader can tell apart in one picture.
+const LINES_MAX: usize = 12;
+
+/// Markers of a line, at most: a curve of many points needs few to be told from others.
+const MARKERS_MAX: usize = 24;
+
+/// The same for strokes of an interval.
+const STROKES_MAX: usize = 120;
 
 /// The names of lines on a page. A name has the same color and marker in all figures, as a line and
 /// as a bar.
@@ -24,8 +36,8 @@ impl Names {
         let mut names = Vec::new();
         for figure in figures {
             let Picture::Lines { series, .. } = figure.picture else { continue };
-            for one in series_of(figure, series).into_iter().take(LINES_MAX) {
-                let name = (figure.label(series), one.name);
+            for (name, _) in figure.groups(series).into_iter().take(LINES_MAX) {
+                let name = (figure.label(series), name);
                 if !names.contains(&name) {
                     names.push(name);
                 }
@@ -41,425 +53,250 @@ impl Names {
     }
 }
 
-/// One line.
-struct Series<'a> {
-    name: String,
-    /// It decides color and marker.
+/// The rows of a line, after its name.
+type Rows<'a> = (String, Vec<&'a Vec<Cell>>);
+
+/// A line of the class `class` between two points, in shares of the plot.
+fn stroke(out: &mut String, class: &str, ends: [(f64, f64); 2]) {
+    let [[x1, y1], [x2, y2]] = ends.map(|(x, y)| [percent(x), percent(1.0 - y)]);
+    let _ =
+        writeln!(out, "<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>");
+}
+
+/// The class of a tick: narrow windows show every second label.
+fn tick_class(place: usize) -> &'static str {
+    if place % 2 == 1 { "wide" } else { "tick" }
+}
+
+/// The lines of a figure with a picture of them.
+pub(crate) fn lines(figure: &Figure, names: &Names) -> String {
+    let Picture::Lines { series: name, x, y, interval, expected, x_scale, y_scale } =
+        figure.picture
+    else {
+        return String::new();
+    };
+    let mut all = figure.groups(name);
+    let count = all.len();
+    all.truncate(LINES_MAX);
+    let ends = interval.map(|(low, high)| [low, high]);
+    let heights = ends.iter().flatten().chain(&expected).chain([&y]);
+    let heights: Vec<f64> = heights.flat_map(|column| figure.numbers(*column)).collect();
+    let widths: Vec<f64> = figure.numbers(x).collect();
+    let height = Axis::new(&heights, figure.unit(y), y_scale, 7);
+    let width = Axis::new(&widths, figure.unit(x), x_scale, 11);
+    let width = width.ending_at_data(&widths).with_labels_apart(86);
+    let mut out = notes(figure, count);
+    let numbered: Vec<(usize, Rows<'_>)> = all
+        .into_iter()
+        .enumerate()
+        .map(|(n, (text, rows))| (names.number(figure, name, &text).unwrap_or(n), (text, rows)))
+        .collect();
+    out += &legend(numbered.iter().map(|(n, (name, _))| {
+        let marker = n % MARKER_SHAPES;
+        let sample = format!("<svg><use href=\"#m{marker}\" x=\"50%\" y=\"50%\"/></svg>");
+        (series(*n), sample, name)
+    }));
+    let labels: Vec<String> = height.ticks.iter().map(|tick| height.label(*tick)).collect();
+    let _ = write!(
+        out,
+        "<p>{}</p>\n<svg class=\"plot\" style=\"--left:{}\">\n",
+        escaped(&height.titled(figure.label(y))),
+        widest(labels.iter().map(String::as_str))
+    );
+    grid(&mut out, &width, &height);
+    for (n, (_, rows)) in numbered {
+        let points = |column: usize| -> Points {
+            let point = |row: &&Vec<Cell>| {
+                let (x, y) = (figure.number(row, x)?, figure.number(row, column)?);
+                Some((width.at(x), height.at(y)))
+            };
+            rows.iter().filter_map(point).collect()
+        };
+        let strokes = interval.map(|(low, high)| [points(low), points(high)]);
+        draw_series(&mut out, n, &points(y), expected.map(points), strokes);
+    }
+    let title = escaped(&width.titled(figure.label(x)));
+    out + &format!("</svg>\n<p class=\"right\">{title}</p>\n")
+}
+
+/// Positions on both axes of a plot, as `Axis::at` gives them.
+type Points = Vec<(f64, f64)>;
+
+/// A line with its markers, the dashed line that is expected, and the strokes of its interval.
+fn draw_series(
+    out: &mut String,
     number: usize,
-    rows: Vec<&'a Vec<Cell>>,
-}
-
-/// The rectangle between the axes.
-#[derive(Clone, Copy)]
-struct Plot {
-    left: i32,
-    right: i32,
-    top: i32,
-    bottom: i32,
-}
-
-/// Lines that a reader can tell apart in one picture.
-const LINES_MAX: usize = 12;
-
-/// Lines in a picture of this width, and its height.
-pub(crate) fn lines(
-    figure: &Figure,
-    of: Lines,
-    names: &Names,
-    width: i32,
-) -> Result<(String, i32), String> {
-    let mut series = series_of(figure, of.series);
-    let all = series.len();
-    series.truncate(LINES_MAX);
-    for one in &mut series {
-        one.number = names.number(figure, of.series, &one.name).unwrap_or(one.number);
+    measured: &[(f64, f64)],
+    expected: Option<Points>,
+    interval: Option<[Points; 2]>,
+) {
+    let _ = writeln!(out, "<g style=\"{}\">", series(number));
+    // Only lines are stretched to the size of the plot: strokes and markers keep theirs.
+    out.push_str("<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">\n");
+    if let Some(points) = expected {
+        polyline(out, "dashed", &points);
     }
-    let column = |column: usize| {
-        figure.rows.iter().filter_map(move |row| figure.number(row, column)).collect::<Vec<_>>()
-    };
-    let others = [of.interval.map(|(low, _)| low), of.interval.map(|(_, high)| high), of.expected];
-    let others = others.into_iter().flatten().flat_map(column);
-    let heights: Vec<f64> = column(of.y).into_iter().chain(others).collect();
-    let y = Axis::new(&heights, figure.unit(of.y), of.scales.1, 7);
-    let wide = column(of.x);
-    let x = Axis::new(&wide, figure.unit(of.x), of.scales.0, 11).ending_at_data(&wide);
-    // Names are at the ends of the lines if there is room, else over the picture.
-    let widest = series.iter().map(|one| width_of(&one.name)).max().unwrap_or(0) + 26;
-    let beside = widest <= width / 4;
-    let over = series.iter().map(|one| &one.name[..]).filter(|_| !beside);
-    let legend = rows_of_names(over, width);
-    let mut notes = notes(figure, &of);
-    if all > LINES_MAX {
-        notes.push(format!("the first {LINES_MAX} of {all} lines; the table has all"));
+    polyline(out, "measured", measured);
+    out.push_str("</svg>\n");
+    let [low, high] = interval.unwrap_or_default();
+    let every = low.len().div_ceil(STROKES_MAX).max(1);
+    for (low, (_, high)) in low.into_iter().zip(high).step_by(every) {
+        stroke(out, "stroke", [low, (low.0, high)]);
     }
-    let notes: Vec<String> = notes.iter().flat_map(|note| wrapped(note, width - 4)).collect();
-    let y_title = wrapped(&titled(figure.label(of.y), &y), width - 4);
-    let x_title = wrapped(&titled(figure.label(of.x), &x), width - 4);
-    let top = LINE * (legend.len() + notes.len() + y_title.len() + 1) as i32;
-    let labels = y.ticks.iter().map(|tick| width_of(&y.label(*tick))).max().unwrap_or(0);
-    // Half of the label of the last number is right of the plot.
-    let x_labels = x.ticks.iter().map(|tick| width_of(&x.label(*tick))).max().unwrap_or(0);
-    let margin = (x_labels / 2 + 4).max(22);
-    let plot = Plot {
-        left: labels + 12,
-        right: width - if beside { widest.max(margin) } else { margin },
-        top,
-        bottom: top + if width > 500 { 260 } else { 220 },
-    };
-    let y = y.between(plot.bottom, plot.top);
-    let x = x.between(plot.left, plot.right).with_labels_apart();
-    let height = plot.bottom + LINE * (x_title.len() as i32 + 2);
-    let text = svg((width, height), |canvas| {
-        canvas.lines(&notes, (2, 10), Side::Right, Paint::Faint)?;
-        draw_legend(canvas, &legend, LINE * notes.len() as i32 + 10, |n, at| {
-            canvas.marker(series[n].number, at)
-        })?;
-        let above = plot.top - LINE * y_title.len() as i32;
-        canvas.lines(&y_title, (2, above), Side::Right, Paint::Ink)?;
-        let widest = x_title.iter().map(|line| width_of(line)).max().unwrap_or(0);
-        let at = (plot.right.max(widest + 2), plot.bottom + 2 * LINE + 8);
-        canvas.lines(&x_title, at, Side::Left, Paint::Ink)?;
-        grid(canvas, plot, &x, &y)?;
-        for one in &series {
-            draw_line(canvas, figure, &of, one, (&x, &y))?;
-        }
-        if beside { names_beside(canvas, figure, &of, &series, plot, &y) } else { Ok(()) }
-    })?;
-    Ok((text, height))
-}
-
-/// The legend of dashes and strokes.
-fn notes(figure: &Figure, of: &Lines) -> Vec<String> {
-    let dashes = of.expected.map(|column| format!("dashed: {}", figure.label(column)));
-    let strokes = of.interval.map(|_| "upright strokes: interval of the measurement".to_string());
-    dashes.into_iter().chain(strokes).collect()
-}
-
-/// The words next to an axis.
-fn titled(label: &str, axis: &Axis) -> String {
-    let scale = if axis.is_log() { " (logarithmic)" } else { "" };
-    format!("{label}{scale}")
-}
-
-/// The rows by the texts of a column, in the order of their first row.
-fn series_of(figure: &Figure, column: usize) -> Vec<Series<'_>> {
-    let mut all: Vec<Series<'_>> = Vec::new();
-    for row in &figure.rows {
-        let name = figure.text(row, column);
-        match all.iter_mut().find(|one| one.name == name) {
-            Some(one) => one.rows.push(row),
-            None => all.push(Series { name, number: all.len(), rows: vec![row] }),
-        }
+    let every = measured.len().div_ceil(MARKERS_MAX).max(1);
+    for (x, y) in measured.iter().step_by(every) {
+        let (marker, x, y) = (number % MARKER_SHAPES, percent(*x), percent(1.0 - y));
+        let _ = writeln!(out, "<use href=\"#m{marker}\" x=\"{x}\" y=\"{y}\"/>");
     }
-    all
+    out.push_str("</g>\n");
 }
 
-/// A row of a legend: names, each with the pixel at which it begins, and a number unless it goes on
-/// from the row above.
-type LegendRow = Vec<(Option<usize>, i32, String)>;
-
-/// Names with room for a marker, in rows.
-fn rows_of_names<'n>(names: impl Iterator<Item = &'n str>, width: i32) -> Vec<LegendRow> {
-    let mut rows: Vec<LegendRow> = Vec::new();
-    let mut left = width;
-    for (n, name) in names.enumerate() {
-        for (part, text) in wrapped(name, width - 22).into_iter().enumerate() {
-            let wide = width_of(&text) + 36;
-            // The gap to the next name may be outside.
-            if part > 0 || left + wide - 14 > width {
-                rows.push(Vec::new());
-                left = 0;
-            }
-            if let Some(row) = rows.last_mut() {
-                row.push(((part == 0).then_some(n), left, text));
-            }
-            left += wide;
-        }
-    }
-    rows
+/// The legend of dashes and strokes, and what is left out of `count` lines.
+fn notes(figure: &Figure, count: usize) -> String {
+    let Picture::Lines { interval, expected, .. } = figure.picture else { return String::new() };
+    let dashes = expected.map(|column| format!("dashed: {}", figure.label(column)));
+    let strokes = interval.map(|_| "upright strokes: interval of the measurement".to_string());
+    let left_out = (count > LINES_MAX)
+        .then(|| format!("the first {LINES_MAX} of {count} lines; the table has all"));
+    let notes = [dashes, strokes, left_out].into_iter().flatten();
+    notes.map(|text| note(&text)).collect()
 }
 
-/// The rows of a legend, the first at this height. `sample` draws the sign of a name.
-fn draw_legend(
-    canvas: &Canvas<'_>,
-    legend: &[LegendRow],
-    top: i32,
-    sample: impl Fn(usize, (i32, i32)) -> Drawn,
-) -> Drawn {
-    for (row, middle) in legend.iter().zip((top..).step_by(LINE as usize)) {
-        for (n, left, text) in row {
-            n.map_or(Ok(()), |n| sample(n, (left + 8, middle)))?;
-            canvas.text(text, (left + 20, middle), Side::Right, Paint::Ink)?;
-        }
-    }
-    Ok(())
+/// A line through points, which are shares of the plot.
+fn polyline(out: &mut String, class: &str, points: &[(f64, f64)]) {
+    let thousandths = |(x, y): &(f64, f64)| format!("{:.1},{:.1}", 1e3 * x, 1e3 - 1e3 * y);
+    let points: Vec<String> = points.iter().map(thousandths).collect();
+    let _ = writeln!(out, "<polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
 }
 
-fn grid(canvas: &Canvas<'_>, plot: Plot, x: &Axis, y: &Axis) -> Drawn {
+fn grid(out: &mut String, x: &Axis, y: &Axis) {
     for tick in &y.ticks {
         let at = y.at(*tick);
-        canvas.line(&[(plot.left, at), (plot.right, at)], Paint::Grid, 1)?;
-        canvas.text(&y.label(*tick), (plot.left - 6, at), Side::Left, Paint::Faint)?;
+        stroke(out, "grid", [(0.0, at), (1.0, at)]);
+        let (at, label) = (percent(1.0 - at), escaped(&y.label(*tick)));
+        let _ = writeln!(out, "<text class=\"y\" x=\"-6\" y=\"{at}\">{label}</text>");
     }
-    for tick in &x.ticks {
+    for (place, tick) in x.ticks.iter().enumerate() {
         let at = x.at(*tick);
-        canvas.line(&[(at, plot.bottom), (at, plot.bottom + 5)], Paint::Ink, 1)?;
-        canvas.text(&x.label(*tick), (at, plot.bottom + 15), Side::Middle, Paint::Faint)?;
+        stroke(out, "axis", [(at, 0.0), (at, -0.02)]);
+        let (at, label, class) = (percent(at), escaped(&x.label(*tick)), tick_class(place));
+        let _ = writeln!(
+            out,
+            "<text class=\"x {class}\" x=\"{at}\" y=\"100%\" dy=\"1.5em\">{label}</text>"
+        );
     }
-    canvas.line(&[(plot.left, plot.bottom), (plot.right, plot.bottom)], Paint::Ink, 1)?;
+    stroke(out, "axis", [(0.0, 0.0), (1.0, 0.0)]);
     // Two slanted strokes are a break.
-    for at in y.break_at().into_iter().flat_map(|at| [at - 2, at + 2]) {
-        canvas.line(&[(plot.left - 5, at + 3), (plot.left + 5, at - 3)], Paint::Ink, 1)?;
+    for at in y.break_at().into_iter().flat_map(|at| [at - 0.008, at + 0.008]) {
+        stroke(out, "axis", [(-0.008, at - 0.01), (0.008, at + 0.01)]);
     }
-    x.break_at().map_or(Ok(()), |at| break_across(canvas, at, plot.bottom))
+    for at in x.break_at().into_iter().flat_map(|at| [at - 0.004, at + 0.004]) {
+        stroke(out, "axis", [(at - 0.005, -0.02), (at + 0.005, 0.02)]);
+    }
 }
 
-/// A break in a horizontal axis at this height.
-fn break_across(canvas: &Canvas<'_>, at: i32, height: i32) -> Drawn {
-    let strokes = [at - 2, at + 2];
-    strokes.into_iter().try_for_each(|at| {
-        canvas.line(&[(at - 3, height + 5), (at + 3, height - 5)], Paint::Ink, 1)
-    })
-}
-
-fn draw_line(
-    canvas: &Canvas<'_>,
-    figure: &Figure,
-    of: &Lines,
-    series: &Series<'_>,
-    (x, y): (&Axis, &Axis),
-) -> Drawn {
-    let points = |column: usize| -> Vec<(i32, i32)> {
-        let point = |row: &&Vec<Cell>| {
-            Some((x.at(figure.number(row, of.x)?), y.at(figure.number(row, column)?)))
-        };
-        series.rows.iter().filter_map(point).collect()
+/// The bars of a figure with a picture of them.
+pub(crate) fn bars(figure: &Figure, names: &Names) -> String {
+    let Picture::Bars { labels, interval, .. } = &figure.picture else {
+        return String::new();
     };
-    let n = series.number;
-    if let Some(column) = of.expected {
-        canvas.line(&points(column), Paint::Dashed(n), 2)?;
-    }
-    if let Some((low, high)) = of.interval {
-        let strokes: Vec<_> = points(low).into_iter().zip(points(high)).collect();
-        let every = strokes.len().div_ceil(120).max(1);
-        for ((left, low), (_, high)) in strokes.into_iter().step_by(every) {
-            canvas.line(&[(left, low), (left, high)], Paint::Series(n), 2)?;
-        }
-    }
-    let measured = points(of.y);
-    canvas.line(&measured, Paint::Series(n), 2)?;
-    // A curve of many points needs few markers to be told from others.
-    let every = measured.len().div_ceil(24).max(1);
-    measured.iter().step_by(every).try_for_each(|point| canvas.marker(n, *point))
-}
-
-/// The names next to the last points of their lines, moved apart.
-fn names_beside(
-    canvas: &Canvas<'_>,
-    figure: &Figure,
-    of: &Lines,
-    series: &[Series<'_>],
-    plot: Plot,
-    y: &Axis,
-) -> Drawn {
-    let end = |one: &Series<'_>| {
-        let last = one.rows.iter().rev().find_map(|row| figure.number(row, of.y));
-        last.map_or(plot.bottom, |last| y.at(last))
-    };
-    let mut names: Vec<(i32, usize)> = series.iter().map(end).zip(0..).collect();
-    names.sort_unstable();
-    let apart = LINE - 2;
-    for next in 1..names.len() {
-        names[next].0 = names[next].0.max(names[next - 1].0 + apart);
-    }
-    // Those that were moved below the picture move up, and others before them.
-    let mut lowest = plot.bottom;
-    for name in names.iter_mut().rev() {
-        name.0 = name.0.min(lowest);
-        lowest = name.0 - apart;
-    }
-    for (at, n) in names {
-        canvas.marker(series[n].number, (plot.right + 13, at))?;
-        canvas.text(&series[n].name, (plot.right + 22, at), Side::Right, Paint::Ink)?;
-    }
-    Ok(())
-}
-
-/// The columns of [`Picture::Bars`](crate::Picture).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bars<'a> {
-    pub(crate) labels: &'a [usize],
-    pub(crate) values: &'a [usize],
-    pub(crate) interval: Option<(usize, usize)>,
-    pub(crate) scale: Scale,
-}
-
-/// Pixels of a bar, with the gap after it.
-const BAR: i32 = 17;
-
-/// Where bars and their names are, and their colors.
-struct BarPlot {
-    axis: Axis,
-    left: i32,
-    /// Whether names are over their bars, for they are long.
-    is_over: bool,
-    /// The columns of the bars, and of the interval of the first one.
-    values: Vec<usize>,
-    interval: Option<(usize, usize)>,
-    /// The numbers of the rows, if all have a color of their own on the page.
-    colors: Option<Vec<usize>>,
-    top: i32,
-}
-
-impl BarPlot {
-    /// The paint of the bar `n` of a row, and its opacity. Rows of different colors have bars of
-    /// different shades.
-    fn fill(&self, row: usize, n: usize) -> (Paint, f64) {
-        match &self.colors {
-            None => (Paint::Series(n), 1.0),
-            Some(colors) => (Paint::Series(colors[row]), self.shade(n)),
-        }
-    }
-
-    fn shade(&self, n: usize) -> f64 {
-        1.0 - 0.8 * n as f64 / self.values.len() as f64
-    }
-
-    /// The paint of the bar `n` in the legend.
-    fn sample(&self, n: usize) -> (Paint, f64) {
-        match self.colors {
-            None => (Paint::Series(n), 1.0),
-            Some(_) => (Paint::Ink, self.shade(n)),
-        }
-    }
-}
-
-/// Bars in a picture of this width, and its height.
-pub(crate) fn bars(
-    figure: &Figure,
-    of: Bars<'_>,
-    known: &Names,
-    width: i32,
-) -> Result<(String, i32), String> {
-    let name = |row: &Vec<Cell>| {
-        let words = of.labels.iter().map(|column| figure.text(row, *column));
-        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
-    };
-    let names: Vec<String> = figure.rows.iter().map(name).collect();
-    let values = drawn_values(figure, &of);
-    let column = |value: &usize| {
-        let value = *value;
-        figure.rows.iter().filter_map(move |row| figure.number(row, value))
-    };
-    let ends = of.interval.map(|(low, high)| [low, high]);
-    let numbers: Vec<f64> = values.iter().chain(ends.iter().flatten()).flat_map(column).collect();
+    let values = drawn_values(figure);
+    let ends = interval.map(|(low, high)| [low, high]);
+    let numbers = values.iter().chain(ends.iter().flatten());
+    let numbers: Vec<f64> = numbers.flat_map(|column| figure.numbers(*column)).collect();
     let unit = values.first().map_or(figure.unit(0), |value| figure.unit(*value));
-    let printed = numbers.iter().map(|number| width_of(&unit.print(*number))).max().unwrap_or(0);
-    let widest = names.iter().map(|name| width_of(name)).max().unwrap_or(0);
-    let is_over = widest > 2 * width / 5;
-    let left = if is_over { 2 } else { widest + 12 };
-    let room = if is_over { width - 4 } else { left };
-    let names: Vec<Vec<String>> = names.iter().map(|name| wrapped(name, room)).collect();
-    let color = |row: &Vec<Cell>| match of.labels {
-        [label] => known.number(figure, *label, &figure.text(row, *label)),
+    let axis = Axis::new(&numbers, unit, Scale::Linear, 7).with_labels_apart(50);
+    // Rows that all have a color of their own on the page have bars of different shades.
+    let color = |row: &Vec<Cell>| match labels[..] {
+        [label] => names.number(figure, label, &figure.text(row, label)),
         _ => None,
     };
-    let colors = figure.rows.iter().map(color).collect();
-    let axis = Axis::new(&numbers, unit, of.scale, if width > 500 { 8 } else { 4 });
-    let axis = axis.between(left, width - printed - 16).with_labels_apart();
+    let colors: Option<Vec<usize>> = figure.rows.iter().map(color).collect();
+    let shade = |n: usize| format!("--o:{:.2}", 1.0 - 0.8 * n as f64 / values.len() as f64);
+    let style = |place: usize, n: usize| match &colors {
+        None => series(n),
+        Some(colors) => format!("{};{}", series(colors[place]), shade(n)),
+    };
     // With one kind of bar the title of the axis says what it is.
-    let (legend, title) = match values.as_slice() {
+    let (mut out, title) = match values[..] {
         [one] => {
-            let more = of.interval.map_or("", |_| ", with its interval as a line");
-            (Vec::new(), titled(figure.label(*one), &axis) + more)
+            let more = interval.map_or("", |_| ", with its interval as a line");
+            (String::new(), format!("{}{more}", figure.label(one)))
         }
-        more => {
-            let names = more.iter().map(|value| figure.label(*value));
-            (rows_of_names(names, width), titled("", &axis))
+        _ => {
+            let samples = values.iter().enumerate().map(|(n, value)| {
+                let style = match colors {
+                    None => series(n),
+                    Some(_) => format!("--c:var(--ink);{}", shade(n)),
+                };
+                (style, "<b class=\"swatch\"></b>".to_string(), figure.label(*value))
+            });
+            (legend(samples), String::new())
         }
     };
-    let over = |name: &Vec<String>| if is_over { LINE * name.len() as i32 } else { 0 };
-    let bars = BAR * values.len() as i32 + 10;
-    let top = LINE * legend.len() as i32 + 6;
-    let bottom = top + names.iter().map(|name| bars + over(name)).sum::<i32>();
-    let title = wrapped(title.trim(), width - 4);
-    let height = bottom + LINE + 6 + LINE * title.len() as i32;
-    let plot = BarPlot { axis, left, is_over, values, interval: of.interval, colors, top };
-    let text = svg((width, height), |canvas| {
-        draw_legend(canvas, &legend, 9, |n, (x, y)| {
-            let (paint, opacity) = plot.sample(n);
-            canvas.rectangle([(x - 6, y - 6), (x + 6, y + 6)], paint, opacity)
-        })?;
-        bar_grid(canvas, &plot, bottom)?;
-        // A long title begins under the names.
-        let widest = title.iter().map(|line| width_of(line)).max().unwrap_or(0);
-        let at = (left.min(width - widest - 2), bottom + LINE + 14);
-        canvas.lines(&title, at, Side::Right, Paint::Ink)?;
-        let mut top = plot.top + 5;
-        for (place, name) in names.iter().enumerate() {
-            draw_group(canvas, figure, &plot, (place, name), (top, top + over(name)))?;
-            top += bars + over(name);
+    let row_names: Vec<String> = figure.rows.iter().map(|row| name(figure, labels, row)).collect();
+    let printed: Vec<String> = numbers.iter().map(|number| unit.print(*number)).collect();
+    let _ = writeln!(
+        out,
+        "<div class=\"rows\" style=\"--names:min({}, 40%);--numbers:{}\">",
+        widest(row_names.iter().map(String::as_str)),
+        widest(printed.iter().map(String::as_str))
+    );
+    bar_grid(&mut out, &axis);
+    for (place, (row, name)) in figure.rows.iter().zip(&row_names).enumerate() {
+        let _ = writeln!(out, "<div class=\"row\"><div>{}</div><div>", escaped(name));
+        for (n, value) in values.iter().enumerate() {
+            let interval = interval.filter(|_| n == 0);
+            bar(&mut out, figure, &axis, row, (*value, interval), &style(place, n));
         }
-        canvas.line(&[(left, plot.top), (left, bottom)], Paint::Ink, 1)?;
-        plot.axis.break_at().map_or(Ok(()), |at| break_across(canvas, at, bottom))
-    })?;
-    Ok((text, height))
+        out += "</div></div>\n";
+    }
+    out + &format!("</div>\n<p class=\"title\">{}</p>\n", escaped(&title))
+}
+
+/// The words that name a row.
+fn name(figure: &Figure, labels: &[usize], row: &[Cell]) -> String {
+    let words = labels.iter().map(|column| figure.text(row, *column));
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 /// The columns of values other than 0, or the first one.
-fn drawn_values(figure: &Figure, of: &Bars<'_>) -> Vec<usize> {
-    let is_drawn = |value: &usize| {
-        figure.rows.iter().any(|row| figure.number(row, *value).is_some_and(|one| one != 0.0))
-    };
-    let mut values: Vec<usize> = of.values.iter().copied().filter(is_drawn).collect();
-    if values.is_empty() {
-        values.extend(of.values.first());
-    }
-    values
+fn drawn_values(figure: &Figure) -> Vec<usize> {
+    let Picture::Bars { values, .. } = &figure.picture else { return Vec::new() };
+    let is_drawn = |value: &&usize| figure.numbers(**value).any(|number| number != 0.0);
+    let drawn: Vec<usize> = values.iter().filter(is_drawn).copied().collect();
+    if drawn.is_empty() { values.first().copied().into_iter().collect() } else { drawn }
 }
 
-fn bar_grid(canvas: &Canvas<'_>, plot: &BarPlot, bottom: i32) -> Drawn {
-    for tick in &plot.axis.ticks {
-        let at = plot.axis.at(*tick);
-        canvas.line(&[(at, plot.top), (at, bottom)], Paint::Grid, 1)?;
-        let side = if plot.is_over && at == plot.left { Side::Right } else { Side::Middle };
-        canvas.text(&plot.axis.label(*tick), (at, bottom + 12), side, Paint::Faint)?;
+/// The lines behind bars, with their numbers.
+fn bar_grid(out: &mut String, axis: &Axis) {
+    out.push_str("<div class=\"grid\">\n");
+    for (place, tick) in axis.ticks.iter().enumerate() {
+        let (at, label) = (percent(axis.at(*tick)), escaped(&axis.label(*tick)));
+        let class = tick_class(place);
+        let _ = writeln!(out, "<i style=\"left:{at}\"><span class=\"{class}\">{label}</span></i>");
     }
-    Ok(())
+    out.push_str("</div>\n");
 }
 
-/// The bars of the row `place`, with their name and numbers. The name begins at the height `top`,
-/// the bars at `upper`.
-fn draw_group(
-    canvas: &Canvas<'_>,
+/// The bar of a column, its number, and the line of its interval.
+fn bar(
+    out: &mut String,
     figure: &Figure,
-    plot: &BarPlot,
-    (place, name): (usize, &[String]),
-    (top, upper): (i32, i32),
-) -> Drawn {
-    let row = &figure.rows[place];
-    let (at, side) = match plot.is_over {
-        true => ((2, top + LINE / 2), Side::Right),
-        false => ((plot.left - 8, top + BAR * plot.values.len() as i32 / 2), Side::Left),
-    };
-    canvas.lines(name, at, side, Paint::Ink)?;
-    for (n, value) in plot.values.iter().enumerate() {
-        let pixel = |column| figure.number(row, column).map(|number| plot.axis.at(number));
-        let end = pixel(*value).unwrap_or(plot.left);
-        let (upper, lower) = (upper + BAR * n as i32, upper + BAR * (n as i32 + 1) - 2);
-        let (paint, opacity) = plot.fill(place, n);
-        canvas.rectangle([(plot.left, upper), (end, lower)], paint, opacity)?;
-        let middle = i32::midpoint(upper, lower);
-        let ends = plot.interval.filter(|_| n == 0);
-        let ends = ends.and_then(|(low, high)| pixel(low).zip(pixel(high)));
-        if let Some((low, high)) = ends {
-            canvas.line(&[(low, middle), (high, middle)], Paint::Ink, 2)?;
-            for at in [low, high] {
-                canvas.line(&[(at, middle - 4), (at, middle + 4)], Paint::Ink, 2)?;
-            }
-        }
-        let right = ends.map_or(end, |(_, high)| high.max(end));
-        canvas.text(&figure.text(row, *value), (right + 5, middle), Side::Right, Paint::Ink)?;
+    axis: &Axis,
+    row: &[Cell],
+    (value, interval): (usize, Option<(usize, usize)>),
+    style: &str,
+) {
+    let at = |column| figure.number(row, column).map(|number| axis.at(number));
+    let end = at(value).unwrap_or(0.0);
+    let _ = write!(out, "<div style=\"{style}\"><b style=\"width:{}\"></b>", percent(end));
+    let interval = interval.and_then(|(low, high)| at(low).zip(at(high)));
+    if let Some((low, high)) = interval {
+        let (low, length) = (percent(low), percent((high - low).max(0.0)));
+        let _ = write!(out, "<i style=\"left:{low};width:{length}\"></i>");
     }
-    Ok(())
+    let right = percent(interval.map_or(end, |(_, high)| high.max(end)));
+    let number = escaped(&figure.text(row, value));
+    let _ = writeln!(out, "<span style=\"left:{right}\">{number}</span></div>");
 }

@@ -1,15 +1,13 @@
 //! The HTML of a page: one document with its style and pictures inside, which loads nothing.
 //!
-//! Each picture is drawn twice, for wide and for narrow windows; the style sheet shows one of them.
-//! So its text keeps its size on a phone. The table of a picture is folded.
+//! A picture is one image to those who do not see it, with a description. Its table is folded.
 
 use crate::experiment::figure::{Figure, Picture, Unit};
-use crate::experiment::page::chart::{self, Bars, Lines, Names};
-use crate::experiment::page::drawing::{self, Boxes, Steps};
+use crate::experiment::page::chart::{MARKERS, Names, bars, lines};
+use crate::experiment::page::drawing::{boxes, steps};
+use crate::experiment::page::markup::escaped;
 use crate::experiment::page::page::Page;
 
-/// The pictures of a figure: a class of the style sheet, and pixels.
-const WIDTHS: [(&str, i32); 2] = [("wide", 760), ("narrow", 328)];
 /// Rows of a table in the document. A reader of more computes with CSV or JSON.
 const ROWS_MAX: usize = 400;
 
@@ -55,7 +53,7 @@ fn document(page: &Page) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <link rel=\"icon\" href=\"data:,\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{MARKERS}<header>\n\
          <h1>{title}</h1>\n<p>{}</p>\n{}<dl>\n{facts}</dl>\n{contents}</header>\n\
          <main>\n{figures}</main>\n</body>\n</html>\n",
         escaped(&page.sentence),
@@ -79,57 +77,29 @@ fn figure_html(figure: &Figure, names: &Names) -> String {
          <h2 id=\"{id}-h\">{}</h2>\n<p class=\"finding\">{}</p>\n{}</div>\n{table}{}</figure>\n",
         escaped(&figure.title),
         escaped(&figure.finding),
-        pictures(figure, names),
+        picture_html(figure, names),
         command_html("Again", &figure.command),
     )
 }
 
-/// The pictures of both widths, or a sentence in their place.
-fn pictures(figure: &Figure, names: &Names) -> String {
-    if figure.picture == Picture::Table {
-        return String::new();
-    }
-    if figure.rows.is_empty() {
-        return "<p class=\"empty\">There is nothing to draw: the table has no rows.</p>\n".into();
-    }
-    WIDTHS
-        .iter()
-        .map(|(class, width)| match picture(figure, names, *width) {
-            Ok((inside, height)) => svg_html(figure, class, (*width, height), &inside),
-            Err(what) => format!("<p class=\"empty\">Not drawn: {}.</p>\n", escaped(&what)),
-        })
-        .collect()
-}
-
-fn svg_html(figure: &Figure, class: &str, (width, height): (i32, i32), inside: &str) -> String {
-    let name = format!("{}-{class}", escaped(figure.id));
+/// The picture with its description, or a sentence in their place.
+fn picture_html(figure: &Figure, names: &Names) -> String {
+    let (class, inside) = match figure.picture {
+        Picture::Table => return String::new(),
+        _ if figure.rows.is_empty() => {
+            let text = "There is nothing to draw: the table has no rows.";
+            return format!("<p class=\"empty\">{text}</p>\n");
+        }
+        Picture::Lines { .. } => ("lines", lines(figure, names)),
+        Picture::Bars { .. } => ("bars", bars(figure, names)),
+        Picture::Boxes { .. } => ("boxes", boxes(figure)),
+        Picture::Steps { .. } => ("steps", steps(figure)),
+    };
+    let (id, description) = (escaped(figure.id), escaped(&description(figure)));
     format!(
-        "<svg class=\"{class}\" role=\"img\" aria-labelledby=\"{name}-t {name}-d\" \
-         width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
-         <title id=\"{name}-t\">{}</title>\n<desc id=\"{name}-d\">{}</desc>\n{inside}\n</svg>\n",
-        escaped(&figure.title),
-        escaped(&description(figure)),
+        "<div class=\"drawing {class}\" role=\"img\" aria-labelledby=\"{id}-h\" \
+         aria-describedby=\"{id}-d\">\n{inside}</div>\n<p id=\"{id}-d\" hidden>{description}</p>\n"
     )
-}
-
-/// The elements of a picture and its height.
-fn picture(figure: &Figure, names: &Names, width: i32) -> Result<(String, i32), String> {
-    match figure.picture {
-        Picture::Lines { series, x, y, interval, expected, x_scale, y_scale } => {
-            let scales = (x_scale, y_scale);
-            chart::lines(figure, Lines { series, x, y, interval, expected, scales }, names, width)
-        }
-        Picture::Bars { ref labels, ref values, interval, scale } => {
-            chart::bars(figure, Bars { labels, values, interval, scale }, names, width)
-        }
-        Picture::Boxes { group, label, ends, shade } => {
-            drawing::boxes(figure, Boxes { group, label, ends, shade }, width)
-        }
-        Picture::Steps { what, answer, place, read } => {
-            drawing::steps(figure, Steps { what, answer, place, read }, width)
-        }
-        Picture::Table => Ok((String::new(), 0)),
-    }
 }
 
 /// The description of a picture for readers who do not see it.
@@ -183,22 +153,4 @@ fn table_html(figure: &Figure) -> String {
          <tbody>\n{rows}</tbody>\n</table>\n</div>\n{rest}",
         escaped(&figure.title),
     )
-}
-
-/// `text` as the content of an element or attribute. Control characters are not allowed in HTML.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(c),
-            _ if c.is_control() => out.push('\u{fffd}'),
-            _ => out.push(c),
-        }
-    }
-    out
 }

@@ -2,7 +2,7 @@
 //!
 //! All forms hold the same numbers. The HTML prints them with three digits, the others in full.
 
-use crate::experiment::figure::{Cell, Figure};
+use crate::experiment::figure::{Cell, Figure, csv_field};
 use serde_json::{Value, json};
 
 /// Figures of one run, with what a reader must know about it.
@@ -72,23 +72,15 @@ fn is_count(number: f64) -> bool {
 
 fn figure_csv(figure: &Figure) -> String {
     let line = |cells: Vec<String>| cells.join(",") + "\n";
-    let head = figure.columns.iter().map(|column| field(column.name)).collect();
+    let head = figure.columns.iter().map(|column| csv_field(column.name)).collect();
     let rows = figure.rows.iter().map(|row| line(row.iter().map(cell_csv).collect()));
     line(head) + &rows.collect::<String>()
 }
 
 fn cell_csv(cell: &Cell) -> String {
     match cell {
-        Cell::Text(text) => field(text),
+        Cell::Text(text) => csv_field(text),
         Cell::Number(number) if number.is_finite() => format!("{number}"),
         Cell::Number(_) | Cell::Absent => String::new(),
-    }
-}
-
-/// A field of RFC 4180: quoted where it must be.
-fn field(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.into(),
     }
 }
