@@ -41,8 +41,8 @@ impl<T: Described> Described for Vec<T> {
 /// Declares any number of types:
 ///
 /// - `struct NAME { NAMES: TYPE; ... }` serializes to an object of these fields.
-/// - `struct NAME of SOURCE: TYPE, ... { NAMES: TYPE = VALUE; ... }` has `NAME::of`, too, a function
-///   that fills it. Fields without a value are copied from the first source, or from what follows
+/// - `struct NAME of SOURCE: TYPE, ... { NAMES: TYPE = VALUE; ... }` has `NAME::of`, too, which
+///   fills it. Fields without a value are copied from the first source, or from what follows
 ///   `=>`.
 /// - `value NAME { NAMES; ... }` is a JSON value with these fields, made elsewhere.
 macro_rules! result {
