@@ -13,8 +13,8 @@
 //! median ratio of the pairs, so a disturbance of the machine disturbs both sides.
 
 use siftdb::env::{DiskEnv, Env, EnvLayer, RandomFile};
-use siftdb::experiment::{Column, absent, bench_keys, mix, present, settled};
 use siftdb::{Db, Filter, Options, ReadOptions};
+use siftdb_cli::experiment::{Column, absent, bench_keys, mix, present, settled};
 use std::hint::black_box;
 use std::io;
 use std::path::Path;

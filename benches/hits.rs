@@ -12,8 +12,8 @@
 //! the sides and are measured in processor time. The result is the median ratio of the pairs, so a
 //! disturbance of the machine disturbs both sides.
 
-use siftdb::experiment::{Column, absent, bench_keys, mix, present, settled};
 use siftdb::{Db, Filter, Options, ReadOptions};
+use siftdb_cli::experiment::{Column, absent, bench_keys, mix, present, settled};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;

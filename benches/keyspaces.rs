@@ -5,8 +5,8 @@
 //! resident (`VmRSS`), above what it had before; each opening is measured in a process of its own.
 //! docs/measurements.md has the figures. `-- --test` runs all of it on little data.
 
-use siftdb::experiment::mix;
 use siftdb::{Db, Options, Result, WriteBatch};
+use siftdb_cli::experiment::mix;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;

@@ -7,8 +7,8 @@
 //! writes and scans.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use siftdb::experiment::{Column, absent, bench_keys, present, random_numbers, settled};
 use siftdb::{Filter, Options};
+use siftdb_cli::experiment::{Column, absent, bench_keys, present, random_numbers, settled};
 use std::hint::black_box;
 use std::time::Duration;
 

@@ -8,8 +8,8 @@
 //! of it for a moment.
 
 use siftdb::env::{DiskEnv, Env, EnvLayer, WritableFile};
-use siftdb::experiment::mix;
 use siftdb::{Db, Options, Result, WriteOptions};
+use siftdb_cli::experiment::mix;
 use std::future::Future;
 use std::io;
 use std::path::Path;

@@ -384,7 +384,7 @@
 //! follow it. Unix is the supported platform, and Linux the tested one.
 //!
 //! `DESIGN.md` explains how it works and why; `docs/` has tuning, formats, crash safety and
-//! measurements. [`command_json`] lists what each command prints with `--json`.
+//! measurements. The command `siftdb` is the package `siftdb-cli`.
 
 // Without this feature some items have no public path.
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]
@@ -397,20 +397,12 @@
 #[path = "../tests/interleavings/scenarios/mod.rs"]
 pub mod interleavings;
 
-// -- documentation: what the command prints -------------------------------------------------------
-#[cfg(doc)]
-pub mod command_json;
-
-// -- experiment: measures through the public interface --------------------------------------------
-#[cfg(any(feature = "cli", feature = "testing"))]
-pub mod experiment;
-
 // -- engine: one database, as its user sees it ----------------------------------------------------
 mod db;
 mod admin;
 
 // -- other stores: their files, read only ---------------------------------------------------------
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub mod foreign;
 
 // -- paths: what a user's call does ---------------------------------------------------------------
@@ -439,14 +431,14 @@ pub mod env;
 mod base;
 
 pub use admin::checkpoint::CheckpointReport;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use admin::filter_advice::{FilterAdvice, LevelAdvice};
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use admin::filter_doctor::{FilterFinding, FindingFigure};
 pub use admin::filter_report::{
     FilterDamage, FilterFacts, FilterGroup, FilterReport, WantedFilter,
 };
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use admin::inspect;
 pub use admin::repair::{LostEntries, RenamedKeyspace, RepairReport, SetAside};
 pub use admin::table_list::TableInfo;

@@ -3,11 +3,11 @@
 //! A lookup asks exactly one table, the one whose range contains its key, as in a settled level.
 
 use siftdb::env::{CountingEnv, Env, MemEnv};
-use siftdb::experiment::{
-    Column, Measurement, load, measure, present, random_numbers, table_totals, value,
-};
 use siftdb::inspect::{TableFacts, layout, live_tables};
 use siftdb::{Db, Filter, Options, ReadOptions};
+use siftdb_cli::experiment::{
+    Column, Measurement, load, measure, present, random_numbers, table_totals, value,
+};
 use std::path::Path;
 use std::sync::Arc;
 

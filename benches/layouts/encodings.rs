@@ -4,8 +4,8 @@
 //! the full FastLocalBloom filters, nothing pinned, and as many lookups before as are counted.
 
 use crate::database::{Database, Pattern, Plan};
-use siftdb::experiment::{Column, Measurement, bytes};
 use siftdb::{Filter, ReadOptions};
+use siftdb_cli::experiment::{Column, Measurement, bytes};
 
 const TABLES: u64 = 16;
 const KEYS_MAX: u64 = 1_000_000;

@@ -9,8 +9,8 @@
 //! partitions. *In sequence* counts dependent steps. A block-based filter ends with the offset of
 //! an array. The array has the offset of the filter, and the filter has the bits.
 
-use siftdb::experiment::{absent, mix, present};
 use siftdb::filter::{Encoding, FilterReader, KeyHash, leveldb_hash, xxph3_64};
+use siftdb_cli::experiment::{absent, mix, present};
 use std::collections::BTreeSet;
 
 /// Entries of a data block of 4 KiB, and the offset of the next one.
@@ -152,7 +152,7 @@ pub fn print(keys: u64) {
         };
         let [absent, present] = [false, true].map(|hit| count(&sample, encoding, &keys, hit));
         let in_turn = if windows { 3 } else { 1 };
-        let bytes = siftdb::experiment::bytes(sample.contents.len() as u64);
+        let bytes = siftdb_cli::experiment::bytes(sample.contents.len() as u64);
         println!("{name:<32} {bytes:>8} {absent:>8.2} {present:>8.2} {in_turn:>8}");
     }
 }

@@ -2,7 +2,7 @@
 //! memory, and many small reads instead of one full filter.
 
 use crate::database::{Database, Pattern, Plan, full, partitioned};
-use siftdb::experiment::{Measurement, bytes};
+use siftdb_cli::experiment::{Measurement, bytes};
 
 /// One table; only what a row names stays in memory between lookups.
 pub fn top_level(keys: u64) {

@@ -2,7 +2,7 @@
 
 use crate::database::{Plan, Shape, full, partitioned};
 use siftdb::Filter;
-use siftdb::experiment::{Column, bytes};
+use siftdb_cli::experiment::{Column, bytes};
 
 pub fn print(keys: u64) {
     println!(

@@ -5,7 +5,7 @@
 
 use crate::database::{Database, Pattern, Plan, full, partitioned};
 use siftdb::Filter;
-use siftdb::experiment::{Measurement, bytes};
+use siftdb_cli::experiment::{Measurement, bytes};
 
 const TABLES: u64 = 16;
 

@@ -14,13 +14,13 @@ mod at_rest;
 pub(crate) mod verify;
 pub(crate) mod manual;
 pub(crate) mod destroy;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub(crate) mod filter_advice;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub(crate) mod filter_doctor;
 pub(crate) mod filter_report;
 pub(crate) mod lookup_share;
 pub(crate) mod stats_report;
 pub(crate) mod table_list;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub mod inspect;

@@ -2,4 +2,4 @@
 
 /// Levels of the tree, from 0 to 6. Level 0 holds flushed tables, which may overlap; every other
 /// level is one sorted run.
-pub(crate) const LEVELS: usize = 7;
+pub const LEVELS: usize = 7;

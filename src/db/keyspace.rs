@@ -386,7 +386,7 @@ impl Keyspace {
     }
 
     /// The filters of all tables of this keyspace: what they are, what its settings ask for, and
-    /// what the counters say. With the feature `cli`, `FilterReport::findings` lists the problems.
+    /// what the counters say. With the feature `inspect`, `FilterReport::findings` lists problems.
     /// This reads no filter, so it shows damage only in filters that were read before.
     /// [`Keyspace::check_filters`] reads them all.
     ///

@@ -410,9 +410,7 @@ pub(super) fn assemble(
         |before| Arc::clone(&before.catalog.empty_memtable),
     );
     let keyspaces = keyspaces_of(&versions, settings, &served, &lock, &empty_memtable, before);
-    if let Some(saved) = saved {
-        restore_counters(&saved, &keyspaces, &context.counters);
-    }
+    saved.iter().for_each(|saved| restore_counters(saved, &keyspaces, &context.counters));
     let ReadServices { published, work, .. } = served;
     let catalog = Catalog {
         default: keyspaces.default_state().ok_or_else(|| no_default(directory, state))?,

@@ -116,7 +116,7 @@ fn begins_as_ours(front: &[u8]) -> bool {
 /// Replaces `error`, which says that the file at `path` is damaged, if the file belongs to a
 /// LevelDB or RocksDB database.
 #[must_use]
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub(crate) fn foreign_or(env: &dyn Env, path: &Path, error: Error) -> Error {
     let is_strange = error.is_corruption() || matches!(error, Error::InvalidArgument { .. });
     let directory = path.parent().filter(|_| is_strange);

@@ -3,7 +3,7 @@
 //! [`DiskEnv`] makes the calls on the real file system. `MapEnv` (feature `mmap`) does the same and
 //! reads tables through memory maps. [`MemEnv`] is a file system in memory that
 //! can lose power. [`EnvLayer`] is what an Env on top of another one implements. The feature
-//! `testing` adds environments that fail and crash on purpose.
+//! `inspect` adds `CountingEnv`, and `testing` environments that fail and crash on purpose.
 //!
 //! Inside, `directory`, `directory_lock` and `foreign` are the directory of a database, its lock,
 //! and the refusal of databases of other programs. `handle` opens files on demand and bounds the
@@ -17,9 +17,9 @@ pub(crate) mod directory_lock;
 pub(crate) mod gate;
 pub(crate) mod descriptor_retry;
 pub(crate) mod handle;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub(crate) mod counting;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 mod watched;
 #[cfg(feature = "mmap")]
 mod mapped;
@@ -32,7 +32,7 @@ pub(crate) mod api;
 pub use api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use counting::{CountingEnv, IoCounts};
 pub use disk::DiskEnv;
 pub use layer::EnvLayer;

@@ -12,12 +12,12 @@
 //! bytes mean "no keys".
 
 use crate::base::cache_line::AlignedBytes;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 use crate::base::cache_line::LINE_BYTES;
 use crate::filter::bloom::fast_local::{self, FastLocalTrailer, LineBits};
 use crate::filter::bloom::legacy::{self, LegacyTrailer};
 use crate::filter::bloom::leveldb;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 use crate::filter::bloom::line_rates;
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::{FilterPolicy, check_name, guarded};
@@ -325,7 +325,7 @@ impl FilterView<'_> {
 }
 
 /// The facts in the trailer of a filter.
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrailerFacts {
     /// The label of the encoding.
@@ -336,7 +336,7 @@ pub(crate) struct TrailerFacts {
     lines: f64,
 }
 
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 #[derive(Clone, Copy, Debug)]
 enum TrailerRate {
     FastLocalBloom,
@@ -345,7 +345,7 @@ enum TrailerRate {
     Ribbon(f64),
 }
 
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 impl TrailerFacts {
     /// The share of absent keys that the filter lets through if it has this many.
     pub(crate) fn expected_fpr(&self, keys: f64) -> f64 {
@@ -368,7 +368,7 @@ pub struct PreparedFilter {
 impl PreparedFilter {
     /// Parses the trailer of `bytes`, which are one filter under the reader's name.
     #[must_use]
-    #[cfg(any(test, feature = "cli", feature = "testing"))]
+    #[cfg(any(test, feature = "inspect"))]
     pub fn new(reader: FilterReader, bytes: impl AsRef<[u8]>) -> Self {
         Self::of(reader, AlignedBytes::from(bytes.as_ref()))
     }
@@ -391,7 +391,7 @@ impl PreparedFilter {
     }
 
     /// The facts of a filter of RocksDB's encodings; `None` if it has no keys or is not known.
-    #[cfg(any(feature = "cli", feature = "testing"))]
+    #[cfg(feature = "inspect")]
     pub(crate) fn facts(&self) -> Option<TrailerFacts> {
         let lines = (self.bytes.len() as f64 - fast_local::ROCKSDB_TRAILER_BYTES as f64)
             / LINE_BYTES as f64;
@@ -429,7 +429,7 @@ impl PreparedFilter {
 
     /// Size of the filter in bytes.
     #[must_use]
-    #[cfg(any(feature = "cli", feature = "testing"))]
+    #[cfg(feature = "inspect")]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }

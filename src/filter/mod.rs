@@ -13,10 +13,10 @@
 //! can skip a table.
 //!
 //! Tables name their own filter, so the built-ins are read whatever the options say.
-//! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `testing` they are
+//! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `inspect` they are
 //! public, for measurements.
 
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub(crate) mod probed;
 pub(crate) mod estimates;
 pub(crate) mod allocation;
@@ -34,13 +34,13 @@ pub use encoding::Encoding;
 pub use policy::FilterPolicy;
 pub use prefix::PrefixExtractor;
 
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use builder::FilterBuilder;
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use encoding::{FilterReader, PreparedFilter};
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use hash::KeyHash;
 #[cfg(feature = "testing")]
 pub use hash::{legacy_hash, leveldb_hash, xxph3_64};
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 pub use probed::ProbedBits;

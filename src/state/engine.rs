@@ -1,5 +1,5 @@
-//! [`Engine`]: one open database, as its four owners. A function takes the owners that it uses; only
-//! `db/` and the tops of paths and jobs take all four.
+//! [`Engine`]: one open database, as its four owners. A function takes the owners that it uses;
+//! only `db/` and the tops of paths and jobs take all four.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Ordering};

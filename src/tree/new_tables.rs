@@ -11,9 +11,9 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::env::api::Env;
 use crate::table::filter::layout::FilterPinning;
-use crate::table::reader::{Table, TableContext};
+use crate::table::reader::{Expect, Table, TableContext};
 use crate::tree::file_meta::FileMeta;
-use crate::tree::open_tables::open_table;
+use crate::tree::open_tables::open_expected;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -102,7 +102,9 @@ impl NewTables {
     ) -> Result<Self> {
         let open = |meta: FileMeta| {
             let pinning = pinning(meta.keyspace)[level];
-            let table = open_table(context, directory, &meta, pinning)?;
+            // An ingested table gets its sequence when the edit is made.
+            let expect = Expect { global_sequence: None, ..meta.expect() };
+            let table = open_expected(context, directory, meta.number, expect, pinning)?;
             table.load_index()?;
             Ok((meta.number, (meta, table)))
         };

@@ -10,7 +10,7 @@ use crate::base::filename::FileName;
 use crate::base::sync::plain::Mutex;
 use crate::base::sync::{Arc, AtomicUsize, Ordering};
 use crate::table::filter::layout::FilterPinning;
-use crate::table::reader::{Table, TableContext};
+use crate::table::reader::{Expect, Table, TableContext};
 use crate::tree::file_meta::FileMeta;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -35,8 +35,21 @@ pub(crate) fn open_table(
     meta: &FileMeta,
     pinning: FilterPinning,
 ) -> Result<Table> {
-    let path = FileName::Table(meta.number).path(directory);
-    let expect = meta.expect();
+    open_expected(context, directory, meta.number, meta.expect(), pinning)
+}
+
+/// As [`open_table`], of a table that has to be as `expect` says.
+///
+/// # Errors
+/// As for [`open_table`].
+pub(crate) fn open_expected(
+    context: &TableContext,
+    directory: &Path,
+    number: u64,
+    expect: Expect,
+    pinning: FilterPinning,
+) -> Result<Table> {
+    let path = FileName::Table(number).path(directory);
     let context = TableContext { pinning, ..context.clone() };
     match Table::open(&context, &path, expect) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {

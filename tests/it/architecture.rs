@@ -1,5 +1,6 @@
-//! Checks the sources against DESIGN.md: imports go downward, files and functions are small, every
-//! file is reachable, `unsafe` stays in its files, invariants are documented.
+//! Checks the sources of engine and command against DESIGN.md: imports go downward, files and
+//! functions are small, every file is reachable, `unsafe` stays in its files, invariants are
+//! documented.
 //!
 //! The sources are read as text: comments and literals are blanked, then `use`, `mod` and `fn` are
 //! found. That is enough for code that rustfmt has formatted, and needs no parser. Each check also
@@ -18,65 +19,65 @@ const UNSAFE_FILES: [&str; 3] = ["base/cache_line.rs", "env/mapped.rs", "filter/
 
 #[test]
 fn imports_go_downward() {
-    expect_none(&imports(&sources()));
+    each_package(imports);
 }
 
 #[test]
 fn module_roots_hold_no_logic() {
-    expect_none(&module_roots(&sources()));
+    each_package(module_roots);
 }
 
 #[test]
 fn files_and_functions_stay_within_budget() {
-    expect_none(&budgets(&sources()));
+    each_package(budgets);
 }
 
 #[test]
 fn peer_benchmarks_stay_within_budget() {
     // `benches/peers` is a package of its own and is not published.
-    let mut peers = BTreeMap::new();
     if root().join("benches/peers").exists() {
-        collect(&root().join("benches/peers/src"), "../benches/peers/src/", &mut peers);
-        assert!(peers.len() > 10, "only {} files found", peers.len());
+        expect_none("benches/peers", &budgets(&sources("benches/peers")));
     }
-    expect_none(&budgets(&peers));
-}
-
-#[test]
-fn experiments_use_only_public_items() {
-    expect_none(&private_items_of_experiments(&sources()));
 }
 
 #[test]
 fn every_file_is_reachable() {
-    expect_none(&dead_files(&sources()));
+    each_package(dead_files);
 }
 
 #[test]
 fn unsafe_stays_in_its_file() {
-    expect_none(&unsafe_outside(&sources()));
+    each_package(unsafe_outside);
 }
 
 #[test]
 fn invariants_of_the_source_are_in_design() {
     if let Ok(design) = fs::read_to_string(root().join("DESIGN.md")) {
-        expect_none(&unknown_invariants(&sources(), &design));
+        each_package(|sources| unknown_invariants(sources, &design));
     }
 }
 
-fn expect_none(findings: &[String]) {
-    assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+/// Checks the engine and the command. (That the command uses only what the engine makes public is
+/// checked by the compiler.)
+fn each_package(check: impl Fn(&BTreeMap<String, Source>) -> Vec<String>) {
+    for package in ["", "crates/siftdb-cli"] {
+        expect_none(package, &check(&sources(package)));
+    }
+}
+
+fn expect_none(package: &str, findings: &[String]) {
+    assert!(findings.is_empty(), "\n{package}\n{}\n", findings.join("\n"));
 }
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All files below `src`, by path from there.
-fn sources() -> BTreeMap<String, Source> {
+/// All files below `src` of a package, by path from there.
+fn sources(package: &str) -> BTreeMap<String, Source> {
     let mut found = BTreeMap::new();
-    collect(&root().join("src"), "", &mut found);
-    assert!(found.len() > 50, "only {} files found", found.len());
+    collect(&root().join(package).join("src"), "", &mut found);
+    assert!(found.len() > 10, "{package}: only {} files found", found.len());
     found
 }
 
@@ -255,16 +256,13 @@ struct Module {
 /// The modules of one crate, by path; the root is the empty path.
 type Tree = BTreeMap<Vec<String>, Module>;
 
-/// The crates whose sources are in `src`: the library and the programs.
+/// The crates whose sources are in `src`: the library and the program.
 fn crates(sources: &BTreeMap<String, Source>) -> Vec<Tree> {
-    let roots = sources.keys().filter(|path| {
-        let program = path.starts_with("bin/") && path.matches('/').count() == 1;
-        *path == "lib.rs" || program || (path.starts_with("bin/") && path.ends_with("/main.rs"))
-    });
+    let roots = ["lib.rs", "main.rs"].into_iter().filter(|root| sources.contains_key(*root));
     roots
         .map(|root| {
             let mut tree = Tree::new();
-            add_module(sources, &mut tree, root.clone(), Vec::new(), Vec::new());
+            add_module(sources, &mut tree, root.into(), Vec::new(), Vec::new());
             tree
         })
         .collect()
@@ -354,32 +352,6 @@ fn expand(tree: &str) -> Vec<Vec<String>> {
     parts.push(&group[start..]);
     let parts = parts.into_iter().filter(|part| !part.trim().is_empty());
     parts.flat_map(expand).map(|part| [prefix.clone(), part].concat()).collect()
-}
-
-/// Imports in `experiment/` of items that are not public. `base/` may be used freely.
-fn private_items_of_experiments(sources: &BTreeMap<String, Source>) -> Vec<String> {
-    let items = |source: &Source| -> Vec<(usize, Vec<String>)> {
-        let uses = uses(&source.code).into_iter().filter(|(start, ..)| !source.is_test(*start));
-        let expanded = |(start, _, item): (usize, usize, &str)| {
-            let line = source.line_of(start) + 1;
-            expand(item).into_iter().map(move |path| (line, path))
-        };
-        uses.flat_map(expanded).collect()
-    };
-    let roots = ["lib.rs", "env/mod.rs", "filter/mod.rs", "admin/inspect/mod.rs"];
-    let exported = roots.iter().filter_map(|root| sources.get(*root)).flat_map(items);
-    let public: Vec<String> = exported.filter_map(|(_, path)| path.last().cloned()).collect();
-    let mut findings = Vec::new();
-    for (file, source) in sources.iter().filter(|(file, _)| file.starts_with("experiment/")) {
-        for (line, path) in items(source) {
-            let [root, room, .., item] = &path[..] else { continue };
-            let is_free = root != "crate" || room == "experiment" || room == "base";
-            if !is_free && !public.contains(item) {
-                findings.push(format!("src/{file}:{line}: {} is not public", path.join("::")));
-            }
-        }
-    }
-    findings
 }
 
 fn imports(sources: &BTreeMap<String, Source>) -> Vec<String> {
@@ -584,7 +556,7 @@ fn a_tree_in_order_passes_every_check() {
         dead_files(&tree),
         unsafe_outside(&tree),
     ];
-    expect_none(&findings.concat());
+    expect_none("", &findings.concat());
 }
 
 #[test]
@@ -607,15 +579,6 @@ fn upward_imports_are_found() {
         let findings = imports(&made_up_tree(top, first, second, low));
         assert!(findings.iter().any(|finding| finding.contains(expected)), "{findings:?}");
     }
-}
-
-#[test]
-fn private_items_in_experiments_are_found() {
-    let lib = "pub use db::{Db, Snapshot};\n";
-    let experiment = "use crate::db::handle::Db;\nuse crate::tree::set::VersionSet;\n";
-    let sources = made_up(&[("lib.rs", lib), ("experiment/run.rs", experiment)]);
-    let found = private_items_of_experiments(&sources);
-    assert_eq!(found, ["src/experiment/run.rs:2: crate::tree::set::VersionSet is not public"]);
 }
 
 #[test]
@@ -652,8 +615,8 @@ fn dead_files_are_found() {
         ("lib.rs", "mod a;\n// mod b;\n"),
         ("a.rs", "const TEXT: &str = \"\nmod b;\n\";\n"),
         ("b.rs", ""),
-        ("bin/tool/main.rs", "mod c;\n"),
-        ("bin/tool/c.rs", ""),
+        ("main.rs", "mod c;\n"),
+        ("c.rs", ""),
     ]);
     assert_eq!(dead_files(&tree), ["src/b.rs: no `mod` line leads here"]);
 }
@@ -689,5 +652,5 @@ fn test_modules_may_import_their_parent() {
         ("top.rs", ""),
         ("testing.rs", "use crate::top::Top;\n"),
     ]);
-    expect_none(&imports(&tree));
+    expect_none("", &imports(&tree));
 }

@@ -1,58 +1,16 @@
-//! Databases of LevelDB and RocksDB: every opening, repair and command names them and changes
-//! nothing, not even the time of a file. A refused opening leaves no file.
+//! Databases of LevelDB and RocksDB: every opening and repair names them and changes nothing, not
+//! even the time of a file. A refused opening leaves no file.
 
+use crate::support::foreign::{
+    contents, fakes, with_databases_of_leveldb, with_fakes, with_tables_of_rocksdb,
+};
 use crate::support::stores::{HOME, as_env, files, files_ending, open, small_options};
 use siftdb::env::{DiskEnv, Env, MemEnv};
 use siftdb::{Db, Error, Options, Recovery, WriteOptions, inspect};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tempfile::TempDir;
-
-/// The contents of a directory: names, contents, and when each file was last written.
-type Contents = Vec<(PathBuf, Option<Vec<u8>>, SystemTime)>;
-
-fn contents(directory: &Path) -> Contents {
-    let mut found = Vec::new();
-    let times = |path: &Path| fs::symlink_metadata(path).unwrap().modified().unwrap();
-    found.push((directory.to_path_buf(), None, times(directory)));
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        found.push((path.clone(), fs::read(&path).ok(), times(&path)));
-    }
-    found.sort();
-    found
-}
-
-/// How both programs begin their manifests: with a checksum, a length, and the comparator.
-const MANIFEST: &[u8] =
-    b"\x56\xf9\xb8\xf8\x1c\0\x01\x01\x1aleveldb.BytewiseComparator\x02\x03\x09\0";
-
-/// Directories as LevelDB and RocksDB leave them, reduced to the names and first bytes that matter.
-fn fakes() -> [Vec<(&'static str, &'static [u8])>; 6] {
-    let level = vec![
-        ("CURRENT", &b"MANIFEST-000002\n"[..]),
-        ("MANIFEST-000002", MANIFEST),
-        ("000004.log", b""),
-        ("000005.ldb", b"\0\x01\x02keyvalue and a footer \x57\xfb\x80\x8b\x24\x75\x47\xdb"),
-        ("LOG", b"recovering log #3"),
-    ];
-    let rocks = vec![
-        ("CURRENT", &b"MANIFEST-000005\n"[..]),
-        ("IDENTITY", b"5a1f0e9c-4a52-4b5e-9d10-3d1f1a2b3c4d"),
-        ("MANIFEST-000005", MANIFEST),
-        ("OPTIONS-000007", b"[Version]\n  rocksdb_version=7.8.3\n"),
-        ("000008.sst", b"\0\x01\x02keyvalue and a footer \xf7\xcf\xf4\x85\xb7\x41\xe2\x88"),
-    ];
-    // Directories without CURRENT, as repairs meet them.
-    let without_current = level.iter().filter(|(name, _)| *name != "CURRENT").copied().collect();
-    let tables_alone = vec![level[3]];
-    // A directory of RocksDB's option `db_paths`, and one of a LevelDB before 1.14.
-    let path_of_rocks = vec![rocks[4]];
-    let old_level = vec![("000070.sst", level[3].1), ("000072.sst", level[3].1)];
-    [level, rocks, without_current, tables_alone, path_of_rocks, old_level]
-}
 
 /// Asserts that `directory` is refused by everything that takes one, and stays as it is.
 fn must_be_left_alone(directory: &Path) {
@@ -78,111 +36,22 @@ fn must_be_left_alone(directory: &Path) {
         assert!(error.to_string().ends_with("does not open or change it"), "{call}: {error}");
         assert!(contents(directory) == before, "{call} changed something");
     }
-    commands_leave_alone(directory, &before);
 }
-
-#[cfg(feature = "cli")]
-fn commands_leave_alone(directory: &Path, before: &Contents) {
-    let path = directory.to_str().unwrap();
-    let input = TempDir::new().unwrap();
-    let lines = input.path().join("lines");
-    fs::write(&lines, "a\tb\n").unwrap();
-    let database = input.path().join("database");
-    let database = database.to_str().unwrap();
-    Db::open(database).unwrap().close().unwrap();
-    let commands: [&[&str]; 18] = [
-        &["load", path, lines.to_str().unwrap()],
-        &["get", path, "a"],
-        &["put", path, "a", "b"],
-        &["delete", path, "a"],
-        &["scan", path],
-        &["stats", path],
-        &["explain", path, "a"],
-        &["verify", path],
-        &["repair", path],
-        &["filter", "stats", path],
-        &["filter", "advise", path, "--budget", "1000000"],
-        &["filter", "rebuild", path],
-        &["sst", "verify", path],
-        &["repair", path, "--json"],
-        &["checkpoint", database, path],
-        &["restore", database, path],
-        &["import", "tsv", lines.to_str().unwrap(), path],
-        &["keyspace", "create", path, "new"],
-    ];
-    let files = before.iter().filter(|(_, bytes, _)| bytes.is_some());
-    let files: Vec<&str> = files.map(|(path, ..)| path.to_str().unwrap()).collect();
-    let mut commands: Vec<Vec<&str>> = commands.map(<[_]>::to_vec).into();
-    for file in files {
-        commands.push(vec!["sst", "dump", file]);
-        commands.push(vec!["sst", "layout", file]);
-        commands.push(vec!["sst", "verify", file]);
-    }
-    for command in commands {
-        let output = crate::cli::siftdb(&command);
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        // It reads a database of LevelDB, and single tables, if they are sound.
-        let is_table = [".ldb", ".sst"].iter().any(|end| command.last().unwrap().ends_with(end));
-        if command[0] == "sst" && is_table {
-            let refused = text.contains("the file is too short for a table");
-            assert_eq!(output.status.code(), Some(if refused { 3 } else { 0 }), "{text}");
-        } else if command[..2] != ["filter", "stats"] {
-            assert!(text.contains("a LevelDB or RocksDB database"), "{command:?}: {text}");
-            assert_eq!(output.status.code(), Some(3), "{command:?}: {text}");
-        }
-        assert!(!text.contains("panicked"), "{command:?}: {text}");
-        // A repair refuses the directory, and no siftdb is new enough for it.
-        let is_advised = ["siftdb repair", "newer siftdb"].iter().any(|way| text.contains(way));
-        assert!(!is_advised || is_table, "{command:?}: {text}");
-        assert!(contents(directory) == *before, "{command:?} changed something");
-    }
-}
-
-#[cfg(not(feature = "cli"))]
-fn commands_leave_alone(_: &Path, _: &Contents) {}
 
 #[test]
 fn foreign_databases_are_named_and_untouched() {
-    for files in fakes() {
-        let place = TempDir::new().unwrap();
-        for (name, bytes) in files {
-            fs::write(place.path().join(name), bytes).unwrap();
-        }
-        must_be_left_alone(place.path());
-    }
+    with_fakes(must_be_left_alone);
 }
 
 #[test]
 fn tables_of_rocksdb_alone_are_untouched() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden/rocksdb");
-    let tables = fs::read_dir(golden).unwrap().map(|entry| entry.unwrap().path());
-    let tables: Vec<_> = tables.filter(|path| path.extension().unwrap() == "sst").collect();
-    assert!(tables.len() > 10);
-    let place = TempDir::new().unwrap();
-    for (number, table) in tables.iter().enumerate() {
-        fs::write(place.path().join(format!("{number:06}.sst")), fs::read(table).unwrap()).unwrap();
-    }
-    must_be_left_alone(place.path());
+    with_tables_of_rocksdb(must_be_left_alone);
 }
 
 /// With `SIFTDB_VECTORS`, on databases that LevelDB itself wrote.
 #[test]
 fn leveldb_databases_are_left_untouched() {
-    let Some(vectors) = std::env::var_os("SIFTDB_VECTORS") else { return };
-    let databases = fs::read_dir(Path::new(&vectors).join("leveldb_db")).unwrap();
-    let mut seen = 0;
-    for database in databases {
-        let place = TempDir::new().unwrap();
-        for file in fs::read_dir(database.unwrap().path().join("db")).unwrap() {
-            let file = file.unwrap();
-            // Copies only the contents, because the originals must not change.
-            fs::write(place.path().join(file.file_name()), fs::read(file.path()).unwrap()).unwrap();
-        }
-        must_be_left_alone(place.path());
-        seen += 1;
-    }
-    assert_eq!(seen, 6);
+    with_databases_of_leveldb(must_be_left_alone);
 }
 
 fn home(name: &str) -> PathBuf {

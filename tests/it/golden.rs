@@ -130,7 +130,7 @@ const DOCUMENTS: [&str; 9] = [
 
 fn rust_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for folder in ["src", "tests", "examples", "benches", "fuzz/src"] {
+    for folder in ["src", "crates", "tests", "examples", "benches", "fuzz/src"] {
         files_below(&root().join(folder), &mut files);
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));

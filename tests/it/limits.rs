@@ -1,110 +1,29 @@
 //! Whatever a call accepts is written and read again: keys, bounds, names, settings and counts at
-//! their limits, in the log, in tables, after a compaction, in a checkpoint, by a follower,
-//! repaired, exported and imported.
+//! their limits, in the log, in tables, after a compaction, in a checkpoint, by a follower and
+//! repaired. The command's test of the same name exports and imports them.
 
-#[cfg(feature = "cli")]
-use crate::cli::{Place, json, ok, write};
 use crate::support::by_document::read_database;
-use crate::support::rng::{Rng, seeds};
-use crate::support::stores::{HOME, as_env, files, name, open, scan, scan_back, small_options};
+use crate::support::limits::{KEY_BYTES_MAX, Limits, Map, contents, long, options};
+use crate::support::rng::seeds;
+use crate::support::stores::{HOME, as_env, files, name, open};
+use siftdb::TableInfo;
 use siftdb::env::MemEnv;
-use siftdb::{Db, Filter, Keyspace, KeyspaceOptions, Options, TableInfo, WriteBatch};
 use std::collections::BTreeMap;
-use std::ops::{Bound, RangeBounds};
-use std::time::Duration;
+use std::ops::Bound;
 
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
-type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-/// The greatest length of a key.
-const KEY_BYTES_MAX: usize = 65_535;
-
-/// A key of the greatest length, or shorter by `less`.
-fn long(byte: u8, less: usize) -> Vec<u8> {
-    vec![byte; KEY_BYTES_MAX - less]
-}
-
-/// Options that flush and compact only when asked: one long bound fills a small write buffer.
-fn options() -> Options {
-    small_options().auto_compaction(false).write_buffer_bytes(8 << 20)
-}
-
-/// The contents of all keyspaces, by every kind of scan.
-fn contents(db: &Db) -> BTreeMap<String, Map> {
-    let of = |name: String| {
-        let keyspace = db.keyspace(&name).unwrap();
-        let forward = scan(&keyspace).unwrap();
-        let back = scan_back(&keyspace).unwrap();
-        assert!(back.into_iter().rev().eq(forward.clone()), "{name}");
-        assert!(forward.iter().all(|(key, value)| keyspace.get(key).unwrap().unwrap() == *value));
-        (name, forward)
-    };
-    db.keyspaces().into_iter().map(of).collect()
-}
-
-/// The saved settings of all keyspaces but `default`, which has those of the options.
-fn settings(db: &Db) -> BTreeMap<String, String> {
-    let named = db.keyspaces().into_iter().filter(|name| name != "default");
-    let of = |name: String| {
-        let settings = db.keyspace(&name).unwrap().settings().to_string();
-        (name, settings)
-    };
-    named.map(of).collect()
-}
-
-#[cfg(feature = "cli")]
-#[expect(clippy::disallowed_methods, reason = "the test's own files")]
-fn create_dir(path: &str) {
-    std::fs::create_dir(path).unwrap();
-}
-
-/// What must be found in every form of the database.
-struct Expected<'a> {
-    env: &'a MemEnv,
-    contents: BTreeMap<String, Map>,
-    settings: BTreeMap<String, String>,
-}
-
-impl Expected<'_> {
-    fn check(&self, db: &Db, what: &str) {
-        assert!(contents(db) == self.contents, "{what}");
-        assert_eq!(settings(db), self.settings, "{what}");
-        let report = db.verify(|_| {}).unwrap();
-        assert!(report.is_sound(), "{what}: {report}");
-    }
-
-    /// Opens the database again, and reads it in every other way that there is.
-    fn check_all(&self, checkpoint: &str, what: &str) {
-        let db = open(self.env, &options()).unwrap_or_else(|error| panic!("{what}: {error}"));
-        self.check(&db, what);
-        db.checkpoint(checkpoint).unwrap();
-        db.close().unwrap();
-        let with_env = || options().env(as_env(self.env));
-        self.check(&with_env().open_read_only(checkpoint).unwrap(), "the checkpoint");
-        let follower = with_env().open_follower(HOME).unwrap();
-        assert!(contents(&follower.moment()) == self.contents, "{what}: the follower");
-        let of_home = files(self.env).into_iter().filter(|(path, _)| path.starts_with(HOME));
-        let files = of_home.map(|(path, bytes)| (name(&path).to_string(), bytes)).collect();
-        assert!(read_database(&files, 0) == self.contents, "{what}: by the document");
-    }
-
-    /// Exports the database, imports that, and reads the copy.
-    #[cfg(feature = "cli")]
-    fn check_exchanged(&self, what: &str) {
-        let place = Place::new();
-        let path = |file: &str| place.path(file);
-        create_dir(&path("home"));
-        for (from, bytes) in files(self.env) {
-            if from.starts_with(HOME) {
-                write(&path(&format!("home/{}", name(&from))), &bytes);
-            }
-        }
-        ok(&["export", &path("home"), "-o", &path("entries")]);
-        json(&["import", "jsonl", &path("entries"), &path("copy"), "--json"]);
-        let db = options().open(path("copy")).unwrap();
-        self.check(&db, &format!("{what}, imported"));
-        db.close().unwrap();
-    }
+/// Opens the database again, and reads it in every other way that there is.
+fn check_all(limits: &Limits, checkpoint: &str, what: &str) {
+    let db = open(&limits.env, &options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    limits.check(&db, what);
+    db.checkpoint(checkpoint).unwrap();
+    db.close().unwrap();
+    let with_env = || options().env(as_env(&limits.env));
+    limits.check(&with_env().open_read_only(checkpoint).unwrap(), "the checkpoint");
+    let follower = with_env().open_follower(HOME).unwrap();
+    assert!(contents(&follower.moment()) == limits.contents, "{what}: the follower");
+    let of_home = files(&limits.env).into_iter().filter(|(path, _)| path.starts_with(HOME));
+    let files = of_home.map(|(path, bytes)| (name(&path).to_string(), bytes)).collect();
+    assert!(read_database(&files, 0) == limits.contents, "{what}: by the document");
 }
 
 /// A range delete begins after a key of the greatest length, and entries follow it in the table.
@@ -128,132 +47,30 @@ fn starts_after_the_longest_key_are_read() {
         drop(snapshot);
         db.close().unwrap();
         let contents = BTreeMap::from([("default".to_string(), left)]);
-        Expected { env: &env, contents, settings: BTreeMap::new() }
-            .check_all("/checkpoint", "flushed");
+        check_all(&Limits { env, contents, settings: BTreeMap::new() }, "/checkpoint", "flushed");
     }
-}
-
-/// Keys at and next to the limits, the empty one, and short ones among them.
-fn keys() -> Vec<Vec<u8>> {
-    let mut keys = vec![vec![], b"a".to_vec(), b"L\0".to_vec(), b"LM".to_vec(), b"z".to_vec()];
-    keys.extend([0, 1].map(|less| long(b'L', less)));
-    keys.extend([0, 1].map(|less| long(0xff, less)));
-    keys.extend([long(0, 0), [&long(b'L', 1)[..], &[0]].concat()]);
-    keys.sort();
-    keys
-}
-
-/// Settings at and next to their limits.
-fn settings_at_limits() -> Vec<KeyspaceOptions> {
-    let none = KeyspaceOptions::new;
-    let filter = |filter: Filter| none().filter(filter);
-    let all_levels = |settings: KeyspaceOptions, level| {
-        settings.filter_at_level(level, Filter::ribbon(1.0 + level as f64))
-    };
-    vec![
-        none(),
-        none().block_bytes(64),
-        none().block_bytes(4 << 20).block_hash_index(true),
-        none().snappy(false).filter_last_level(false),
-        filter(Filter::none()),
-        filter(Filter::bloom(1.0)),
-        filter(Filter::bloom(30.0)),
-        filter(Filter::monkey(1)),
-        filter(Filter::monkey(u64::MAX)),
-        (0..7).fold(none(), all_levels),
-        none().expire_after(Duration::MAX),
-        none().expire_after(Duration::from_millis(u64::MAX - 1)),
-        none().expire_after(Duration::from_secs(1 << 33)),
-    ]
-}
-
-fn bound(rng: &mut Rng, keys: &[Vec<u8>]) -> Bound<Vec<u8>> {
-    match rng.below(9) {
-        0 => Bound::Unbounded,
-        1..=4 => Bound::Included(rng.pick(keys).clone()),
-        _ => Bound::Excluded(rng.pick(keys).clone()),
-    }
-}
-
-/// Writes entries and range deletes of every kind, and flushes some of it.
-fn fill(keyspace: &Keyspace, rng: &mut Rng) -> Map {
-    let (keys, mut expected, mut snapshots) = (keys(), Map::new(), Vec::new());
-    for step in 0..rng.below(12) + 6 {
-        if rng.chance(40) {
-            let range: Range = (bound(rng, &keys), bound(rng, &keys));
-            keyspace.delete_range(range.clone()).unwrap();
-            expected.retain(|key, _| !range.contains(key));
-        } else {
-            let (key, value) = (rng.pick(&keys), step.to_string().into_bytes());
-            keyspace.put(key, &value).unwrap();
-            expected.insert(key.clone(), value);
-        }
-        match rng.below(4) {
-            0 => keyspace.flush().unwrap(),
-            1 => snapshots.push((keyspace.snapshot(), expected.clone())),
-            _ => {}
-        }
-        if rng.chance(10) {
-            keyspace.compact_range((bound(rng, &keys), bound(rng, &keys))).unwrap();
-        }
-    }
-    for (snapshot, seen) in snapshots {
-        let found = snapshot.in_keyspace(keyspace).iter().map(|entry| entry.unwrap());
-        assert!(found.map(|(key, value)| (key.into_vec(), value.into_vec())).eq(seen));
-    }
-    expected
-}
-
-/// Thousands of entries over all keyspaces in one batch, more than a block or a table takes.
-fn fill_in_one_batch(db: &Db, contents: &mut BTreeMap<String, Map>) {
-    let mut batch = WriteBatch::new();
-    for (name, map) in contents {
-        let keyspace = db.keyspace(name).unwrap();
-        for number in 0..300u32 {
-            let key = format!("n{number}").into_bytes();
-            batch.in_keyspace(&keyspace).put(&key, []);
-            map.insert(key, Vec::new());
-        }
-    }
-    db.write(batch).unwrap();
 }
 
 #[test]
 fn whatever_is_accepted_is_read_again() {
     for seed in seeds(1) {
-        let (env, mut rng) = (MemEnv::new(), Rng::new(seed));
-        let db = open(&env, &options()).unwrap();
-        let long_names = ["n".to_string(), "n".repeat(255), "\u{20ac}".repeat(85)];
-        let mut names = long_names.into_iter().chain((0..).map(|number| number.to_string()));
-        let mut filled = BTreeMap::from([("default".to_string(), fill(&db, &mut rng))]);
-        let mut settings = BTreeMap::new();
-        for (of_it, name) in settings_at_limits().into_iter().zip(&mut names) {
-            let keyspace = db.keyspace_with(&name, &of_it).unwrap();
-            filled.insert(name.clone(), fill(&keyspace, &mut rng));
-            settings.insert(name, of_it.to_string());
-        }
-        fill_in_one_batch(&db, &mut filled);
-        let expected = Expected { env: &env, contents: filled, settings };
-        expected.check(&db, "written");
-        db.close().unwrap();
-        expected.check_all("/checkpoint", &format!("seed {seed}"));
-        #[cfg(feature = "cli")]
-        expected.check_exchanged(&format!("seed {seed}"));
-        let db = open(&env, &options()).unwrap();
-        for name in expected.contents.keys() {
+        let limits = Limits::written(seed);
+        check_all(&limits, "/checkpoint", &format!("seed {seed}"));
+        let db = open(&limits.env, &options()).unwrap();
+        for name in limits.contents.keys() {
             db.keyspace(name).unwrap().compact_range(..).unwrap();
         }
         db.close().unwrap();
-        expected.check_all("/compacted", &format!("seed {seed}, compacted"));
+        check_all(&limits, "/compacted", &format!("seed {seed}, compacted"));
         // Without a manifest the tables say what is in them.
-        let manifest = files(&env)
+        let manifest = files(&limits.env)
             .into_keys()
             .find(|path| path.starts_with(HOME) && name(path).starts_with("MANIFEST"));
-        env.remove_file(&manifest.unwrap());
-        options().env(as_env(&env)).repair(HOME).unwrap();
-        let repaired = contents(&open(&env, &options()).unwrap());
+        limits.env.remove_file(&manifest.unwrap());
+        options().env(as_env(&limits.env)).repair(HOME).unwrap();
+        let repaired = contents(&open(&limits.env, &options()).unwrap());
         let has_any = |(_, found): &(&String, &Map)| !found.is_empty();
-        let expected = expected.contents.iter().filter(has_any);
+        let expected = limits.contents.iter().filter(has_any);
         assert!(expected.eq(repaired.iter().filter(has_any)), "seed {seed}, repaired");
     }
 }

@@ -61,16 +61,6 @@
 //! | `histories` | the operations of four threads are linearizable |
 //! | `resources` | descriptors, threads, memory and disk space, in separate processes |
 //! | `filter_rebuild` | filters are replaced during reads and writes, and used |
-//! | `bench` | the benchmark finds known delays, counts and stalls |
-//! | `cli`, `admin_cli`, `filter_cli`, `output_cli`, `bench_cli` | the command |
-//! | `entry_cli` | commands on entries: several keys, files, ranges, counts |
-//! | `examples_cli` | commands of documents and help work, bad directories are refused |
-//! | `help_cli` | help, topics, completions, manual pages, colors, widths |
-//! | `foreign_tables_cli` | single tables of LevelDB and RocksDB: layout, entries, damage, filters |
-//! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
-//! | `beside_writer_cli` | reading commands while a process writes |
-//! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
-//! | `page_cli` | pages of the command: reports, tables, files that cannot be written |
 //! | `regressions` | found defects, each with its account |
 //!
 //! A failed random test prints its seed; the same seed repeats the same operations.
@@ -78,21 +68,11 @@
 // Tests read files directly; the library goes through `env`.
 #![allow(clippy::disallowed_methods)]
 
-#[cfg(feature = "cli")]
-mod admin_cli;
 mod architecture;
 mod arguments;
-#[cfg(feature = "cli")]
-mod bench;
-#[cfg(feature = "cli")]
-mod bench_cli;
-#[cfg(feature = "cli")]
-mod beside_writer_cli;
 mod changes;
 mod checkpoint_bars;
 mod checkpoints;
-#[cfg(feature = "cli")]
-mod cli;
 mod close_now;
 mod cold_reads;
 mod compactions;
@@ -103,23 +83,11 @@ mod corruption;
 mod crash;
 mod cursors;
 mod damage;
-#[cfg(feature = "cli")]
-mod demo;
-#[cfg(feature = "cli")]
-mod demo_cli;
 mod encodings;
-#[cfg(feature = "cli")]
-mod entry_cli;
 mod events;
-#[cfg(feature = "cli")]
-mod examples_cli;
-#[cfg(feature = "cli")]
-mod exchange_cli;
 mod expiry;
 mod expiry_cursors;
 mod faults;
-#[cfg(feature = "cli")]
-mod filter_cli;
 mod filter_rebuild;
 mod filters;
 mod fixtures;
@@ -127,11 +95,7 @@ mod fork;
 mod follower_processes;
 mod followers;
 mod foreign;
-#[cfg(feature = "cli")]
-mod foreign_tables_cli;
 mod golden;
-#[cfg(feature = "cli")]
-mod help_cli;
 mod hidden_tables;
 mod histories;
 mod hit_streaks;
@@ -143,16 +107,12 @@ mod ingested;
 mod interface;
 mod kept_logs;
 mod keyspace_batches;
-#[cfg(feature = "cli")]
-mod keyspace_cli;
 mod keyspace_model;
 mod keyspaces;
 mod kills;
 mod levels;
 mod lifetime;
 mod limits;
-#[cfg(feature = "cli")]
-mod load_cli;
 mod load_opens;
 mod long_life;
 mod mapped;
@@ -160,11 +120,7 @@ mod metrics;
 mod model;
 mod monkey;
 mod multi_get;
-#[cfg(feature = "cli")]
-mod output_cli;
 mod packaging;
-#[cfg(feature = "cli")]
-mod page_cli;
 mod prefixes;
 mod range_deletes;
 mod range_differential;

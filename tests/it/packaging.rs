@@ -1,4 +1,4 @@
-//! What `cargo package` ships: all that README and SECURITY point to, and nothing that only the
+//! What `cargo package` ships: all that README and SECURITY name, and nothing that only the
 //! repository needs.
 
 use std::collections::BTreeSet;
@@ -6,54 +6,67 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The files of the package.
-fn packaged() -> BTreeSet<String> {
+/// The packages that users install, and their folders.
+const PACKAGES: [(&str, &str); 2] = [("siftdb", ""), ("siftdb-cli", "crates/siftdb-cli")];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files of a package.
+fn packaged(package: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
-        .args(["package", "--list", "--allow-dirty", "--offline", "--quiet"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["package", "--list", "--allow-dirty", "--offline", "--quiet", "-p", package])
+        .current_dir(root())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_string).collect()
 }
 
-/// The words of `text` that name a file or folder of the repository, but for what a build makes.
-fn paths_in(text: &str) -> BTreeSet<&str> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+/// The words of `text` that name a file or folder below `folder`, but for what a build makes.
+fn paths_in<'a>(text: &'a str, folder: &Path) -> BTreeSet<&'a str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"._-/".contains(c));
     let words = words.map(|word| word.trim_end_matches(['.', '/']).trim_start_matches("./"));
     words
         .filter(|word| word.contains(['.', '/']) && !word.starts_with('/'))
-        .filter(|word| root.join(word).exists())
+        .filter(|word| folder.join(word).exists())
         .collect()
 }
 
 #[test]
 fn packages_have_what_their_documents_name() {
-    let packaged = packaged();
-    let has = |path: &str| {
-        packaged.iter().any(|file| {
-            file.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
-    };
-    for document in ["README.md", "SECURITY.md"] {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document));
-        let text = text.unwrap();
-        let missing: Vec<_> = paths_in(&text).into_iter().filter(|path| !has(path)).collect();
-        assert!(missing.is_empty(), "{document} names {missing:?}");
+    for (package, folder) in PACKAGES {
+        let (packaged, folder) = (packaged(package), root().join(folder));
+        let has = |path: &str| {
+            packaged.iter().any(|file| {
+                file.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+        };
+        for document in ["README.md", "SECURITY.md"] {
+            let Ok(text) = fs::read_to_string(folder.join(document)) else {
+                assert_eq!((package, document), ("siftdb-cli", "SECURITY.md"));
+                continue;
+            };
+            let named = paths_in(&text, &folder);
+            let missing: Vec<_> = named.into_iter().filter(|path| !has(path)).collect();
+            assert!(missing.is_empty(), "{package}: {document} names {missing:?}");
+        }
+        assert!(!has(".ci/run") && has("docs"));
     }
     assert_eq!(
-        paths_in("see `.ci/run`, docs/format.md, 1.90"),
+        paths_in("see `.ci/run`, docs/format.md, 1.90", root()),
         [".ci/run", "docs/format.md"].into()
     );
-    assert!(!has(".ci/run") && has("docs/format.md"));
 }
 
 #[test]
 fn packages_hold_only_what_users_need() {
     let documents = ["README", "DESIGN", "CHANGELOG", "CONTRIBUTING", "SECURITY"];
-    let needed = |file: &str| match file.split_once('/') {
-        Some(("src", name)) => name.ends_with(".rs") || name.ends_with(".css"),
+    let needed = |package: &str, file: &str| match file.split_once('/') {
+        Some(("src", name)) => {
+            name.ends_with(".rs") || package == "siftdb-cli" && name.ends_with(".css")
+        }
         Some(("examples", name)) => name.ends_with(".rs"),
         Some(("docs", name)) => name.ends_with(".md") || name == "demo.png",
         Some(_) => false,
@@ -65,22 +78,23 @@ fn packages_hold_only_what_users_need() {
                 || file == ".cargo_vcs_info.json"
         }
     };
-    let packaged = packaged();
-    assert!(packaged.len() > 100, "{packaged:?}");
-    let others: Vec<_> = packaged.iter().filter(|file| !needed(file)).collect();
-    assert!(others.is_empty(), "{others:?}");
+    for (package, _) in PACKAGES {
+        let packaged = packaged(package);
+        assert!(packaged.len() > 100, "{packaged:?}");
+        let others: Vec<_> = packaged.iter().filter(|file| !needed(package, file)).collect();
+        assert!(others.is_empty(), "{package}: {others:?}");
+    }
 }
 
 #[test]
 fn the_index_names_every_example() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let index = fs::read_to_string(root.join("docs/examples.md")).unwrap();
+    let index = fs::read_to_string(root().join("docs/examples.md")).unwrap();
     let listed: BTreeSet<_> = index
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(name, _)| name.to_string())
         .collect();
-    let files = fs::read_dir(root.join("examples")).unwrap().map(|file| file.unwrap().path());
+    let files = fs::read_dir(root().join("examples")).unwrap().map(|file| file.unwrap().path());
     let examples = files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_string());
     assert_eq!(listed, examples.collect());
 }

@@ -1,9 +1,9 @@
 //! The workloads and the report of `siftdb bench`, with rivals side by side.
 //!
-//! `siftdb::experiment::bench` makes keys and values, draws and times the operations, and reports
-//! them. [`Driven`] lets it drive an engine. Engines take turns in this process: each is open alone
-//! while it is measured, and starts from a copy of its loaded database, or from an empty one. Every
-//! engine is read as it comes, with its filters. `siftdb bench compare` takes the JSON.
+//! `siftdb_cli::experiment::bench` makes keys and values, draws and times the operations, and
+//! reports them. [`Driven`] lets it drive an engine. Engines take turns in this process: each is
+//! open alone while it is measured, and starts from a copy of its loaded database, or from an empty
+//! one. Every engine is read as it comes, with its filters. `siftdb bench compare` takes the JSON.
 
 use crate::args::Args;
 use crate::databases::{copy, disk_bytes};
@@ -11,8 +11,8 @@ use crate::engine::{self, Engine, Layout, Settings, name};
 use crate::neighbour::Neighbour;
 use crate::workload::Batch;
 use serde_json::json;
-use siftdb::experiment::Page;
-use siftdb::experiment::bench::{
+use siftdb_cli::experiment::Page;
+use siftdb_cli::experiment::bench::{
     self, Data, Direction, Footprint, KeyShape, Machine, Result, Run, Start, Store, Tree, Workload,
     csv, figures, load, run, workload,
 };

@@ -17,6 +17,9 @@ pub(crate) mod records;
 pub(crate) mod tables;
 pub(crate) mod text;
 
+pub use crate::base::levels::LEVELS;
+pub use crate::base::stats::interval::wilson_95;
+pub use crate::base::stats::text::bytes;
 pub use dump::{dump, dump_records};
 pub use live::{
     LiveTable, UncheckedLogs, live_keyspaces, live_tables, unchecked_logs, verify_live_table,

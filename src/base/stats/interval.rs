@@ -10,7 +10,7 @@ const Z_95: f64 = 1.959_963_984_540_054;
 /// The 95 % confidence interval of a rate, after `hits` of `trials`. `None` without trials.
 ///
 /// ```
-/// let (low, high) = siftdb::experiment::wilson_95(10, 1_000).unwrap();
+/// let (low, high) = siftdb::inspect::wilson_95(10, 1_000).unwrap();
 /// assert!(low < 0.0055 && 0.018 < high);
 /// ```
 #[must_use]

@@ -146,7 +146,7 @@ fn line_of(hash: u64, lines: u32) -> usize {
 
 /// The line of `hash` in a filter of `filter_bytes` bytes, the number of lines, and the bits in the
 /// line.
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 #[must_use]
 pub(crate) fn probed(filter_bytes: u64, millibits: u32, hash: u64) -> (u64, u64, Vec<usize>) {
     let lines = filter_bytes.saturating_sub(ROCKSDB_TRAILER_BYTES as u64) / LINE_BYTES as u64;
@@ -182,7 +182,7 @@ impl FastLocalTrailer {
     }
 
     /// Probes of a key.
-    #[cfg(any(feature = "cli", feature = "testing"))]
+    #[cfg(feature = "inspect")]
     pub(crate) fn probes(self) -> u32 {
         self.probes
     }

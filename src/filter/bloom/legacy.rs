@@ -110,7 +110,7 @@ impl LegacyTrailer {
     }
 
     /// Probes of a key.
-    #[cfg(any(feature = "cli", feature = "testing"))]
+    #[cfg(feature = "inspect")]
     pub(crate) fn probes(self) -> u32 {
         self.probes
     }

@@ -57,7 +57,7 @@ pub(crate) fn may_match(filter: &[u8], hash: u32) -> bool {
 }
 
 /// The bits of `hash` in a filter of this length.
-#[cfg(any(feature = "cli", feature = "testing"))]
+#[cfg(feature = "inspect")]
 #[must_use]
 pub(crate) fn probed(filter_bytes: u64, bits_per_key: u32, hash: u32) -> Vec<usize> {
     let bits = 8 * filter_bytes.saturating_sub(1).max(1);

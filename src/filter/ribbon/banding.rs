@@ -43,7 +43,7 @@ impl EquationMaker {
     }
 
     /// Blocks that equations start in; the last one has a single start.
-    #[cfg(any(feature = "cli", feature = "testing"))]
+    #[cfg(feature = "inspect")]
     pub(crate) fn starting_blocks(self) -> u32 {
         self.starts / BLOCK_SLOTS
     }

@@ -86,7 +86,7 @@ impl RibbonTrailer {
 
     /// Columns of most blocks, and the share of absent keys that pass: of a key that starts in a
     /// block of `c` columns one in `2^c`.
-    #[cfg(any(feature = "cli", feature = "testing"))]
+    #[cfg(feature = "inspect")]
     pub(crate) fn columns_and_rate(self) -> (u32, f64) {
         self.columns.count_and_rate(self.equations.starting_blocks())
     }

@@ -238,7 +238,7 @@ impl Columns {
 
     /// The number of columns that most of `blocks` blocks have, and the mean rate of all: a block
     /// of `n` columns has the rate `2^-n`.
-    #[cfg(any(feature = "cli", feature = "testing"))]
+    #[cfg(feature = "inspect")]
     pub(crate) fn count_and_rate(self, blocks: u32) -> (u32, f64) {
         let lower = f64::from(self.upper_start.min(blocks)) / f64::from(blocks.max(1));
         let rate = 0.5f64.powi(self.upper as i32) * (1.0 + lower);

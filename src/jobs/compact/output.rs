@@ -120,7 +120,7 @@ impl<'a> JobContext<'a> {
 /// The result of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JobOutcome {
-    /// The new tables, by key, disjoint by user key; written and synced, but not yet part of the tree.
+    /// The new tables, by key, disjoint by user key; written and synced, but in no tree yet.
     pub tables: Vec<FileMeta>,
     /// Its counts.
     pub counts: JobCounts,

@@ -13,9 +13,9 @@
 //! 9. Store the view, then publish the sequence (I3).
 //!
 //! A lookup ends at the first version that it finds, so no older version may be where it looks
-//! first (I25): not in a memtable, nor in a table of the same level or of one above. Other memtables
-//! stay: they may be older than the load. A table of level 0 has the sequences between those of its
-//! neighbours, so a load to level 0 needs all memtables of its keyspace flushed.
+//! first (I25): not in a memtable, nor in a table of the same level or of one above. Other
+//! memtables stay: they may be older than the load. A table of level 0 has the sequences between
+//! those of its neighbours, so a load to level 0 needs all memtables of its keyspace flushed.
 //!
 //! A crash before step 7 is durable leaves tables that nothing names. After it, recovery finds the
 //! load whole, with or without the new log. A failure before step 7 leaves the database as it was;

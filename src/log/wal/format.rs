@@ -118,7 +118,7 @@ fn loaded_table(decoder: &mut Decoder<'_>) -> Option<LoadedTable> {
 #[derive(Debug)]
 pub(crate) enum WalItem<'a> {
     /// A record that decodes. The dumps print it; `verify` only counts it.
-    #[cfg_attr(not(any(feature = "cli", feature = "testing")), expect(dead_code))]
+    #[cfg_attr(not(feature = "inspect"), expect(dead_code))]
     Record(WalRecord<'a>),
     /// A record that does not decode.
     Undecodable(Undecodable),

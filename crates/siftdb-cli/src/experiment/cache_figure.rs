@@ -1,0 +1,118 @@
+//! Bytes read over the size of the cache: where full filters stop paying and partitions begin to.
+
+use crate::experiment::databases::{Cache, Databases, Lookups};
+use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::keys::KeySet;
+use crate::experiment::report::Column;
+use crate::experiment::settings::{Progress, Settings, Stage};
+use siftdb::Result;
+use siftdb::inspect::bytes;
+
+/// Lookups with each cache in each layout, at most.
+const LOOKUPS_MAX: usize = 1_000;
+
+/// The reads of a lookup of an absent key with each of these `caches`, in bytes, or with those
+/// around the size of the filters if none are given. The databases are those of a finished run.
+///
+/// # Errors
+/// Any failure of a database.
+pub fn cache_figure(
+    settings: &Settings,
+    keys: &KeySet,
+    caches: &[u64],
+    command: &str,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Figure> {
+    let databases = Databases::existing(settings)?;
+    let filters = databases.filters_to_hold();
+    let mut caches = match caches {
+        [] => vec![filters / 8, filters / 4, filters / 2, filters, 2 * filters, 4 * filters],
+        given => given.to_vec(),
+    };
+    caches.sort_unstable();
+    caches.dedup();
+    let layouts: Vec<Column> = settings.databases().collect();
+    let absent = keys.absent(settings.lookups.min(LOOKUPS_MAX), settings.seed ^ 0xab5e);
+    // Other keys than those measured, whose blocks would all be in a larger cache.
+    let warm_up = keys.absent(absent.len(), settings.seed ^ 0x3a93);
+    let lookups = Lookups { keys: &absent, warm_up: &warm_up, is_present: &|_| false };
+    let total = (caches.len() * layouts.len() * absent.len()) as u64;
+    let (mut rows, mut done) = (Vec::new(), 0);
+    for column in &layouts {
+        for bytes in &caches {
+            let cache = Cache { bytes: *bytes, pinned_share: 0.0 };
+            let measured = databases.look_up(*column, cache, &lookups, &mut |count| {
+                done += count;
+                progress(Progress { stage: Stage::Caches, done, total });
+            })?;
+            let each = |count| Cell::Number(measured.per_lookup(count));
+            rows.push(vec![
+                Cell::Text(column.name().into()),
+                Cell::Number(*bytes as f64),
+                each(measured.bytes_read()),
+                each(measured.total.filter_bytes_read),
+                each(measured.total.index_bytes_read),
+                each(measured.total.data_bytes_read),
+            ]);
+        }
+    }
+    let mut figure = Figure {
+        id: "bytes-by-cache",
+        title: "Bytes read for an absent key over the size of the cache".into(),
+        finding: String::new(),
+        command: command.into(),
+        columns: vec![
+            Heading { name: "layout", label: "layout", unit: Unit::Text },
+            Heading { name: "cache_bytes", label: "cache", unit: Unit::Bytes },
+            Heading { name: "bytes_read", label: "read a lookup", unit: Unit::Bytes },
+            Heading { name: "filter_bytes_read", label: "of these filters", unit: Unit::Bytes },
+            Heading { name: "index_bytes_read", label: "indexes", unit: Unit::Bytes },
+            Heading { name: "data_bytes_read", label: "data", unit: Unit::Bytes },
+        ],
+        rows,
+        picture: Picture::Lines {
+            series: 0,
+            x: 1,
+            y: 2,
+            interval: None,
+            expected: None,
+            x_scale: Scale::Log,
+            y_scale: Scale::Log,
+        },
+    };
+    figure.finding = finding(&figure, &caches);
+    Ok(figure)
+}
+
+/// Where the full layout begins to read no more than the partitioned one.
+fn finding(figure: &Figure, caches: &[u64]) -> String {
+    let read = |column: Column, cache: u64| {
+        let is_row = |row: &&Vec<Cell>| {
+            row[0] == Cell::Text(column.name().into()) && row[1] == Cell::Number(cache as f64)
+        };
+        figure.rows.iter().find(is_row).and_then(|row| figure.number(row, 2))
+    };
+    let both = |cache: &u64| {
+        Some((*cache, read(Column::Full, *cache)?, read(Column::Partitioned, *cache)?))
+    };
+    let both: Vec<_> = caches.iter().filter_map(both).collect();
+    let Some((smallest, full, partitioned)) = both.first() else {
+        return "A cache that holds all filters and indexes leaves only data to read.".into();
+    };
+    let size = |number: f64| Unit::Bytes.print(number);
+    let small = format!(
+        "With a cache of {} the full layout reads {} a lookup, the partitioned one {}",
+        bytes(*smallest),
+        size(*full),
+        size(*partitioned)
+    );
+    // Equal but for noise.
+    let is_even = |(_, full, partitioned): &&(u64, f64, f64)| *full <= 1.1 * partitioned;
+    match both.iter().rev().take_while(is_even).last() {
+        Some((cache, ..)) if cache == smallest => format!("{small}: partitions save nothing here."),
+        Some((cache, ..)) => {
+            format!("{small}; from {} on, the full layout reads no more.", bytes(*cache))
+        }
+        None => format!("{small}; partitions read less with every cache here."),
+    }
+}

@@ -1,0 +1,260 @@
+//! Figures of a database that is there: its tree, its filters by level, what they saved, and what
+//! the lookups of a present and an absent key touch.
+//!
+//! Nothing is measured: figures come from the properties of tables, and from the counters that all
+//! programs with the database open to write have counted. Two lookups are explained.
+
+use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::steps::steps_figure;
+use crate::experiment::tree::tree_figures;
+use siftdb::Db;
+use siftdb::Keyspace;
+use siftdb::ReadOptions;
+use siftdb::Result;
+use siftdb::inspect::bytes;
+use siftdb::{LevelStats, Stats};
+
+/// Reads that leave the cache as it is: no lookup finds a block that another one read.
+const COLD: ReadOptions = ReadOptions::new().fill_cache(false);
+
+/// Keyspaces with a bar of their own; others share one.
+const KEYSPACES_MAX: usize = 20;
+
+/// The figures of `keyspace` and of the keyspaces of `db`. `command` makes them again, `explain`
+/// the lookup of a key. One lookup is that of `key`, or of the first key if none is named. The
+/// other is its opposite: that of an absent key next to a present one, or the other way round.
+///
+/// # Errors
+/// As for [`Keyspace::explain`].
+pub fn contents_figures(
+    db: &Db,
+    keyspace: &Keyspace,
+    key: Option<&[u8]>,
+    command: &str,
+    explain: impl Fn(&[u8]) -> String,
+) -> Result<Vec<Figure>> {
+    let stats = keyspace.stats();
+    let mut figures = tree_figures(keyspace, command)?;
+    figures.push(rates_figure(&stats, command));
+    figures.push(saved_figure(&stats, command));
+    if db.keyspaces().len() > 1 {
+        figures.push(keyspaces_figure(db, command)?);
+    }
+    let (present, absent) = keys_to_look_up(keyspace, key)?;
+    let report = keyspace.filter_report();
+    for (id, key) in [("lookup-present", present), ("lookup-absent", Some(absent))] {
+        if let Some(key) = key {
+            let explained = keyspace.explain_with(&key, &COLD)?;
+            figures.push(steps_figure(id, &explained, &report, &explain(&key)));
+        }
+    }
+    Ok(figures)
+}
+
+/// A present key, if there is one, and an absent one near it.
+fn keys_to_look_up(keyspace: &Keyspace, key: Option<&[u8]>) -> Result<(Option<Vec<u8>>, Vec<u8>)> {
+    let is_there = |key: &[u8]| Ok(keyspace.get_with(key, &COLD)?.is_some());
+    let near = |key: &[u8]| {
+        let next = keyspace.range_with(key.., &COLD).next();
+        let near = next.or_else(|| keyspace.range_with(.., &COLD).next_back()).transpose()?;
+        Ok(near.map(|(near, _)| near.to_vec()))
+    };
+    let present = match key {
+        Some(key) if !is_there(key)? => return Ok((near(key)?, key.to_vec())),
+        Some(key) => Some(key.to_vec()),
+        None => near(b"")?,
+    };
+    // The next keys in the order of bytes are in the range of the same table.
+    let mut absent = present.clone().unwrap_or_default();
+    while is_there(&absent)? {
+        absent.push(0);
+    }
+    Ok((present, absent))
+}
+
+/// The levels that have tables or were asked, each with its number.
+fn levels(stats: &Stats) -> impl Iterator<Item = (usize, &LevelStats)> {
+    let is_there = |(_, level): &(usize, &LevelStats)| {
+        level.tables + level.data_blocks() + level.data_blocks_avoided() > 0
+    };
+    stats.levels.iter().enumerate().filter(is_there)
+}
+
+fn number(count: u64) -> Cell {
+    Cell::Number(count as f64)
+}
+
+fn maybe(number: Option<f64>) -> Cell {
+    number.map_or(Cell::Absent, Cell::Number)
+}
+
+fn rates_figure(stats: &Stats, command: &str) -> Figure {
+    let row = |(number_of, level): (usize, &LevelStats)| {
+        let interval = level.observed_fpr_interval();
+        let filtered = level.filter_bytes > 0;
+        let bits = 8.0 * level.filter_bytes as f64 / level.entries.max(1) as f64;
+        vec![
+            Cell::Text(format!("L{number_of}")),
+            maybe(filtered.then_some(bits)),
+            maybe(filtered.then_some(level.expected_fpr)),
+            maybe(level.observed_fpr()),
+            maybe(interval.map(|(low, _)| low)),
+            maybe(interval.map(|(_, high)| high)),
+            number(level.negatives + level.false_positives),
+        ]
+    };
+    let total = stats.total();
+    let filtered = stats.levels.iter().filter(|level| level.filter_bytes > 0);
+    let expected = filtered.clone().map(|level| level.expected_fpr).reduce(f64::max);
+    let percent = |share: f64| Unit::Share.print(share);
+    let finding = match (expected, total.observed_fpr(), total.observed_fpr_interval()) {
+        (None, None, _) => "No table has a filter.".into(),
+        (Some(expected), None, _) => format!(
+            "At most {} of absent keys should pass the filters of a level; no lookup of an absent \
+             key is counted yet.",
+            percent(expected)
+        ),
+        (_, Some(observed), interval) => {
+            let (low, high) = interval.unwrap_or((observed, observed));
+            format!(
+                "Of {} answers of filters about absent keys, {} were false positives ({} to {} \
+                 with 95 % confidence).",
+                Unit::Count.print((total.negatives + total.false_positives) as f64),
+                percent(observed),
+                percent(low),
+                percent(high)
+            )
+        }
+    };
+    Figure {
+        id: "filters-by-level",
+        title: "False positives by level: expected and observed".into(),
+        finding,
+        command: command.into(),
+        columns: vec![
+            Heading { name: "level", label: "level", unit: Unit::Text },
+            Heading { name: "bits_per_entry", label: "bits an entry", unit: Unit::Number },
+            Heading { name: "expected_fpr", label: "expected", unit: Unit::Share },
+            Heading { name: "observed_fpr", label: "observed", unit: Unit::Share },
+            Heading { name: "observed_fpr_low", label: "95 % from", unit: Unit::Share },
+            Heading { name: "observed_fpr_high", label: "95 % to", unit: Unit::Share },
+            Heading { name: "absent", label: "answers about absent keys", unit: Unit::Count },
+        ],
+        rows: levels(stats).map(row).collect(),
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![2, 3],
+            interval: None,
+            scale: Scale::Linear,
+        },
+    }
+}
+
+fn saved_figure(stats: &Stats, command: &str) -> Figure {
+    let row = |(number_of, level): (usize, &LevelStats)| {
+        vec![
+            Cell::Text(format!("L{number_of}")),
+            number(level.data_blocks()),
+            number(level.data_blocks_avoided()),
+            number(level.data_blocks_read),
+            number(level.bytes_avoided),
+            number(level.filter_bytes_read),
+        ]
+    };
+    let total = stats.total();
+    let (searched, avoided) = (total.data_blocks(), total.data_blocks_avoided());
+    let finding = match searched + avoided {
+        0 => {
+            "No lookup is counted yet: only programs that open the database to write count.".into()
+        }
+        all => format!(
+            "Filters kept lookups from {} of {} data blocks, {}: about {} were not searched.",
+            Unit::Count.print(avoided as f64),
+            Unit::Count.print(all as f64),
+            Unit::Share.print(avoided as f64 / all as f64),
+            bytes(total.bytes_avoided)
+        ),
+    };
+    Figure {
+        id: "saved-by-filters",
+        title: "What filters saved so far".into(),
+        finding,
+        command: command.into(),
+        columns: vec![
+            Heading { name: "level", label: "level", unit: Unit::Text },
+            Heading { name: "data_blocks", label: "data blocks searched", unit: Unit::Count },
+            Heading { name: "data_blocks_avoided", label: "saved by filters", unit: Unit::Count },
+            Heading { name: "data_blocks_read", label: "read from files", unit: Unit::Count },
+            Heading { name: "bytes_avoided", label: "bytes saved, about", unit: Unit::Bytes },
+            Heading { name: "filter_bytes_read", label: "filters read", unit: Unit::Bytes },
+        ],
+        rows: levels(stats).map(row).collect(),
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![1, 2],
+            interval: None,
+            scale: Scale::Linear,
+        },
+    }
+}
+
+fn keyspaces_figure(db: &Db, command: &str) -> Result<Figure> {
+    let mut totals = Vec::new();
+    for name in db.keyspaces() {
+        let stats = db.keyspace(&name)?.stats();
+        totals.push((name, stats.total(), stats.memtable_entries));
+    }
+    totals.sort_by(|(one, a, _), (other, b, _)| b.bytes.cmp(&a.bytes).then(one.cmp(other)));
+    let all: u64 = totals.iter().map(|(_, total, _)| total.bytes).sum();
+    let finding = match totals.first() {
+        Some((largest, total, _)) if all > 0 => format!(
+            "The largest of {} keyspaces, \"{largest}\", has {} of the bytes in tables.",
+            totals.len(),
+            Unit::Share.print(total.bytes as f64 / all as f64)
+        ),
+        _ => format!("None of the {} keyspaces has a table.", totals.len()),
+    };
+    let others = totals.split_off(totals.len().min(KEYSPACES_MAX));
+    if !others.is_empty() {
+        let mut sum = (format!("{} others", others.len()), LevelStats::default(), 0);
+        for (_, total, in_log) in &others {
+            sum.1.tables += total.tables;
+            sum.1.entries += total.entries;
+            sum.1.bytes += total.bytes;
+            sum.1.filter_bytes += total.filter_bytes;
+            sum.2 += in_log;
+        }
+        totals.push(sum);
+    }
+    let row = |(name, total, in_log): &(String, LevelStats, u64)| {
+        vec![
+            Cell::Text(name.clone()),
+            number(total.tables),
+            number(total.entries),
+            number(*in_log),
+            number(total.bytes),
+            number(total.filter_bytes),
+        ]
+    };
+    Ok(Figure {
+        id: "keyspaces",
+        title: "Bytes by keyspace".into(),
+        finding,
+        command: command.into(),
+        columns: vec![
+            Heading { name: "keyspace", label: "keyspace", unit: Unit::Text },
+            Heading { name: "tables", label: "tables", unit: Unit::Count },
+            Heading { name: "entries", label: "entries in tables", unit: Unit::Count },
+            Heading { name: "log_entries", label: "entries only in the log", unit: Unit::Count },
+            Heading { name: "bytes", label: "bytes of tables", unit: Unit::Bytes },
+            Heading { name: "filter_bytes", label: "of these filters", unit: Unit::Bytes },
+        ],
+        rows: totals.iter().map(row).collect(),
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![4, 5],
+            interval: None,
+            scale: Scale::Linear,
+        },
+    })
+}

@@ -1,0 +1,150 @@
+//! Bits divided over the levels as by `Filter::monkey` against even bits, in the same memory.
+//!
+//! A budget is divided again whenever the tree changes, and tables keep the filters that they were
+//! written with. So the division is computed for the tree of the run, and the tree is loaded once
+//! more with these bits: both have the same tables.
+
+use crate::experiment::databases::{Cache, Databases, PINNED_SHARE, load_one};
+use crate::experiment::figure::{Cell, Figure, Heading, Picture, Scale, Unit};
+use crate::experiment::keys::KeySet;
+use crate::experiment::report::Column;
+use crate::experiment::settings::{Progress, Settings, Stage};
+use siftdb::Filter;
+use siftdb::LevelStats;
+use siftdb::Options;
+use siftdb::Result;
+use siftdb::filter::Encoding;
+use siftdb::inspect::LEVELS;
+use std::path::Path;
+
+/// Loads a database whose filters take as many bytes as those of the database with full filters,
+/// divided over the levels, and looks up absent keys in both. `None` if the run has no full filters
+/// of the default encoding, for which bits are divided.
+///
+/// # Errors
+/// A database of a former call in the way; any failure of a database.
+pub fn monkey_figure(
+    settings: &Settings,
+    keys: &KeySet,
+    command: &str,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Option<Figure>> {
+    let databases = Databases::existing(settings)?;
+    let budget = databases.filter_bytes(Column::Full);
+    if budget == 0 {
+        return Ok(None);
+    }
+    let (even, divided) = (settings.database(Column::Full), settings.directory.join("monkey"));
+    let db = databases.open_at(&even, CACHE)?;
+    let report = db.filter_report();
+    db.close()?;
+    let default = Encoding::FastLocalBloom { millibits: 10_000 };
+    if report.tables.iter().any(|table| table.encoding != default.label()) {
+        return Ok(None);
+    }
+    let filter = |bits: f64| match bits {
+        0.0 => Filter::none(),
+        bits => Column::Full.filter(Filter::bloom(bits)),
+    };
+    let levels = report.advice(budget).levels;
+    let options = levels.iter().fold(Options::new(), |options, level| {
+        options.filter_at_level(level.level, filter(level.bits_divided))
+    });
+    let total = keys.len() as u64;
+    let mut done = 0;
+    load_one(settings, keys, options, &divided, &mut |written| {
+        done += written;
+        progress(Progress { stage: Stage::Monkey, done, total });
+    })?;
+    let absent = keys.absent(settings.lookups, settings.seed ^ 0xab5e);
+    let [even, divided] = [even, divided].map(|directory| asked(&databases, &directory, &absent));
+    Ok(Some(figure_of(&even?, &divided?, absent.len(), command)))
+}
+
+/// All filters fit.
+const CACHE: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
+
+fn figure_of(even: &[LevelStats], divided: &[LevelStats], lookups: usize, command: &str) -> Figure {
+    let levels = (0..LEVELS).filter(|level| even[*level].tables + divided[*level].tables > 0);
+    let each = |count: u64| Cell::Number(count as f64 / lookups.max(1) as f64);
+    let bits = |level: &LevelStats| match level.entries {
+        0 => Cell::Absent,
+        entries => Cell::Number(8.0 * level.filter_bytes as f64 / entries as f64),
+    };
+    let row = |name: String, even: &LevelStats, divided: &LevelStats| {
+        vec![
+            Cell::Text(name),
+            each(even.false_positives),
+            each(divided.false_positives),
+            bits(even),
+            bits(divided),
+            Cell::Number(even.filter_bytes as f64),
+            Cell::Number(divided.filter_bytes as f64),
+        ]
+    };
+    let mut rows: Vec<Vec<Cell>> =
+        levels.map(|level| row(format!("L{level}"), &even[level], &divided[level])).collect();
+    let [all_even, all_divided] = [even, divided].map(sum);
+    rows.push(row("all".into(), &all_even, &all_divided));
+    let heading = |name, label, unit| Heading { name, label, unit };
+    Figure {
+        id: "monkey",
+        title: "The same memory for filters, divided evenly and by Monkey".into(),
+        finding: finding(&all_even, &all_divided),
+        command: command.into(),
+        columns: vec![
+            heading("level", "level", Unit::Text),
+            heading("even_false_positives", "false positives a lookup, even bits", Unit::Number),
+            heading("monkey_false_positives", "the same, Monkey", Unit::Number),
+            heading("even_bits_per_key", "bits a key, even", Unit::Number),
+            heading("monkey_bits_per_key", "bits a key, Monkey", Unit::Number),
+            heading("even_filter_bytes", "filters, even", Unit::Bytes),
+            heading("monkey_filter_bytes", "filters, Monkey", Unit::Bytes),
+        ],
+        rows,
+        picture: Picture::Bars {
+            labels: vec![0],
+            values: vec![1, 2],
+            interval: None,
+            scale: Scale::Linear,
+        },
+    }
+}
+
+/// The counters of each level after lookups of these absent keys.
+fn asked(
+    databases: &Databases<'_>,
+    directory: &Path,
+    absent: &[Vec<u8>],
+) -> Result<Vec<LevelStats>> {
+    let db = databases.open_at(directory, CACHE)?;
+    let before = db.stats();
+    for key in absent {
+        db.get(key)?;
+    }
+    let levels = db.stats().since(&before).levels;
+    db.close()?;
+    Ok(levels)
+}
+
+fn sum(levels: &[LevelStats]) -> LevelStats {
+    let mut sum = LevelStats::default();
+    for level in levels {
+        sum.tables += level.tables;
+        sum.entries += level.entries;
+        sum.filter_bytes += level.filter_bytes;
+        sum.false_positives += level.false_positives;
+    }
+    sum
+}
+
+fn finding(even: &LevelStats, divided: &LevelStats) -> String {
+    let change = divided.false_positives as f64 / even.false_positives.max(1) as f64 - 1.0;
+    let (percent, word) = (100.0 * change.abs(), if change < 0.0 { "fewer" } else { "more" });
+    format!(
+        "With {} of filters Monkey passes {percent:.0} % {word} absent keys than even bits with \
+         {}: small levels get more bits a key, because each is asked as often as a large one.",
+        Unit::Bytes.print(divided.filter_bytes as f64),
+        Unit::Bytes.print(even.filter_bytes as f64),
+    )
+}

@@ -1,0 +1,95 @@
+//! How a run of the demonstration is done, and how far it is.
+
+use crate::experiment::report::Column;
+use siftdb::Filter;
+use siftdb::env::DiskEnv;
+use siftdb::env::Env;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How a run is done.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Where the databases are created, each in a directory of its own. Created if need be; its
+    /// parent has to exist. They are left there.
+    pub directory: PathBuf,
+    /// Bytes of each value. Default: 100.
+    pub value_bytes: usize,
+    /// How keys become bits; its layout is set by the run. Default: `Filter::bloom(10.0)`.
+    pub filter: Filter,
+    /// Lookups of each act in each column; a fifth of them in the act with a cache too small, where
+    /// each reads much. Default: 30,000.
+    pub lookups: usize,
+    /// The measured variants: a database for each, but [`Column::FullNotAsked`], which looks keys
+    /// up in the one of [`Column::Full`]. Default: [`Column::ALL`].
+    pub columns: Vec<Column>,
+    /// The share of present keys in one more act. Default: none.
+    pub hit_ratio: Option<f64>,
+    /// Decides order of loading, values and the keys that are looked up. Default: 42.
+    pub seed: u64,
+    /// The file system. Default: the real one.
+    pub env: Arc<dyn Env>,
+}
+
+impl Settings {
+    /// The defaults, with databases in `directory`.
+    #[must_use]
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Settings {
+            directory: directory.into(),
+            value_bytes: 100,
+            filter: Filter::bloom(10.0),
+            lookups: 30_000,
+            columns: Column::ALL.to_vec(),
+            hit_ratio: None,
+            seed: 42,
+            env: Arc::new(DiskEnv::new()),
+        }
+    }
+
+    /// The columns that have a database.
+    pub fn databases(&self) -> impl Iterator<Item = Column> {
+        self.columns.iter().copied().filter(|column| Column::DATABASES.contains(column))
+    }
+
+    /// The directory of a column's database.
+    #[must_use]
+    pub fn database(&self, column: Column) -> PathBuf {
+        self.directory.join(match column {
+            Column::NoFilter => "no-filter",
+            Column::BlockBased => "block-based",
+            Column::Full | Column::FullNotAsked => "full",
+            Column::Partitioned => "partitioned",
+        })
+    }
+}
+
+/// The present step of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Writing keys; counted over all databases.
+    Load,
+    /// Looking keys up; counted over all acts and columns.
+    LookUp,
+    /// Looking keys up with caches of several sizes.
+    Caches,
+    /// Building and asking filters by themselves; counted in keys.
+    Filters,
+    /// Loading and asking a database whose filters share a budget.
+    Monkey,
+    /// Looking keys up in cold files.
+    Cold,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// The step.
+    pub stage: Stage,
+    /// Keys done.
+    pub done: u64,
+    /// Keys in all.
+    pub total: u64,
+}

@@ -1,0 +1,329 @@
+//! `siftdb filter stats DIR`: the filters of a database, their counters, and what is wrong.
+//!
+//! `Db::check_filters` reads every filter and makes the findings; this prints them. Each kind of
+//! filter of a level has a line. Counters belong to the level and are on its first line. They cover
+//! all programs that wrote to the database since the date in the last lines, or with `--probe` the
+//! lookups of this command.
+//!
+//! Every keyspace has a report of its own. Filters are compared with `--bits`, `--encoding` and
+//! `--layout`, or else with the saved settings. Memory is compared with `--cache`, which is not
+//! saved; its default is that of the library. The keys of `--probe` are looked up in one keyspace.
+//!
+//! The directory may be one of LevelDB, or a single table of LevelDB or RocksDB: `foreign.rs`
+//! prints what their filters are.
+
+use crate::args::{InKeyspace, options};
+use crate::described::{help, more_help, result};
+use crate::failure::{Failure, Outcome};
+use crate::filter::foreign;
+use crate::filter_args::WantedFilter;
+use crate::foreign_table;
+use crate::json::Interval;
+use crate::lines::each_line;
+use crate::numbers::{percent, size};
+use crate::output::{Output, Shown, Text};
+use crate::text::{counted, date, write_log_note};
+use clap::Args;
+use serde_json::{Value, json};
+use siftdb::env::DiskEnv;
+use siftdb::foreign::LevelDb;
+use siftdb::{
+    FilterFinding, FilterGroup, FilterReport, FindingFigure, Keyspace, LevelStats,
+    Stats as DbStats, WantedFilter as Wanted,
+};
+use siftdb_cli::experiment::bytes;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+result! {
+    /// JSON, one object a line for each keyspace. Counters run since since_unix_seconds, or over
+    /// the lookups of --probe:
+    struct Answer of reported: &Reported<'_>, report: &FilterReport, stats: &DbStats {
+        /// its name
+        keyspace: String = reported.name.clone();
+        /// levels that have tables or were asked:
+        levels: Vec<Level> = {
+            let of = |(level, groups, counts): &OfLevel| {
+                let wanted = report.wanted.get(*level).and_then(Option::as_ref);
+                Level::of(counts, *level, groups, wanted)
+            };
+            levels(report).iter().map(of).collect()
+        };
+        /// what needs attention: kind, what, and the figures it is about, such as level, tables,
+        /// table, offset, filter_bytes, cache_bytes, errors, found, low, few_keys_fpr, wanted_fpr
+        findings: Vec<Value> = report.findings().iter().map(finding).collect();
+        /// when counting began; 0 if not known
+        since_unix_seconds: u64 => stats;
+        /// lookups and found, those of --probe; or null
+        probe: Option<Lookups> = reported.probed.as_ref().map(Lookups::of);
+        /// entries that are only in the log, in no table and no filter
+        log_entries: u64 = stats.memtable_entries;
+        /// the block cache
+        cache_capacity_bytes: u64 => stats;
+        /// what of the cache filters may take for good
+        pinned_bytes_max: u64 => report;
+    }
+
+    struct Lookups of probed: &Probed<'_> {
+        lookups, found: u64;
+    }
+
+    struct Level of counts: &LevelStats, at: usize, groups: &[FilterGroup], of: Option<&Wanted> {
+        /// the level
+        level: usize = at;
+        /// one for each kind of filter it has:
+        filters: Vec<Kind> = groups.iter().map(Kind::of).collect();
+        /// what --bits, ... or the settings ask for: encoding, layout, bits_per_key, expected_fpr;
+        /// or null
+        wanted: Option<WantedKind> = of.map(WantedKind::of);
+        /// lookups that asked a filter
+        lookups: u64 = asked(counts);
+        /// that said no, maybe rightly, maybe wrongly
+        negatives, true_positives, false_positives: u64;
+        /// maybe where newer versions hide whether rightly; none asked
+        unresolved, not_consulted: u64;
+        /// not asked because many lookups in a row had found their keys there
+        not_paying: u64;
+        /// the rate, or null
+        observed_fpr: Option<f64> = counts.observed_fpr();
+        #[serde(flatten)] interval: Interval = Interval::of(counts.observed_fpr_interval());
+    }
+
+    struct Kind of group: &FilterGroup {
+        /// tables, their entries, keys and bytes of filters
+        tables, entries, keys, bytes: u64;
+        /// as the tables say; empty without a filter
+        policy, encoding, layout: String => group.like;
+        /// as configured
+        asked_bits_per_key: Option<f64> => group.like;
+        /// as they are
+        bits_per_key: Option<f64> = group.bits_per_key();
+        /// share of absent keys that pass, 0 to 1, or null
+        expected_fpr: Option<f64>;
+        /// whether lookups can ask it
+        is_asked: bool => group.like;
+        /// whether it is not the wanted one
+        differs: bool => group.like;
+        /// tables of which the filter is damaged
+        damaged: u64;
+    }
+
+    struct WantedKind of wanted: &Wanted {
+        encoding, layout: String;
+        bits_per_key, expected_fpr: Option<f64>;
+    }
+}
+
+fn json_help() -> String {
+    help::<Answer>() + &more_help::<foreign::Report>()
+}
+
+/// The library's default.
+const CACHE_BYTES_DEFAULT: u64 = 64 << 20;
+
+#[derive(Args)]
+#[command(after_long_help = json_help())]
+pub struct Stats {
+    #[command(flatten)]
+    place: InKeyspace,
+    /// Count lookups of the keys in this file, one a line, instead; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    probe: Option<PathBuf>,
+    #[command(flatten)]
+    wanted: WantedFilter,
+    /// The block cache that programs give the database, such as 64MB [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    cache: Option<u64>,
+}
+
+/// The lookups of `--probe`: the keys of a file.
+struct Probed<'a> {
+    file: &'a Path,
+    lookups: u64,
+    found: u64,
+}
+
+/// The report of a keyspace, by name.
+struct Reported<'a> {
+    name: String,
+    report: FilterReport,
+    probed: Option<Probed<'a>>,
+}
+
+impl Stats {
+    pub fn run(self, output: Output) -> Outcome<Shown> {
+        let directory = &self.place.database.directory;
+        if LevelDb::is_at(&DiskEnv::new(), directory) {
+            self.refuse_options_of_databases()?;
+            return foreign::database(directory, self.probe.as_deref(), output);
+        }
+        if foreign_table::is_at(directory) {
+            self.refuse_options_of_databases()?;
+            return foreign::table(directory, self.probe.as_deref(), output);
+        }
+        let options = options().block_cache_bytes(self.cache.unwrap_or(CACHE_BYTES_DEFAULT));
+        let settings = self.wanted.settings()?;
+        let reports = self.place.read_all(options, &settings, |_, keyspaces| {
+            // Keys are of one keyspace: `default`, which is the first, or the one that is named.
+            let probed = if self.probe.is_some() { 1 } else { keyspaces.len() };
+            keyspaces.iter().take(probed).map(|one| self.report(one)).collect::<Outcome<Vec<_>>>()
+        })?;
+        let mut rows = output.folded_rows();
+        for (place, reported) in reports.iter().enumerate() {
+            let answer = Answer::of(reported, &reported.report, &reported.report.stats);
+            rows.row(&answer, |out| {
+                if reports.len() > 1 {
+                    let blank = if place > 0 { "\n" } else { "" };
+                    writeln!(out, "{blank}keyspace {:?}:", reported.name)?;
+                }
+                print(&reported.report, reported.probed.as_ref(), out)
+            })?;
+        }
+        rows.end()
+    }
+
+    /// Refuses options that say nothing about files of other stores.
+    fn refuse_options_of_databases(&self) -> Outcome {
+        let keyspace = self.place.name.as_ref().map(|_| "--keyspace");
+        let cache = self.cache.map(|_| "--cache");
+        match keyspace.or(self.wanted.given()).or(cache) {
+            None => Ok(()),
+            Some(option) => {
+                let what = format!("{option} is for databases of siftdb, not for other stores");
+                Err(Failure::usage(what))
+            }
+        }
+    }
+
+    fn report(&self, keyspace: &Keyspace) -> Outcome<Reported<'_>> {
+        let before = keyspace.stats();
+        let probed = self.probe.as_deref().map(|file| probe(keyspace, file)).transpose()?;
+        let report = keyspace.check_filters()?;
+        let report = if probed.is_some() { report.since(&before) } else { report };
+        Ok(Reported { name: keyspace.name().into(), report, probed })
+    }
+}
+
+fn probe<'a>(keyspace: &Keyspace, file: &'a Path) -> Outcome<Probed<'a>> {
+    let mut probed = Probed { file, lookups: 0, found: 0 };
+    each_line(file, |_, line| {
+        probed.found += u64::from(keyspace.get(line)?.is_some());
+        probed.lookups += 1;
+        Ok(())
+    })?;
+    Ok(probed)
+}
+
+/// A level, its kinds of filters and its counters.
+type OfLevel = (usize, Vec<FilterGroup>, LevelStats);
+
+/// The levels to print: those that have tables or were asked.
+fn levels(report: &FilterReport) -> Vec<OfLevel> {
+    let levels = report.stats.levels.iter().enumerate();
+    let levels = levels.map(|(level, counts)| (level, report.groups(level), counts.clone()));
+    levels.filter(|(_, groups, counts)| !groups.is_empty() || asked(counts) > 0).collect()
+}
+
+/// Lookups that asked a filter.
+fn asked(counts: &LevelStats) -> u64 {
+    counts.negatives + counts.true_positives + counts.false_positives + counts.unresolved
+}
+
+fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>) -> io::Result<()> {
+    write!(out, "level tables       keys bits/key encoding         layout            ")?;
+    write!(out, " filters  expected    lookups   negative     true +  false +  ")?;
+    writeln!(out, "observed (95 %)")?;
+    for (level, groups, counts) in levels(report) {
+        for (place, group) in groups.iter().enumerate() {
+            write!(out, "{level:>5} {}", kind_of(group))?;
+            match place {
+                0 => writeln!(out, " {}", bill_of(&counts))?,
+                _ => writeln!(out)?,
+            }
+        }
+        if groups.is_empty() {
+            writeln!(out, "{level:>5} {:<78} {}", "     0", bill_of(&counts))?;
+        }
+    }
+    if report.tables.is_empty() {
+        writeln!(out, "no tables, so no filters")?;
+    }
+    write_log_note(out, report.stats.memtable_entries)?;
+    match probed {
+        Some(Probed { file, lookups, found }) => {
+            let (file, lookups) = (file.display(), counted(*lookups, "lookup"));
+            writeln!(out, "counted: {lookups} of keys of {file}, {found} found")?;
+        }
+        None if report.stats.since_unix_seconds > 0 => {
+            writeln!(out, "counted since {}", date(report.stats.since_unix_seconds))?;
+        }
+        None => {}
+    }
+    let findings = report.findings();
+    match findings.len() {
+        0 => writeln!(out, "doctor: nothing to say")?,
+        count => writeln!(out, "doctor: {}", counted(count as u64, "finding"))?,
+    }
+    for FilterFinding { kind, what, .. } in findings {
+        writeln!(out, "  {kind}: {what}")?;
+    }
+    Ok(())
+}
+
+/// The part of a line that comes from the tables.
+fn kind_of(group: &FilterGroup) -> String {
+    let dash = || "-".to_string();
+    let like = &group.like;
+    let encoding = match (like.is_asked, like.encoding.as_str()) {
+        (false, "") => "none",
+        (false, _) => "not known",
+        // A custom policy is called by its name.
+        (true, "custom") => &like.policy,
+        (true, label) => label,
+    };
+    let layout = if like.layout.is_empty() { "-" } else { &like.layout };
+    format!(
+        "{:>6} {:>10} {:>8} {:<16} {:<16} {:>9} {:>9}",
+        group.tables,
+        if group.keys > 0 { group.keys } else { group.entries },
+        group.bits_per_key().map_or_else(dash, |bits| format!("{bits:.2}")),
+        encoding,
+        layout,
+        bytes(group.bytes),
+        group.expected_fpr.map_or_else(dash, percent)
+    )
+}
+
+/// The part of a line that comes from lookups.
+fn bill_of(counts: &LevelStats) -> String {
+    let observed = match (counts.observed_fpr(), counts.observed_fpr_interval()) {
+        (Some(observed), Some((low, high))) => {
+            format!("{} ({} to {})", percent(observed), percent(low), percent(high))
+        }
+        _ => "-".into(),
+    };
+    let not_paying = match counts.not_paying {
+        0 => String::new(),
+        lookups => format!("; not asked after many hits: {lookups}"),
+    };
+    format!(
+        "{:>10} {:>10} {:>10} {:>8}  {observed}{not_paying}",
+        asked(counts),
+        counts.negatives,
+        counts.true_positives,
+        counts.false_positives
+    )
+}
+
+fn finding(finding: &FilterFinding) -> Value {
+    let figures = finding.figures.iter().map(|(name, figure)| {
+        let figure = match figure {
+            FindingFigure::Count(count) => json!(count),
+            FindingFigure::Rate(rate) => json!(rate),
+            FindingFigure::Name(text) => json!(text),
+        };
+        (*name, figure)
+    });
+    let words = [("kind", json!(finding.kind)), ("what", json!(finding.what))];
+    words.into_iter().chain(figures).collect()
+}

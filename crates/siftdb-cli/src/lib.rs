@@ -1,0 +1,11 @@
+//! What the command `siftdb` is made of, next to the engine [`siftdb`]: its experiments, which
+//! `benches/` of the repository use too, and the fields that it prints with `--json`.
+//!
+//! The command itself is the program of this package; README.md has how to install it.
+
+// The rooms, top to bottom: a module may only use what is below it in this list.
+// `tests/it/architecture.rs` of the engine checks it.
+
+#[cfg(doc)]
+pub mod command_json;
+pub mod experiment;
