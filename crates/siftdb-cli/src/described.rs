@@ -41,8 +41,8 @@ impl<T: Described> Described for Vec<T> {
 /// Declares any number of types:
 ///
 /// - `struct NAME { NAMES: TYPE; ... }` serializes to an object of these fields.
-/// - `struct NAME of SOURCE: TYPE, ... { NAMES: TYPE = VALUE; ... }` also has `NAME::of`, a function
-///   that fills it. Fields without a value are copied from the first source, or from what follows
+/// - `struct NAME of SOURCE: TYPE, ... { NAMES: TYPE = VALUE; ... }` has `NAME::of`, too, which
+///   fills it. Fields without a value are copied from the first source, or from what follows
 ///   `=>`.
 /// - `value NAME { NAMES; ... }` is a JSON value with these fields, made elsewhere.
 macro_rules! result {
@@ -54,14 +54,14 @@ macro_rules! result {
         }
         $($rest:tt)*
     ) => {
-        crate::described::result! {
+        $crate::described::result! {
             $(#[doc = $head])*
             $vis struct $name { $($fields)* }
             $($rest)*
         }
         impl $name {
             $vis fn of($first: $from $(, $more: $other)*) -> Self {
-                crate::described::result!(@fill $name $first $($fields)*)
+                $crate::described::result!(@fill $name $first $($fields)*)
             }
         }
     };
@@ -79,9 +79,9 @@ macro_rules! result {
         $vis struct $name {
             $($($(#[serde $serde])? $vis $field: $type,)+)*
         }
-        crate::described::result!(@described $name [$($head)*]
-            $([$($field)+] [$($about)*] <$type as crate::described::Described>::FIELDS;)*);
-        crate::described::result! { $($rest)* }
+        $crate::described::result!(@described $name [$($head)*]
+            $([$($field)+] [$($about)*] <$type as $crate::described::Described>::FIELDS;)*);
+        $crate::described::result! { $($rest)* }
     };
     (
         $(#[doc = $head:literal])*
@@ -94,15 +94,15 @@ macro_rules! result {
         #[derive(Clone, Debug, PartialEq, serde::Serialize)]
         #[allow(dead_code, reason = "some are only described")]
         $vis struct $name($vis serde_json::Value);
-        crate::described::result!(@described $name [$($head)*]
-            $([$($field)+] [$($about)*] crate::described::result!(@inner $($type)?);)*);
-        crate::described::result! { $($rest)* }
+        $crate::described::result!(@described $name [$($head)*]
+            $([$($field)+] [$($about)*] $crate::described::result!(@inner $($type)?);)*);
+        $crate::described::result! { $($rest)* }
     };
     (@described $name:ident [$($head:literal)*]
         $([$($field:ident)+] [$($about:literal)*] $inner:expr;)*) => {
-        impl crate::described::Described for $name {
+        impl $crate::described::Described for $name {
             const HEAD: &'static [&'static str] = &[$($head),*];
-            const FIELDS: &'static [crate::described::Field] = &[$(crate::described::Field {
+            const FIELDS: &'static [$crate::described::Field] = &[$($crate::described::Field {
                 names: &[$(stringify!($field)),+],
                 about: &[$($about),*],
                 inner: $inner,
@@ -110,13 +110,13 @@ macro_rules! result {
         }
     };
     (@inner) => { &[] };
-    (@inner $type:ty) => { <$type as crate::described::Described>::FIELDS };
+    (@inner $type:ty) => { <$type as $crate::described::Described>::FIELDS };
     (
         @fill $name:ident $first:ident
         $($(#[doc = $about:literal])*
         $($(#[serde $serde:tt])? $field:ident),+: $type:ty $(= $value:expr)? $(=> $source:expr)?;)*
     ) => {{
-        $(crate::described::result!(@let $first [$($field)+] $($value)? $(=> $source)?);)*
+        $($crate::described::result!(@let $first [$($field)+] $($value)? $(=> $source)?);)*
         $name { $($($field,)+)* }
     }};
     (@let $first:ident [$($field:ident)+]) => {

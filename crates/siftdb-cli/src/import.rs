@@ -51,11 +51,11 @@ result! {
         entries: u64;
         /// how long it took, flush and close included
         seconds: f64;
-        /// keyspaces that kept other settings than the file has: each has
+        /// keyspaces that kept other settings than the file has:
         settings_kept: Vec<Ignored>;
         /// settings that only a program can name, in the same form
         settings_left_out: Vec<Ignored>;
-        /// parts of a LevelDB database that were not read: each has
+        /// parts of a LevelDB database that were not read:
         dropped: Vec<Dropped>;
     }
 

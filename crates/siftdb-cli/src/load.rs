@@ -38,7 +38,7 @@ result! {
         seconds: f64;
         /// lines that were left out
         bad_lines: u64;
-        /// the first ten of these: each has
+        /// the first ten of these:
         first_bad_lines: Vec<BadLine>;
     }
 

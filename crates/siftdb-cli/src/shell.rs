@@ -47,7 +47,7 @@ result! {
     ///   siftdb man | man -l -
     ///   siftdb man ~/.local/share/man/man1
     struct Pages {
-        /// each page: the one of siftdb, or all that were written
+        /// the page of siftdb, or all that were written:
         pages: Vec<Page>;
     }
 

@@ -61,7 +61,7 @@ result! {
         sound: bool;
         /// whether a program has the database open to write; null for a single table
         in_use: Option<bool>;
-        /// not checked here; null for a single table
+        /// null for a single table; else what is not checked here:
         unchecked_logs: Option<Unchecked>;
         /// each table:
         tables: Vec<OfTable>;

@@ -78,7 +78,7 @@ result! {
         /// mean time of an operation), lookups, data_blocks_per_operation (searched, from cache or
         /// file), blocks_read_per_operation, bytes_read_per_operation (from files), negatives,
         /// false_positives, observed_fpr (answers of filters), not_paying (lookups that asked no
-        /// filter after many hits in a row), and
+        /// filter after many hits in a row), and:
         variants: VariantJson;
     }
 

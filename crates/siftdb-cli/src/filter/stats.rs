@@ -73,8 +73,8 @@ result! {
         level: usize = at;
         /// one for each kind of filter it has:
         filters: Vec<Kind> = groups.iter().map(Kind::of).collect();
-        /// what --bits, ... or the settings ask for: encoding, layout, bits_per_key, expected_fpr; or
-        /// null
+        /// what --bits, ... or the settings ask for: encoding, layout, bits_per_key, expected_fpr;
+        /// or null
         wanted: Option<WantedKind> = of.map(WantedKind::of);
         /// lookups that asked a filter
         lookups: u64 = asked(counts);
