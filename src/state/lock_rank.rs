@@ -15,7 +15,7 @@
 //! | `view_update` of a keyspace | `Catalog` | replacing its read view | no |
 //! | `snapshots` | `Catalog` | live snapshots | no |
 //! | `recent` | `Writer` | what was written last | no |
-//! | `filter_workload` of a keyspace | `Catalog` | recent lookups and flushes, for a filter budget | no |
+//! | `filter_workload` of a keyspace | `Catalog` | recent lookups and flushes | no |
 //!
 //! From `flushes` on, all but the turns have a rank. Debug builds check it at each lock: ranks
 //! ascend. Release builds keep neither ranks nor lists.
