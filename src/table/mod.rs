@@ -65,7 +65,7 @@ pub(crate) mod writer;
 pub(crate) mod filter;
 pub(crate) mod batch_key;
 pub(crate) mod fetch;
-pub(crate) mod block_ref;
+pub(crate) mod file;
 pub(crate) mod index;
 pub(crate) mod properties;
 pub(crate) mod block;
