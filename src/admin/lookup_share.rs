@@ -9,7 +9,7 @@
 
 use crate::base::key::{LookupKey, SEQUENCE_MAX};
 use crate::base::levels::LEVELS;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::index::Index;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;

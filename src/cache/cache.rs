@@ -1,7 +1,8 @@
 //! The block cache: least recently used blocks, counted in bytes, generic over what a block is.
 //!
 //! A reader that finds the slot of a block empty asks where the block is by one call,
-//! [`Cache::fetch`]: it returns the cached block, or has the file read. A shard is a mutex over two
+//! [`Cache::block`]: it returns the cached block, or says that the reader must read the file and
+//! whether the cache wants the block ([`Load::keep`]). A shard is a mutex over two
 //! LRU lists, [`Priority::High`] (filters, indexes) and [`Priority::Low`] (data). A block that was
 //! found in its slot counts as used when it comes up for eviction. All shards share one budget: the
 //! capacity less what is reserved for pinned filters and indexes, and less what filters take while
@@ -16,11 +17,10 @@
 //! were used less: of more than fit, the same ones stay. Blocks of deleted tables are not purged;
 //! they age out, because no reader asks for them.
 
-use crate::base::error::Result;
 use crate::base::process::Process;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::cache::budget::{Budget, ConstructionBudget, Purpose};
-use crate::cache::cached::{Cached, SlotRef, Slotted};
+use crate::cache::cached::{Cached, SlotRef};
 use crate::cache::single_flight::Calls;
 use lru::LruCache;
 use std::collections::VecDeque;
@@ -114,14 +114,14 @@ pub(crate) struct Request<'s, V> {
     pub fill: bool,
 }
 
-/// A block that a reader got.
-pub(crate) enum Fetched<V, U> {
-    /// Found in its slot. Cheap to take and to drop; meant to be held briefly.
-    Slotted(Slotted<V>),
-    /// From the cache, or shared with other readers that asked at the same time.
-    Shared(Arc<Cached<V>>),
-    /// Read for this request alone and not kept.
-    Uncached(U),
+/// Where a reader gets the block that it wants.
+pub(crate) enum Answer<'c, V> {
+    /// From the cache, or from the thread that just read it.
+    Held(Arc<Cached<V>>),
+    /// From the file, for this reader and all others that ask until it is read.
+    Load(Load<'c, V>),
+    /// From the file, for this reader alone: the cache does not keep it.
+    Uncached,
 }
 
 type List<V> = RecencyList<HashedKey, Arc<Cached<V>>>;
@@ -180,18 +180,11 @@ impl<V> Cache<V> {
         })
     }
 
-    /// The block of `request`, whose slot the reader found empty: from the cache, else read. `load`
-    /// makes a value to keep and says how many bytes it holds on the heap. `read` makes a block for
-    /// this reader alone, if the cache does not keep it. At most one of them runs, without a lock;
-    /// neither may call the cache.
-    pub(crate) fn fetch<U>(
-        &self,
-        request: Request<'_, V>,
-        load: impl FnOnce() -> Result<(V, usize)>,
-        read: impl FnOnce() -> Result<Fetched<V, U>>,
-    ) -> Result<Fetched<V, U>> {
+    /// Where the block of `request` is, whose slot the reader found empty. It may wait for another
+    /// thread that reads the block. If that fails, this thread is told to read it.
+    pub(crate) fn block<'c>(&'c self, request: Request<'c, V>) -> Answer<'c, V> {
         if request.fill && self.admit(&request) {
-            return self.get_or_load(request, load).map(Fetched::Shared);
+            return self.held_or_load(request);
         }
         // An empty slot says that the cache does not hold the block. Where the index was read again
         // the cache may hold it all the same; that is too rare to lock a shard for each read.
@@ -199,7 +192,7 @@ impl<V> Cache<V> {
             Some(_) => None,
             None => self.get(request.key, request.priority),
         };
-        held.map_or_else(read, |held| Ok(Fetched::Shared(held)))
+        held.map_or(Answer::Uncached, Answer::Held)
     }
 
     /// The value of `key`, if it is held.
@@ -270,40 +263,29 @@ impl<V> Cache<V> {
         is_asked_again
     }
 
-    /// The value of a key, loaded if it is not held, and inserted into the slot. A thread whose
-    /// leader fails loads by itself. A value that does not fit is returned and not kept.
-    fn get_or_load(
-        &self,
-        request: Request<'_, V>,
-        load: impl FnOnce() -> Result<(V, usize)>,
-    ) -> Result<Arc<Cached<V>>> {
+    /// The same for a block to be kept. One that the cache holds is inserted into the slot.
+    fn held_or_load<'c>(&'c self, request: Request<'c, V>) -> Answer<'c, V> {
         let (key, list) = (request.key.hashed(), request.priority as usize);
         loop {
             let waiters = {
-                let Some(mut shard) = self.lock_shard(&key) else {
-                    return Ok(Cached::uncached(load()?.0));
-                };
+                let Some(mut shard) = self.lock_shard(&key) else { return Answer::Uncached };
                 if let Some(entry) = shard.lists[list].get(&key, self.now()) {
                     let replaced = request.slot.and_then(|slot| entry.insert_into(slot));
                     drop(shard);
                     drop(replaced);
-                    return Ok(entry);
+                    return Answer::Held(entry);
                 }
                 shard.calls.join(key)
             };
             let Some(waiters) = waiters else {
-                let mut leader = Leader { cache: self, key, outcome: None };
-                let (value, bytes) = load()?;
-                let loaded = self.insert(key, &request, value, bytes);
-                leader.outcome = Some(Arc::clone(&loaded));
-                return Ok(loaded);
+                return Answer::Load(Load { cache: self, key, request, outcome: None });
             };
             // A forked child has no thread that leads.
             if !self.process.is_current() {
-                return Ok(Cached::uncached(load()?.0));
+                return Answer::Uncached;
             }
             if let Some(value) = waiters.wait() {
-                return Ok(value);
+                return Answer::Held(value);
             }
         }
     }
@@ -490,15 +472,26 @@ fn charge<V>(bytes: u64) -> u64 {
     bytes.saturating_add((ENTRY_BYTES + size_of::<Cached<V>>()) as u64)
 }
 
-/// Finishes a load and publishes its outcome on drop: also when the load fails or panics, so that
-/// no waiter is left waiting.
-struct Leader<'a, V> {
-    cache: &'a Cache<V>,
+/// The right and duty to read a block for all that ask for it. Dropping it publishes the outcome:
+/// also when the read fails or panics, so that no waiter is left waiting.
+pub(crate) struct Load<'c, V> {
+    cache: &'c Cache<V>,
     key: HashedKey,
+    request: Request<'c, V>,
     outcome: Option<Arc<Cached<V>>>,
 }
 
-impl<V> Drop for Leader<'_, V> {
+impl<V> Load<'_, V> {
+    /// Hands over the block that was read, which has `bytes` on the heap. One that does not fit is
+    /// returned and not kept.
+    pub(crate) fn keep(mut self, value: V, bytes: usize) -> Arc<Cached<V>> {
+        let loaded = self.cache.insert(self.key, &self.request, value, bytes);
+        self.outcome = Some(Arc::clone(&loaded));
+        loaded
+    }
+}
+
+impl<V> Drop for Load<'_, V> {
     fn drop(&mut self) {
         let waiters = self.cache.shards[self.key.shard()].lock().calls.finish(&self.key);
         if let Some(waiters) = waiters {
@@ -637,9 +630,9 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Error;
+    use crate::base::error::{Error, Result};
     use crate::base::sync::AtomicUsize;
-    use crate::cache::cached::Slots;
+    use crate::cache::cached::{Slots, Slotted};
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::sync::Barrier;
@@ -652,13 +645,26 @@ mod tests {
 
     fn load(cache: &Cache<u64>, n: u64, priority: Priority, bytes: usize) -> Arc<Cached<u64>> {
         let request = Request { priority, ..request(n) };
-        let value = cache.get_or_load(request, || Ok((n, bytes))).unwrap();
+        let value = get_or_load(cache, request, || Ok((n, bytes))).unwrap();
         assert_eq!(**value, n);
         value
     }
 
     fn request(n: u64) -> Request<'static, u64> {
         Request { key: key(n), priority: Priority::High, slot: None, bytes: 0, fill: true }
+    }
+
+    /// Reads a block as a table reader does.
+    fn get_or_load<V>(
+        cache: &Cache<V>,
+        request: Request<'_, V>,
+        read: impl FnOnce() -> Result<(V, usize)>,
+    ) -> Result<Arc<Cached<V>>> {
+        match cache.block(request) {
+            Answer::Held(held) => Ok(held),
+            Answer::Load(load) => read().map(|(value, bytes)| load.keep(value, bytes)),
+            Answer::Uncached => read().map(|(value, _)| Cached::uncached(value)),
+        }
     }
 
     /// Returns once that many threads wait for the load of `n`.
@@ -679,15 +685,9 @@ mod tests {
         let (slot, priority) = (slots.slot(n as usize), priority_of(n));
         let request =
             Request { key: key(n), priority, slot: Some(slot), bytes: bytes as u64, fill: true };
-        let fetched = match slot.get() {
-            Some(slotted) => Ok(Fetched::Slotted(slotted)),
-            None => cache.fetch(request, || Ok((n, bytes)), || Ok(Fetched::Uncached(n))),
-        };
-        let value = match fetched {
-            Ok(Fetched::Slotted(slotted)) => slotted.into_shared(),
-            Ok(Fetched::Shared(shared)) => shared,
-            Ok(Fetched::Uncached(n)) => Cached::uncached(n),
-            Err(error) => panic!("{error}"),
+        let value = match slot.get() {
+            Some(slotted) => slotted.into_shared(),
+            None => get_or_load(cache, request, || Ok((n, bytes))).unwrap(),
         };
         assert_eq!(**value, n);
         value
@@ -904,7 +904,7 @@ mod tests {
             let (before, slot) = (cache.rejected(), Some(slots.slot(n)));
             let (key, priority) = (key(n as u64), Priority::Low);
             let request = Request { key, priority, slot, bytes: 0, fill: true };
-            held.push(cache.fetch(request, || Ok((0, KILO)), || Ok(Fetched::Uncached(()))));
+            held.push(get_or_load(&cache, request, || Ok((0, KILO))));
             cache.rejected() == before
         };
         assert!((0..9).all(&mut ask), "there is room");
@@ -1082,7 +1082,7 @@ mod tests {
                             until_awaited(&cache, 5, 3);
                             Ok((5, 100))
                         };
-                        let value = cache.get_or_load(request(5), slow).unwrap();
+                        let value = get_or_load(&cache, request(5), slow).unwrap();
                         assert_eq!(**value, 5);
                     });
                 }
@@ -1100,7 +1100,7 @@ mod tests {
         std::thread::scope(|scope| {
             let attempt = || {
                 started.wait();
-                cache.get_or_load(request(1), || match calls.fetch_add(1, Ordering::Relaxed) {
+                get_or_load(&cache, request(1), || match calls.fetch_add(1, Ordering::Relaxed) {
                     0 => Err(Error::corruption("t", 0, "first")),
                     1 => std::panic::resume_unwind(Box::new("second")),
                     _ => Ok((1, 10)),

@@ -15,6 +15,7 @@ use crate::base::cache_line::{prefetch_line, prefetch_line_before};
 use crate::base::sync::plain::AtomicU32;
 use crate::base::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
 use arc_swap::Guard;
+use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::sync::Weak;
 
@@ -54,8 +55,8 @@ struct Slot<V> {
 
 #[derive(Default)]
 struct Marks {
-    /// A number that the owner of the slots keeps for each block; it survives eviction.
-    note: AtomicU32,
+    /// The checksum with which the block was found sound; 0 before. It survives eviction.
+    checksum: AtomicU32,
     /// The number of the request that was rejected last; 0 for none.
     rejected_at: AtomicU32,
 }
@@ -289,16 +290,16 @@ impl<V> SlotRef<'_, V> {
         Some(Slotted(held))
     }
 
-    /// The number that the owner stored last; 0 if none.
+    /// The checksum with which the block was found sound, if it was.
     #[inline]
-    pub(crate) fn note(self) -> u32 {
-        self.marks().map_or(0, |marks| marks.note.load(Ordering::Relaxed))
+    pub(crate) fn known_checksum(self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.marks()?.checksum.load(Ordering::Relaxed))
     }
 
-    /// Stores a number of the owner's.
-    pub(crate) fn set_note(self, note: u32) {
+    /// Remembers the checksum of a block that was found sound.
+    pub(crate) fn remember_checksum(self, checksum: Option<NonZeroU32>) {
         if let Some(marks) = self.marks() {
-            marks.note.store(note, Ordering::Relaxed);
+            marks.checksum.store(checksum.map_or(0, NonZeroU32::get), Ordering::Relaxed);
         }
     }
 

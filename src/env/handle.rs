@@ -200,17 +200,7 @@ impl FileHandle {
     /// Fills `buffer` from `offset`. The caller asks only for bytes that the file must have, so a
     /// file that ends earlier is corrupt.
     pub(crate) fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.read_from(&*self.file()?, offset, buffer)
-    }
-
-    /// The same from the descriptor that [`FileHandle::file`] returned.
-    pub(crate) fn read_from(
-        &self,
-        file: &dyn RandomFile,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<()> {
-        file.read_exact_at(offset, buffer).map_err(|error| {
+        self.file()?.read_exact_at(offset, buffer).map_err(|error| {
             if error.kind() == io::ErrorKind::UnexpectedEof {
                 let what = format!("the file ends within the {} bytes from here", buffer.len());
                 Error::corruption(&self.path, offset, what)
@@ -246,7 +236,7 @@ impl FileHandle {
     }
 
     /// The file in memory, or a descriptor, from the pool or newly opened.
-    pub(crate) fn file(&self) -> Result<Arc<dyn RandomFile>> {
+    fn file(&self) -> Result<Arc<dyn RandomFile>> {
         if let Some(file) = self.in_memory.get() {
             return Ok(Arc::clone(file));
         }

@@ -12,7 +12,7 @@ use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
 use crate::read::point::{self, LookupTrace, MemtableStep};
 use crate::state::keyspace::KeyspaceState;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use std::fmt;
 
 /// What one lookup touched, memtable by memtable and table by table. Print it.

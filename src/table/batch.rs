@@ -16,8 +16,8 @@ use crate::base::key::Lookup;
 use crate::filter::encoding::FilterVerdict;
 use crate::table::batch_key::{BatchKey, ReadAhead, set_all};
 use crate::table::block::directory::HashedBlock;
-use crate::table::block_ref::BlockRef;
-use crate::table::fetch::TableIo;
+use crate::table::fetch::BlockRef;
+use crate::table::file::TableIo;
 use crate::table::index::{Index, IndexEntry};
 use crate::table::reader::Table;
 

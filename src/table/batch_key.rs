@@ -9,7 +9,7 @@ use crate::base::sync::Arc;
 use crate::cache::cached::Cached;
 use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::index::{CachedBlock, IndexEntry};
 use std::fmt;
 

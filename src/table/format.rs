@@ -241,7 +241,14 @@ impl BlockIdentity {
         if found != expected {
             return Err(format!("block checksum {found:08x}, its trailer says {expected:08x}"));
         }
-        Compression::from_byte(block_type).ok_or_else(|| format!("unknown block type {block_type}"))
+        match (Compression::from_byte(block_type), self.kind) {
+            (Some(Compression::Snappy), BlockKind::Filter) => {
+                Err("compressed filter, which no writer makes".into())
+            }
+            (compression, _) => {
+                compression.ok_or_else(|| format!("unknown block type {block_type}"))
+            }
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use crate::base::value::Value;
 use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::table::block::block::Block;
 use crate::table::block::cursor::BlockCursor;
-use crate::table::block_ref::BlockRef;
-use crate::table::fetch::TableIo;
+use crate::table::fetch::BlockRef;
+use crate::table::file::TableIo;
 use crate::table::index::{CachedBlock, Index};
 use crate::table::reader::Table;
 

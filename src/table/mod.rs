@@ -40,8 +40,8 @@
 //!
 //! `builder`, `block_file` and `writer` write a table. `reader` opens it and looks up a key,
 //! `batch` many keys at once, `iter` iterates, `verify` and `salvage` read all of it. `filter` has
-//! the layouts of filters, `properties` what a reader must know. `fetch` is the only way to a
-//! block and answers with a `block_ref`, `index` names blocks, `block` has the blocks themselves,
+//! the layouts of filters, `properties` what a reader must know. `fetch` is the only way to a block
+//! (slot, cache, file), `file` reads it, `index` names blocks, `block` has the blocks themselves,
 //! `format` the rest.
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ pub(crate) mod writer;
 pub(crate) mod filter;
 pub(crate) mod batch_key;
 pub(crate) mod fetch;
-pub(crate) mod block_ref;
+pub(crate) mod file;
 pub(crate) mod index;
 pub(crate) mod properties;
 pub(crate) mod block;

@@ -28,8 +28,8 @@ use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::cursor::for_each_entry;
-use crate::table::block_ref::{BlockRef, not_found};
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::fetch::{BlockRef, not_found};
+use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
 use crate::table::filter::layout::{FilterMembers, FilterPinning};
 use crate::table::format::{

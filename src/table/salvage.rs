@@ -26,7 +26,7 @@ use crate::env::api::Env;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::block::cursor::for_each_entry;
 use crate::table::block::directory::HashedBlock;
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::file::{TableFile, TableIo};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header,
     read_prefix,

@@ -11,7 +11,7 @@ use crate::table::block::block::Block;
 use crate::table::block::block::BlockKeys;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::builder::TableOptions;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::format::{
     BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES, HEADER_BYTES, Header,
 };

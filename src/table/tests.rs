@@ -22,7 +22,7 @@ use crate::filter::encoding::{Encoding, FilterVerdict};
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::BatchKey;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES, read_prefix,

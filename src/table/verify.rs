@@ -23,7 +23,7 @@ use crate::filter::policy::FilterPolicy;
 use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::block::directory::HashedBlock;
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, HEADER_BYTES, Header, PROPERTIES_NAME,

@@ -16,7 +16,7 @@ use crate::base::error::Result;
 use crate::base::stats::counters::{Counters, Stripe};
 use crate::filter::encoding::FilterVerdict;
 use crate::table::batch_key::BatchKey;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::reader::TableReadOptions;
 use crate::tree::level::{Fence, Level, TableProbe};
 use crate::tree::read_ahead::read_ahead;

@@ -18,7 +18,7 @@ use crate::base::sync::Arc;
 use crate::filter::bloom::fast_local::LineBits;
 use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::reader::Table;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::TableProbe;

@@ -13,7 +13,7 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX};
 use crate::base::stats::counters::{Counters, LevelCounter};
 use crate::base::sync::Arc;
 use crate::filter::encoding::FilterVerdict;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::reader::Table;
 use crate::tree::version::count_scan_io;
 

@@ -18,7 +18,7 @@ use crate::base::sync::Arc;
 use crate::filter::bloom::fast_local::LineBits;
 use crate::filter::encoding::{FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::reader::TableReadOptions;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;

@@ -17,7 +17,7 @@ use crate::base::stats::text::counted;
 use crate::env::api::Env;
 use crate::env::foreign::foreign_or;
 use crate::table::block::cursor::BlockCursor;
-use crate::table::fetch::TableIo;
+use crate::table::file::TableIo;
 use crate::table::filter::layout::PARTITIONED_PREFIX;
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,

@@ -194,13 +194,14 @@ impl<B: Deref<Target = [u8]>> Block<B> {
         self.with_bytes(&*self.bytes)
     }
 
-    /// The data block with `sequence` in place of the sequence 0 of every entry: for an ingested
-    /// table. `is_sound` as for [`Block::in_place`].
+    /// The data block with `sequence` in place of the sequence 0 of every entry, if it is of an
+    /// ingested table. `is_sound` as for [`Block::in_place`].
     pub(crate) fn with_sequence(
         mut self,
-        sequence: SequenceNumber,
+        sequence: Option<SequenceNumber>,
         is_sound: bool,
     ) -> Result<Self, &'static str> {
+        let Some(sequence) = sequence else { return Ok(self) };
         let mut at = if is_sound { self.entries_end() } else { 0 };
         while let Some(entry) = self.entry_at(at) {
             at = entry.end;

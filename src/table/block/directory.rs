@@ -15,7 +15,6 @@ use crate::filter::hash::xxph3_64;
 use crate::table::block::block::{
     Block, BlockKeys, DIRECTORY_SLOT_BYTES, Entry, Found, NEAR_SLOTS, far_bytes,
 };
-use crate::table::block::buffer::BlockBuffer;
 use crate::table::block::builder::ANCHOR_BYTES;
 use crate::table::format::fingerprint_of;
 use std::ops::Deref;
@@ -70,13 +69,16 @@ impl HashedBlock {
         Ok(HashedBlock { block, near })
     }
 
-    /// A copy of an uncached block, to be iterated over, without a directory.
-    pub(crate) fn of_uncached(block: &Block<BlockBuffer<'_>>) -> Self {
-        HashedBlock { block: block.to_owned_block(), near: [u8::MAX; NEAR_BYTES] }
+    /// A block to be iterated over, without a directory.
+    pub(crate) fn without_directory(block: Block) -> Self {
+        HashedBlock { block, near: [u8::MAX; NEAR_BYTES] }
     }
 
     /// As [`Block::with_sequence`], of a block that was not found sound before.
-    pub(crate) fn with_sequence(self, sequence: SequenceNumber) -> Result<Self, &'static str> {
+    pub(crate) fn with_sequence(
+        self,
+        sequence: Option<SequenceNumber>,
+    ) -> Result<Self, &'static str> {
         Ok(HashedBlock { block: self.block.with_sequence(sequence, false)?, ..self })
     }
 

@@ -21,7 +21,7 @@ use crate::filter::builder::FilterBuilder;
 use crate::filter::encoding::FilterVerdict;
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::BatchKey;
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{BlockSink, FilterBlockSummary, FilterSource, write_one_block};
 use crate::table::index::Index;
 

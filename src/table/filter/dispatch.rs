@@ -18,7 +18,7 @@ use crate::filter::encoding::{FilterReader, FilterVerdict, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::filter::policy::FilterPolicy;
 use crate::table::batch_key::{BatchKey, ask, set_all};
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::block_based::{BlockBasedBuilder, BlockBasedReader};
 use crate::table::filter::full::{FullBuilder, FullReader};
 use crate::table::filter::layout::{

@@ -10,7 +10,7 @@
 use crate::base::error::Result;
 use crate::filter::builder::FilterBuilder;
 use crate::filter::encoding::{FilterView, PreparedFilter};
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, write_one_block,
 };

@@ -9,7 +9,7 @@ use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::filter::builder::FilterBuilder;
 use crate::filter::encoding::{Encoding, FilterReader};
 use crate::filter::prefix::{Prefix, PrefixExtractor};
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::file::{TableFile, TableIo};
 use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind};
 use crate::table::properties::Properties;
 use std::fmt;

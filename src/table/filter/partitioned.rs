@@ -22,7 +22,7 @@ use crate::filter::encoding::{FilterView, PreparedFilter};
 use crate::filter::hash::KeyHash;
 use crate::table::batch_key::{BatchKey, ask};
 use crate::table::block::builder::BlockBuilder;
-use crate::table::fetch::{TableFile, TableIo};
+use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, is_writable,
 };

@@ -2,7 +2,7 @@
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, thread};
-use crate::cache::cache::{Cache, CacheKey, Fetched, Priority, Request};
+use crate::cache::cache::{Answer, Cache, CacheKey, Priority, Request};
 use crate::cache::cached::{Cached, Slots, Slotted};
 use crate::interleavings::run::check;
 use std::cell::Cell;
@@ -30,12 +30,10 @@ fn fetch(cache: &Numbers, slots: &Arc<Slots<u64>>, n: u64) -> Arc<Cached<u64>> {
     if let Some(slotted) = slots.slot(n as usize).get() {
         return slotted.into_shared();
     }
-    let found = match cache.fetch(request(n, slots), || Ok((n, BLOCK)), || Ok(Fetched::Uncached(n)))
-    {
-        Ok(Fetched::Slotted(slotted)) => slotted.into_shared(),
-        Ok(Fetched::Shared(shared)) => shared,
-        Ok(Fetched::Uncached(n)) => Cached::uncached(n),
-        Err(error) => panic!("{error}"),
+    let found = match cache.block(request(n, slots)) {
+        Answer::Held(held) => held,
+        Answer::Load(load) => load.keep(n, BLOCK),
+        Answer::Uncached => Cached::uncached(n),
     };
     assert_eq!(**found, n);
     found
@@ -127,11 +125,13 @@ pub fn concurrent_misses_share_one_load() {
                     let slot = None;
                     let (priority, bytes) = (Priority::Low, BLOCK as u64);
                     let request = Request { key: key(0), priority, slot, bytes, fill: true };
-                    let answer = cache.fetch(request, load, || Ok(Fetched::Uncached(())));
-                    let seven = |found: Fetched<u64, ()>| {
-                        matches!(found, Fetched::Shared(value) if **value == 7)
+                    let answer = match cache.block(request) {
+                        Answer::Held(held) => Ok(held),
+                        Answer::Load(call) => load().map(|(value, bytes)| call.keep(value, bytes)),
+                        Answer::Uncached => panic!("a block that the cache wants"),
                     };
-                    answers.lock().push((thread, answer.is_ok_and(seven), loaded.get()));
+                    let is_seven = answer.is_ok_and(|value| **value == 7);
+                    answers.lock().push((thread, is_seven, loaded.get()));
                 });
             }
         });
