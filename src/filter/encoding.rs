@@ -164,7 +164,7 @@ pub(crate) enum FilterVerdict {
     /// Nothing was asked: no filter answers this question, or it cannot be read. Read on.
     NotConsulted,
     /// There is a filter, and asking it has not paid lately. Read on.
-    NotPaying,
+    Bypassed,
     /// The key is certainly not there.
     No,
     /// The key may be there. Read on.
