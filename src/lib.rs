@@ -431,10 +431,6 @@ pub mod env;
 mod base;
 
 pub use admin::checkpoint::CheckpointReport;
-#[cfg(feature = "inspect")]
-pub use admin::filter_advice::{FilterAdvice, LevelAdvice};
-#[cfg(feature = "inspect")]
-pub use admin::filter_doctor::{FilterFinding, FindingFigure};
 pub use admin::filter_report::{
     FilterDamage, FilterFacts, FilterGroup, FilterReport, WantedFilter,
 };

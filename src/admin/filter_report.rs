@@ -2,8 +2,8 @@
 //!
 //! Facts come from the properties of the tables, counters from `stats`. Filters are read only by
 //! [`check_filters`](crate::Db::check_filters), which looks for damage; data indexes are read if
-//! tables of level 0 overlap. `filter_doctor.rs` finds problems in a report alone, so it also works
-//! on a report of the counters [since](FilterReport::since) another one.
+//! tables of level 0 overlap. The command `siftdb filter stats` finds problems in a report alone,
+//! so it also works on a report of the counters [since](FilterReport::since) another one.
 //!
 //! Counters are kept by level, not by table, because a compaction would lose those of its tables.
 //! So the counters of a level sum up all kinds of filters in it.

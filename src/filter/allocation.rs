@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 const MILLIBITS_MIN: u32 = 1_000;
 /// With more bits a filter saves no read that one would notice: it passes fewer than one absent key
 /// in 100,000. Besides, the first tables of an empty tree would keep them when there are many keys.
-pub(crate) const MILLIBITS_MAX: u32 = 30_000;
+pub const MILLIBITS_MAX: u32 = 30_000;
 const GRID_MILLIBITS: usize = 250;
 
 /// A piece of the polyline: the millibits at its start and end, and the rate that each of them
@@ -49,7 +49,7 @@ pub(crate) fn false_positive_rate(millibits: u32) -> f64 {
 
 /// A sorted run, of which a lookup asks one filter at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Run {
+pub struct Run {
     /// Keys of its filters.
     pub keys: u64,
     /// The share of lookups that ask them, above 0 and at most 1.
@@ -59,7 +59,7 @@ pub(crate) struct Run {
 /// Thousandths of a bit per key for runs, in their order: 0 (no filter), or 1000 to 30000.
 /// Together they take at most `budget_bytes`.
 #[must_use]
-pub(crate) fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
+pub fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
     let mut order: Vec<usize> = (0..runs.len()).filter(|&run| runs[run].keys > 0).collect();
     let keys_per_share = |run: usize| runs[run].keys as f64 / runs[run].share;
     order.sort_by(|&one, &other| keys_per_share(one).total_cmp(&keys_per_share(other)));

@@ -119,7 +119,7 @@ impl Encoding {
     /// The share of absent keys whose hash equals that of one of `keys`; `None` where hashes are
     /// too long for that to matter.
     #[cfg(feature = "inspect")]
-    pub(crate) fn equal_hash_rate(&self, keys: u64) -> Option<f64> {
+    pub fn equal_hash_rate(&self, keys: u64) -> Option<f64> {
         self.takes_whole_bits().then(|| -(-(keys as f64) / 2f64.powi(32)).exp_m1())
     }
 

@@ -35,6 +35,8 @@ pub use policy::FilterPolicy;
 pub use prefix::PrefixExtractor;
 
 #[cfg(feature = "inspect")]
+pub use allocation::{MILLIBITS_MAX, Run, millibits_by_run};
+#[cfg(feature = "inspect")]
 pub use builder::FilterBuilder;
 #[cfg(feature = "inspect")]
 pub use encoding::{FilterReader, PreparedFilter};

@@ -2,8 +2,8 @@
 //!
 //! `read/multi_get.rs` puts the keys of a window to a [`FilterPrepass`] before it sorts them and
 //! makes batch keys of the rest: most absent keys end here. Legal order: [`FilterPrepass::add`] for
-//! each key of the window, then [`FilterPrepass::excludes`] for each of them in the same order. The first one
-//! prefetches what the second one touches, so the cache misses of a window overlap.
+//! each key of the window, then [`FilterPrepass::excludes`] for each of them in the same order. The
+//! first one prefetches what the second one touches, so the cache misses of a window overlap.
 //!
 //! A key that is excluded is counted as `Version::get` counts it; any other key is not counted.
 

@@ -207,18 +207,17 @@ fn the_last_level_is_unpinned_first() {
     assert_eq!(blocks, [0, 19_980]);
 }
 
-/// Tables of level 0 that share all keys, some, or none. The advice expects the number of probes
+/// Tables of level 0 that share all keys, some, or none. The report expects the number of probes
 /// that lookups then make.
 #[test]
-fn advice_expects_the_probes_of_lookups() {
+fn reports_expect_the_probes_of_lookups() {
     for (step, questions) in [(0, Some(3.0)), (500, None), (1000, Some(1.0))] {
         let db = open(&MemEnv::new(), &by_hand().block_bytes(256)).unwrap();
         for table in 0..3 {
             put(&db, (0..1000).map(|i| table * step + i));
             db.flush().unwrap();
         }
-        let advice = db.filter_report().advice(1_000_000);
-        let asked = advice.levels[0].tables_per_lookup;
+        let asked: f64 = db.filter_report().level(0).map(|table| table.lookup_share).sum();
         let expected = questions.unwrap_or(asked);
         assert!((asked - expected).abs() < 0.01, "{step}: {asked}");
         // As many lookups near each table's keys as it has keys.

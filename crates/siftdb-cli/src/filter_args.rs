@@ -9,9 +9,8 @@ use crate::numbers::{bits, size};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use siftdb::filter::Encoding;
-use siftdb::{
-    Filter, FilterAdvice, FilterLayout, FilterPinning, KeyspaceOptions, LevelAdvice, Prefix,
-};
+use siftdb::{Filter, FilterLayout, FilterPinning, KeyspaceOptions, Prefix};
+use siftdb_cli::filter_advice::{FilterAdvice, LevelAdvice};
 use std::time::Duration;
 
 /// The encoding that is the library's default.

@@ -1,5 +1,6 @@
 //! What the command `siftdb` is made of, next to the engine [`siftdb`]: its experiments, which
-//! `benches/` of the repository use too, and the fields that it prints with `--json`.
+//! `benches/` of the repository use too, its advice on memory for filters, and the fields that it
+//! prints with `--json`.
 //!
 //! The command itself is the program of this package; README.md has how to install it.
 
@@ -9,3 +10,4 @@
 #[cfg(doc)]
 pub mod command_json;
 pub mod experiment;
+pub mod filter_advice;

@@ -9,6 +9,7 @@ use crate::experiment::figure::{Figure, Picture, Table, Unit};
 use crate::experiment::keys::KeySet;
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
+use crate::filter_advice::advice;
 use siftdb::Filter;
 use siftdb::LevelStats;
 use siftdb::Options;
@@ -46,7 +47,7 @@ pub fn monkey_figure(
         0.0 => Filter::none(),
         bits => Column::Full.filter(Filter::bloom(bits)),
     };
-    let levels = report.advice(budget).levels;
+    let levels = advice(&report, budget).levels;
     let options = levels.iter().fold(Options::new(), |options, level| {
         options.filter_at_level(level.level, filter(level.bits_divided))
     });

@@ -1,6 +1,6 @@
 //! `siftdb filter advise DIR --budget SIZE`: how to divide memory for filters over the levels.
 //!
-//! The figures are `FilterReport::advice`: for each level the false-positive rate now, with the
+//! The figures are those of `filter_advice`: for each level the false-positive rate now, with the
 //! same bits at all levels, and with the division that has the lowest sum of rates. Nothing is
 //! changed; the last lines say which options to set. Half of `--cache` may hold filters.
 
@@ -12,8 +12,8 @@ use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
 use crate::text::write_log_note;
 use clap::Args;
-use siftdb::{FilterAdvice, LevelAdvice};
 use siftdb_cli::experiment::bytes;
+use siftdb_cli::filter_advice::{FilterAdvice, LevelAdvice, advice};
 use std::io::{self, Write};
 
 result! {
@@ -72,7 +72,7 @@ impl Advise {
         let options = options().block_cache_bytes(self.cache);
         let (advice, log_entries) = self.place.read(options, |_, keyspace| {
             let report = keyspace.filter_report();
-            Ok((report.advice(self.budget), report.stats.memtable_entries))
+            Ok((advice(&report, self.budget), report.stats.memtable_entries))
         })?;
         output.show(&Advised::of(&advice, log_entries), |out| {
             print(&advice, out)?;

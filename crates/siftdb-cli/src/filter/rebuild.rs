@@ -19,6 +19,7 @@ use crate::text::{counted, write_log_note};
 use clap::Args;
 use siftdb::{Db, FilterRebuild, Stats};
 use siftdb_cli::experiment::bytes;
+use siftdb_cli::filter_advice::advice;
 use std::io::Write;
 
 result! {
@@ -55,7 +56,7 @@ impl Rebuild {
         let (saved, settings) = self.place.with(self.place.open_alone(), |_, keyspace| {
             let saved = keyspace.settings();
             let named = match self.wanted.monkey {
-                Some(budget) => self.wanted.advised(&keyspace.filter_report().advice(budget)),
+                Some(budget) => self.wanted.advised(&advice(&keyspace.filter_report(), budget)),
                 None => named,
             };
             Ok((saved.clone(), at_saved_levels(named, &saved)?))

@@ -1,6 +1,6 @@
 //! `siftdb filter stats DIR`: the filters of a database, their counters, and what is wrong.
 //!
-//! `Db::check_filters` reads every filter and makes the findings; this prints them. Each kind of
+//! `Db::check_filters` reads every filter, `doctor.rs` makes findings of its report. Each kind of
 //! filter of a level has a line. Counters belong to the level and are on its first line. They cover
 //! all programs that wrote to the database since the date in the last lines, or with `--probe` the
 //! lookups of this command.
@@ -15,6 +15,7 @@
 use crate::args::{InKeyspace, options};
 use crate::described::{help, more_help, result};
 use crate::failure::{Failure, Outcome};
+use crate::filter::doctor::{Finding, findings};
 use crate::filter::foreign;
 use crate::filter_args::WantedFilter;
 use crate::foreign_table;
@@ -28,8 +29,7 @@ use serde_json::{Value, json};
 use siftdb::env::DiskEnv;
 use siftdb::foreign::LevelDb;
 use siftdb::{
-    FilterFinding, FilterGroup, FilterReport, FindingFigure, Keyspace, LevelStats,
-    Stats as DbStats, WantedFilter as Wanted,
+    FilterGroup, FilterReport, Keyspace, LevelStats, Stats as DbStats, WantedFilter as Wanted,
 };
 use siftdb_cli::experiment::bytes;
 use std::io::{self, Write};
@@ -51,7 +51,7 @@ result! {
         };
         /// what needs attention: kind, what, and the figures it is about, such as level, tables,
         /// table, offset, filter_bytes, cache_bytes, errors, found, low, few_keys_fpr, wanted_fpr
-        findings: Vec<Value> = report.findings().iter().map(finding).collect();
+        findings: Vec<Value> = findings(report).iter().map(|finding| json!(finding)).collect();
         /// when counting began; 0 if not known
         since_unix_seconds: u64 => stats;
         /// lookups and found, those of --probe; or null
@@ -259,12 +259,12 @@ fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>)
         }
         None => {}
     }
-    let findings = report.findings();
+    let findings = findings(report);
     match findings.len() {
         0 => writeln!(out, "doctor: nothing to say")?,
         count => writeln!(out, "doctor: {}", counted(count as u64, "finding"))?,
     }
-    for FilterFinding { kind, what, .. } in findings {
+    for Finding { kind, what, .. } in findings {
         writeln!(out, "  {kind}: {what}")?;
     }
     Ok(())
@@ -313,17 +313,4 @@ fn bill_of(counts: &LevelStats) -> String {
         counts.true_positives,
         counts.false_positives
     )
-}
-
-fn finding(finding: &FilterFinding) -> Value {
-    let figures = finding.figures.iter().map(|(name, figure)| {
-        let figure = match figure {
-            FindingFigure::Count(count) => json!(count),
-            FindingFigure::Rate(rate) => json!(rate),
-            FindingFigure::Name(text) => json!(text),
-        };
-        (*name, figure)
-    });
-    let words = [("kind", json!(finding.kind)), ("what", json!(finding.what))];
-    words.into_iter().chain(figures).collect()
 }

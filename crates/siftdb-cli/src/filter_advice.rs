@@ -1,23 +1,20 @@
 //! Advice on a memory budget for filters: the same bits at all levels, or divided over the levels.
 //!
-//! [`FilterReport::advice`] is a pure function of a report. A lookup of an absent key is assumed to
+//! [`advice`] is a pure function of a report. A lookup of an absent key is assumed to
 //! search as many tables of level 0 as the report says on average, and at most one table of each
 //! deeper level. Its false positives are the sum of the rates of these tables. The budget is
-//! divided as by `Filter::monkey` (`filter/allocation.rs`), at the rates of FastLocalBloom. From
+//! divided as by `Filter::monkey` (`millibits_by_run`), at the rates of FastLocalBloom. From
 //! the top level down, the layout is full while the filters fit into pinned memory, and partitioned
 //! below. A level counts less where lookups find their keys in it or above it.
 
-use crate::admin::filter_report::{FilterFacts, FilterReport};
-use crate::filter::allocation::{MILLIBITS_MAX, Run, millibits_by_run};
-use crate::filter::encoding::Encoding;
-use crate::table::filter::layout::FilterLayout;
+use siftdb::filter::{Encoding, MILLIBITS_MAX, Run, millibits_by_run};
+use siftdb::{FilterFacts, FilterLayout, FilterReport};
 
 /// A table that hardly any lookup asks gets few bits, but some.
 const SHARE_MIN: f64 = 0.001;
 
-/// Filters for a memory budget; from [`FilterReport::advice`].
+/// Filters for a memory budget; from [`advice`].
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct FilterAdvice {
     /// The budget.
     pub budget_bytes: u64,
@@ -27,7 +24,6 @@ pub struct FilterAdvice {
 
 /// The filters of one level now, and after the advice.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct LevelAdvice {
     /// The level.
     pub level: usize,
@@ -76,62 +72,60 @@ impl FilterAdvice {
     }
 }
 
-impl FilterReport {
-    /// The rates that filters of `budget_bytes` would achieve for the current tables.
-    #[must_use]
-    pub fn advice(&self, budget_bytes: u64) -> FilterAdvice {
-        let levels: Vec<(usize, Vec<&FilterFacts>)> = (0..self.wanted.len())
-            .map(|level| (level, self.level(level).collect::<Vec<_>>()))
-            .filter(|(_, tables)| !tables.is_empty())
-            .collect();
-        let runs: Vec<Vec<Run>> =
-            levels.iter().map(|(level, tables)| self.runs(*level, tables)).collect();
-        let all = runs.concat();
-        let mut divided = millibits_by_run(&all, budget_bytes).into_iter();
-        let even = even_millibits(all.iter().map(|run| run.keys).sum(), budget_bytes);
-        let mut pinned_bytes = 0;
-        let levels = levels.into_iter().zip(runs).map(|((level, tables), runs)| {
-            let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
-            let tables_per_lookup = tables_per_lookup(&tables);
-            // Options are set by level, so all tables of level 0 get the same bits.
-            let bits = runs.iter().zip(&mut divided);
-            let bits: u128 = bits.map(|(run, bits)| u128::from(run.keys) * u128::from(bits)).sum();
-            let divided = whole_filter(bits / u128::from(keys.max(1)));
-            let bytes_divided = (u128::from(keys) * u128::from(divided)).div_ceil(8_000) as u64;
-            pinned_bytes += bytes_divided;
-            LevelAdvice {
-                level,
-                tables_per_lookup,
-                keys,
-                bytes_now: tables.iter().map(|table| table.bytes).sum(),
-                fpr_now: fpr_now(&tables),
-                bits_even: f64::from(even) / 1_000.0,
-                fpr_even: tables_per_lookup * false_positive_rate(even),
-                bits_divided: f64::from(divided) / 1_000.0,
-                fpr_divided: tables_per_lookup * false_positive_rate(divided),
-                bytes_divided,
-                layout: match pinned_bytes <= self.pinned_bytes_max {
-                    true => FilterLayout::Full,
-                    false => {
-                        FilterLayout::Partitioned { block_bytes: FilterLayout::BLOCK_BYTES_DEFAULT }
-                    }
-                },
-            }
-        });
-        FilterAdvice { budget_bytes, levels: levels.collect() }
-    }
-
-    /// The sorted runs of a level: each table of level 0, and all of a deeper one.
-    fn runs(&self, level: usize, tables: &[&FilterFacts]) -> Vec<Run> {
-        let level_share = self.level_shares.get(level).copied().unwrap_or(1.0);
-        let run = |tables: &[&FilterFacts]| Run {
-            keys: tables.iter().map(|table| keys_of(table)).sum(),
-            share: tables_per_lookup(tables).min(level_share).max(SHARE_MIN),
-        };
-        match level {
-            0 => tables.iter().map(|table| run(&[*table])).collect(),
-            _ => vec![run(tables)],
+/// The rates that filters of `budget_bytes` would achieve for the current tables.
+#[must_use]
+pub fn advice(report: &FilterReport, budget_bytes: u64) -> FilterAdvice {
+    let levels: Vec<(usize, Vec<&FilterFacts>)> = (0..report.wanted.len())
+        .map(|level| (level, report.level(level).collect::<Vec<_>>()))
+        .filter(|(_, tables)| !tables.is_empty())
+        .collect();
+    let runs: Vec<Vec<Run>> =
+        levels.iter().map(|(level, tables)| runs_of(report, *level, tables)).collect();
+    let all = runs.concat();
+    let mut divided = millibits_by_run(&all, budget_bytes).into_iter();
+    let even = even_millibits(all.iter().map(|run| run.keys).sum(), budget_bytes);
+    let mut pinned_bytes = 0;
+    let levels = levels.into_iter().zip(runs).map(|((level, tables), runs)| {
+        let keys: u64 = tables.iter().map(|table| keys_of(table)).sum();
+        let tables_per_lookup = tables_per_lookup(&tables);
+        // Options are set by level, so all tables of level 0 get the same bits.
+        let bits = runs.iter().zip(&mut divided);
+        let bits: u128 = bits.map(|(run, bits)| u128::from(run.keys) * u128::from(bits)).sum();
+        let divided = whole_filter(bits / u128::from(keys.max(1)));
+        let bytes_divided = (u128::from(keys) * u128::from(divided)).div_ceil(8_000) as u64;
+        pinned_bytes += bytes_divided;
+        LevelAdvice {
+            level,
+            tables_per_lookup,
+            keys,
+            bytes_now: tables.iter().map(|table| table.bytes).sum(),
+            fpr_now: fpr_now(&tables),
+            bits_even: f64::from(even) / 1_000.0,
+            fpr_even: tables_per_lookup * false_positive_rate(even),
+            bits_divided: f64::from(divided) / 1_000.0,
+            fpr_divided: tables_per_lookup * false_positive_rate(divided),
+            bytes_divided,
+            layout: match pinned_bytes <= report.pinned_bytes_max {
+                true => FilterLayout::Full,
+                false => {
+                    FilterLayout::Partitioned { block_bytes: FilterLayout::BLOCK_BYTES_DEFAULT }
+                }
+            },
         }
+    });
+    FilterAdvice { budget_bytes, levels: levels.collect() }
+}
+
+/// The sorted runs of a level: each table of level 0, and all of a deeper one.
+fn runs_of(report: &FilterReport, level: usize, tables: &[&FilterFacts]) -> Vec<Run> {
+    let level_share = report.level_shares.get(level).copied().unwrap_or(1.0);
+    let run = |tables: &[&FilterFacts]| Run {
+        keys: tables.iter().map(|table| keys_of(table)).sum(),
+        share: tables_per_lookup(tables).min(level_share).max(SHARE_MIN),
+    };
+    match level {
+        0 => tables.iter().map(|table| run(&[*table])).collect(),
+        _ => vec![run(tables)],
     }
 }
 
@@ -171,23 +165,25 @@ fn fpr_now(tables: &[&FilterFacts]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::filter_report::WantedFilter;
+    use siftdb::WantedFilter;
 
     fn table(level: usize, keys: u64, fpr: Option<f64>) -> FilterFacts {
-        FilterFacts {
-            level,
-            keys,
-            bytes: keys,
-            expected_fpr: fpr,
-            is_asked: true,
-            lookup_share: 1.0,
-            ..FilterFacts::default()
-        }
+        let mut table = FilterFacts::default();
+        (table.level, table.keys, table.bytes) = (level, keys, keys);
+        (table.expected_fpr, table.is_asked, table.lookup_share) = (fpr, true, 1.0);
+        table
+    }
+
+    fn shared(lookup_share: f64, mut table: FilterFacts) -> FilterFacts {
+        table.lookup_share = lookup_share;
+        table
     }
 
     fn report(tables: Vec<FilterFacts>) -> FilterReport {
-        let wanted = vec![Some(WantedFilter::default()); 7];
-        FilterReport { tables, wanted, pinned_bytes_max: 1 << 20, ..FilterReport::default() }
+        let mut report = FilterReport::default();
+        report.wanted = vec![Some(WantedFilter::default()); 7];
+        (report.tables, report.pinned_bytes_max) = (tables, 1 << 20);
+        report
     }
 
     #[test]
@@ -195,7 +191,7 @@ mod tests {
         let sizes = [(1, 100_000), (2, 1_000_000), (3, 10_000_000)];
         let tables = sizes.map(|(level, keys)| table(level, keys, Some(0.02)));
         // Ten bits a key.
-        let advice = report(tables.into()).advice(11_100_000 * 10 / 8);
+        let advice = advice(&report(tables.into()), 11_100_000 * 10 / 8);
         assert!((advice.fpr_now().unwrap() - 0.06).abs() < 1e-12);
         assert!((advice.fpr_even() - 0.0290).abs() < 0.0001, "{}", advice.fpr_even());
         assert!((advice.fpr_divided() - 0.0138).abs() < 0.0004, "{}", advice.fpr_divided());
@@ -209,14 +205,15 @@ mod tests {
 
     #[test]
     fn overlapping_level_0_tables_get_equal_bits() {
-        let none = FilterFacts { entries: 500, keys: 0, is_asked: false, ..table(0, 0, None) };
+        let mut none = table(0, 0, None);
+        (none.entries, none.is_asked) = (500, false);
         let tables = vec![
             table(0, 1_000, Some(0.01)),
             none,
-            FilterFacts { lookup_share: 0.9, ..table(1, 9_000, Some(0.1)) },
-            FilterFacts { lookup_share: 0.1, ..table(1, 1_000, Some(0.2)) },
+            shared(0.9, table(1, 9_000, Some(0.1))),
+            shared(0.1, table(1, 1_000, Some(0.2))),
         ];
-        let advice = report(tables).advice(14_375);
+        let advice = advice(&report(tables), 14_375);
         let [top, deep] = &advice.levels[..] else { panic!("{advice:?}") };
         assert_eq!((top.tables_per_lookup, top.keys), (2.0, 1_500));
         assert_eq!((deep.tables_per_lookup, deep.keys), (1.0, 10_000));
@@ -229,8 +226,8 @@ mod tests {
 
     #[test]
     fn disjoint_level_0_tables_count_as_one_run() {
-        let third = || FilterFacts { lookup_share: 1.0 / 3.0, ..table(0, 1_000, Some(0.03)) };
-        let advice = report(vec![third(), third(), third()]).advice(3_750);
+        let third = || shared(1.0 / 3.0, table(0, 1_000, Some(0.03)));
+        let advice = advice(&report(vec![third(), third(), third()]), 3_750);
         let [top] = &advice.levels[..] else { panic!("{advice:?}") };
         assert!((top.tables_per_lookup - 1.0).abs() < 1e-12 && top.keys == 3_000, "{top:?}");
         assert!((top.fpr_now.unwrap() - 0.03).abs() < 1e-12, "{top:?}");
@@ -241,14 +238,14 @@ mod tests {
     #[test]
     fn advice_covers_little_much_and_no_memory() {
         let tables = || vec![table(1, 1_000, Some(0.01)), table(2, 1_000_000, None)];
-        let little = report(tables()).advice(2_000);
+        let little = advice(&report(tables()), 2_000);
         assert_eq!(little.fpr_now(), None, "a policy that does not say");
         assert_eq!((little.levels[1].bits_even, little.fpr_even()), (0.0, 2.0));
         assert!(little.levels[0].bits_divided > 10.0 && little.levels[1].bits_divided == 0.0);
-        let much = report(tables()).advice(u64::MAX);
+        let much = advice(&report(tables()), u64::MAX);
         assert!(much.levels.iter().all(|level| level.bits_divided == 30.0));
         assert!(much.levels.iter().all(|level| level.bits_even == 30.0));
-        let empty = report(Vec::new()).advice(1_000);
+        let empty = advice(&report(Vec::new()), 1_000);
         assert_eq!((empty.fpr_now(), empty.fpr_even(), empty.levels.len()), (Some(0.0), 0.0, 0));
     }
 }
