@@ -8,9 +8,9 @@
 //! below. A level counts less where lookups find their keys in it or above it.
 
 use crate::admin::filter_report::{FilterFacts, FilterReport};
-use crate::filter::allocation::{MILLIBITS_MAX, Run, millibits_by_run};
-use crate::filter::encoding::Encoding;
 use crate::table::filter::layout::FilterLayout;
+use siftdb_filter::allocation::{MILLIBITS_MAX, Run, millibits_by_run};
+use siftdb_filter::encoding::Encoding;
 
 /// A table that hardly any lookup asks gets few bits, but some.
 const SHARE_MIN: f64 = 0.001;

@@ -8,8 +8,8 @@
 use crate::admin::filter_report::{FilterFacts, FilterReport, WantedFilter};
 use crate::base::stats::report::LevelStats;
 use crate::base::stats::text::{bytes, counted};
-use crate::filter::encoding::Encoding;
 use FindingFigure::{Count, Name, Rate};
+use siftdb_filter::encoding::Encoding;
 use std::fmt;
 
 /// Lookups before rates are judged.

@@ -17,7 +17,6 @@ use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
-use crate::filter::builder::Construction;
 use crate::jobs::compact::entry_rules::EntryRules;
 use crate::jobs::compact::output::{
     INDEX_BYTES_MAX, JobContext, JobCounts, JobOutcome, new_table_id,
@@ -34,6 +33,7 @@ use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::new_tables::DurableTables;
 use crate::tree::version::Version;
+use siftdb_filter::builder::Construction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

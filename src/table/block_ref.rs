@@ -5,18 +5,18 @@
 //! in the buffer that it was read to, is searched there and dropped. That saves the copy, the
 //! memory and the eviction that a cached block costs.
 
-use crate::base::cache_line::AlignedBytes;
 use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::sync::Arc;
 use crate::base::value::{COPY_BYTES, Value};
 use crate::cache::cache::Fetched;
 use crate::cache::cached::Cached;
-use crate::filter::hash::KeyHash;
 use crate::table::block::block::{Block, Found};
 use crate::table::block::buffer::BlockBuffer;
 use crate::table::block::directory::HashedBlock;
 use crate::table::format::fingerprint_of;
 use crate::table::index::{CachedBlock, Index};
+use siftdb_filter::cache_line::AlignedBytes;
+use siftdb_filter::hash::KeyHash;
 
 /// A block that a reader holds.
 pub(crate) type BlockRef<'f> = Fetched<CachedBlock, Block<BlockBuffer<'f>>>;

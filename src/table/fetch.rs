@@ -9,7 +9,6 @@
 //! Every failure names file and offset. The caller decides what it means: an error for data, "may
 //! contain" for a filter. [`TableIo`] counts what one lookup touched.
 
-use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
@@ -27,6 +26,7 @@ use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
+use siftdb_filter::cache_line::AlignedBytes;
 use std::cell::Cell;
 use std::path::Path;
 
@@ -552,9 +552,9 @@ mod tests {
     use crate::env::api::RandomFile;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
-    use crate::filter::hash::KeyHash;
     use crate::table::block::builder::BlockBuilder;
     use crate::table::format::BLOCK_PREFIX_BYTES;
+    use siftdb_filter::hash::KeyHash;
 
     const TABLE_ID: u64 = 7;
 

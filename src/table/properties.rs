@@ -11,12 +11,12 @@ use crate::base::key::{
     INTERNAL_KEY_TRAILER_BYTES, KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, ValueKind,
     check_keyspace_name, split_internal_key, unpack_trailer,
 };
-use crate::filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
-use crate::filter::encoding::Encoding;
 use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::format::Compression;
+use siftdb_filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
+use siftdb_filter::encoding::Encoding;
 
 /// The properties of one table. Sizes of blocks are as stored, trailers included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -304,15 +304,15 @@ mod tests {
     use crate::env::api::Env;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
-    use crate::filter::builder::Construction;
-    use crate::filter::encoding::Encoding;
-    use crate::filter::prefix::Prefix;
     use crate::table::builder::{TableBuilder, TableOptions};
     use crate::table::filter::layout::FilterPinning;
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::tree::file_meta::FileMeta;
+    use siftdb_filter::builder::Construction;
+    use siftdb_filter::encoding::Encoding;
+    use siftdb_filter::prefix::Prefix;
     use std::ops::Bound;
     use std::path::Path;
 

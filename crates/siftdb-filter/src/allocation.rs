@@ -8,7 +8,7 @@
 //! only a share of the lookups reach counts by that share. At the optimum, rates are about
 //! proportional to sizes: the small upper levels get many bits, the largest may get no filter.
 //!
-//! `options/levels.rs` calls this at each flush and compaction. The rates are those of
+//! siftdb calls this at each flush and compaction. The rates are those of
 //! FastLocalBloom, as a convex polyline with a point every quarter of a bit. On a convex polyline,
 //! buying the best step first is exact. (The ideal rate `exp(-b ln(2)^2)` gives a closed form whose
 //! sum is 0 to 1.2 % above this one.) No filter has less than one bit a key, so the last run to get
@@ -17,7 +17,7 @@
 //! %. A run of fewer keys never gets fewer bits. Trailers and the rounding to lines are not part of
 //! the budget.
 
-use crate::filter::bloom::fast_local::{choose_num_probes, expected_fpr};
+use crate::bloom::fast_local::{choose_num_probes, expected_fpr};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 const MILLIBITS_MIN: u32 = 1_000;
 /// With more bits a filter saves no read that one would notice: it passes fewer than one absent key
 /// in 100,000. Besides, the first tables of an empty tree would keep them when there are many keys.
-pub(crate) const MILLIBITS_MAX: u32 = 30_000;
+pub const MILLIBITS_MAX: u32 = 30_000;
 const GRID_MILLIBITS: usize = 250;
 
 /// A piece of the polyline: the millibits at its start and end, and the rate that each of them
@@ -40,7 +40,7 @@ struct Step {
 /// The share of absent keys that a filter with this many thousandths of a bit per key passes; 0 is
 /// no filter.
 #[must_use]
-pub(crate) fn false_positive_rate(millibits: u32) -> f64 {
+pub fn false_positive_rate(millibits: u32) -> f64 {
     match millibits {
         0 => 1.0,
         _ => expected_fpr(f64::from(millibits) / 1_000.0, choose_num_probes(millibits)),
@@ -49,7 +49,7 @@ pub(crate) fn false_positive_rate(millibits: u32) -> f64 {
 
 /// A sorted run, of which a lookup asks one filter at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Run {
+pub struct Run {
     /// Keys of its filters.
     pub keys: u64,
     /// The share of lookups that ask them, above 0 and at most 1.
@@ -59,7 +59,7 @@ pub(crate) struct Run {
 /// Thousandths of a bit per key for runs, in their order: 0 (no filter), or 1000 to 30000.
 /// Together they take at most `budget_bytes`.
 #[must_use]
-pub(crate) fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
+pub fn millibits_by_run(runs: &[Run], budget_bytes: u64) -> Vec<u32> {
     let mut order: Vec<usize> = (0..runs.len()).filter(|&run| runs[run].keys > 0).collect();
     let keys_per_share = |run: usize| runs[run].keys as f64 / runs[run].share;
     order.sort_by(|&one, &other| keys_per_share(one).total_cmp(&keys_per_share(other)));

@@ -1,7 +1,7 @@
 //! Builds filters: collects the keys of one filter, then writes its bytes.
 //!
 //! A builder makes one filter after another: `((add_key | add_key_and_alternate)* finish)*`, with
-//! sorted keys. The layouts (`table/filter`) call it. A built-in encoding needs one hash of each
+//! sorted keys. The layouts of siftdb call it. A built-in encoding needs one hash of each
 //! key; a user's policy needs the keys themselves.
 //!
 //! Repeats are dropped by RocksDB's rule (`XXPH3FilterBitsBuilder::AddKeyAndAlt` in its
@@ -20,16 +20,16 @@
 //! shows a hash that changed in memory, and the filter's reader is asked for every member. A
 //! user's policy is always asked for every member. An error leaves no bytes in the output.
 
-use crate::base::error::{Error, Result};
-use crate::cache::budget::ConstructionBudget;
-use crate::filter::bloom::fast_local;
-use crate::filter::bloom::legacy;
-use crate::filter::bloom::leveldb;
-use crate::filter::encoding::{Encoding, FilterReader};
-use crate::filter::hash::{legacy_hash, leveldb_hash, xxph3_64};
-use crate::filter::policy::{FilterPolicy, guarded};
-use crate::filter::ribbon::ribbon;
-use crate::filter::ribbon::space;
+use crate::bloom::fast_local;
+use crate::bloom::legacy;
+use crate::bloom::leveldb;
+use crate::budget::ConstructionBudget;
+use crate::encoding::{Encoding, FilterReader};
+use crate::error::BuildError;
+use crate::hash::{legacy_hash, leveldb_hash, xxph3_64};
+use crate::policy::{FilterPolicy, guarded};
+use crate::ribbon::ribbon;
+use crate::ribbon::space;
 use std::sync::Arc;
 
 impl Encoding {
@@ -51,8 +51,7 @@ impl Encoding {
 /// Collects the keys of one filter, then writes its bytes; after that it is empty again.
 ///
 /// ```
-/// use siftdb::filter::{Encoding, FilterReader, KeyHash};
-///
+/// # use siftdb_filter::{Encoding, FilterReader, KeyHash};
 /// let encoding = Encoding::FastLocalBloom { millibits: 10_000 };
 /// let mut builder = encoding.builder();
 /// builder.add_key(b"ada");
@@ -94,7 +93,7 @@ impl FilterBuilder {
 
     /// The same builder with the settings of a table. To be called before the first key.
     #[must_use]
-    pub(crate) fn under(mut self, construction: &Construction) -> Self {
+    pub fn under(mut self, construction: &Construction) -> Self {
         self.construction = construction.clone();
         self.members_charge = Charge::new(construction);
         self.filters_charge = Charge::new(construction);
@@ -161,9 +160,9 @@ impl FilterBuilder {
     /// Appends the filter of the entries and forgets them; appends nothing for no entries.
     ///
     /// # Errors
-    /// `InvalidOptions` if a user's policy panicked or denied a member, `MemoryCorruption` if a
+    /// `BrokenPolicy` if a user's policy panicked or denied a member, `MemoryCorruption` if a
     /// check found that hashes or filter had changed. `dst` is then as it was.
-    pub fn finish(&mut self, dst: &mut Vec<u8>) -> Result<()> {
+    pub fn finish(&mut self, dst: &mut Vec<u8>) -> Result<(), BuildError> {
         let start = dst.len();
         let result = self.append(dst).and_then(|()| self.check(&dst[start..]));
         match &result {
@@ -177,13 +176,13 @@ impl FilterBuilder {
         result
     }
 
-    fn append(&mut self, dst: &mut Vec<u8>) -> Result<()> {
+    fn append(&mut self, dst: &mut Vec<u8>) -> Result<(), BuildError> {
         if self.entries() == 0 {
             return Ok(());
         }
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         faults::change_hash(&self.encoding, &mut self.hashes.list);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         let start = dst.len();
         let hashes = &self.hashes.list;
         match &self.encoding {
@@ -203,7 +202,7 @@ impl FilterBuilder {
                 ribbon::create_filter(hashes, *millibits, |bytes| solving.add(bytes), dst);
             }
         }
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         faults::clear_bits(&self.encoding, hashes, &mut dst[start..]);
         Ok(())
     }
@@ -211,7 +210,7 @@ impl FilterBuilder {
     /// Checks `filter` against the hashes it was made of. Not inlined, so that a profile shows its
     /// cost.
     #[inline(never)]
-    fn check(&self, filter: &[u8]) -> Result<()> {
+    fn check(&self, filter: &[u8]) -> Result<(), BuildError> {
         // A policy's filter has no hashes; the policy was asked for each key when it had made it.
         let hashes = &self.hashes;
         if !self.construction.verify || filter.is_empty() {
@@ -224,7 +223,7 @@ impl FilterBuilder {
         } else {
             return Ok(());
         };
-        Err(Error::MemoryCorruption { what: what.to_string() })
+        Err(BuildError::MemoryCorruption { what: what.to_string() })
     }
 }
 
@@ -242,7 +241,11 @@ fn hash_for(encoding: &Encoding, key: &[u8]) -> u64 {
 
 /// Lets a user's policy write its filter, and asks it for every member. The policy gets a buffer
 /// of its own, so that one that does not append spoils no other filter.
-fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -> Result<()> {
+fn create_custom(
+    policy: &dyn FilterPolicy,
+    keys: &[&[u8]],
+    dst: &mut Vec<u8>,
+) -> Result<(), BuildError> {
     let built = guarded(|| {
         let mut filter = Vec::new();
         policy.create_filter(keys, &mut filter);
@@ -253,7 +256,8 @@ fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -
         }
     });
     let filter = built.unwrap_or_else(|panic| Err(format!("panicked: {panic}")));
-    let refused = |what| Error::InvalidOptions { what: format!("filter policy {policy:?} {what}") };
+    let refused =
+        |what| BuildError::BrokenPolicy { what: format!("filter policy {policy:?} {what}") };
     dst.extend_from_slice(&filter.map_err(refused)?);
     Ok(())
 }
@@ -356,7 +360,7 @@ impl Members<Box<[u8]>> {
 
 /// How the filters of a table are built. The options fill it in.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Construction {
+pub struct Construction {
     /// Check each filter against the hashes that it was built from before it is written.
     pub verify: bool,
     /// The budget that the memory is charged to.
@@ -420,24 +424,37 @@ impl Drop for Charge {
     }
 }
 
-/// Failing memory, for tests: a filter with one of these keys is damaged.
-#[cfg(test)]
-pub(crate) mod faults {
+/// Failing memory, for tests: once armed, a filter with one of these keys is damaged.
+#[cfg(any(test, feature = "testing"))]
+pub mod faults {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Benchmarks are built with these faults, but must not search the hashes for them.
+    static ARMED: AtomicBool = AtomicBool::new(false);
+
+    /// From now on, filters of this process can be damaged.
+    pub fn arm() {
+        ARMED.store(true, Ordering::Relaxed);
+    }
+
+    fn strikes(encoding: &Encoding, hashes: &[u64], key: &[u8]) -> bool {
+        ARMED.load(Ordering::Relaxed) && hashes.contains(&hash_for(encoding, key))
+    }
 
     /// The first hash changes before the filter is made of it.
-    pub(crate) const CHANGES_HASH: &[u8] = b"fault: a hash changes";
+    pub const CHANGES_HASH: &[u8] = b"fault: a hash changes";
     /// The finished filter loses its bits.
-    pub(crate) const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
+    pub const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
 
     pub(super) fn change_hash(encoding: &Encoding, hashes: &mut [u64]) {
-        if hashes.contains(&hash_for(encoding, CHANGES_HASH)) {
+        if strikes(encoding, hashes, CHANGES_HASH) {
             hashes[0] ^= u64::from(u32::MAX);
         }
     }
 
     pub(super) fn clear_bits(encoding: &Encoding, hashes: &[u64], filter: &mut [u8]) {
-        if hashes.contains(&hash_for(encoding, CLEARS_BITS)) {
+        if strikes(encoding, hashes, CLEARS_BITS) {
             // All but the longest trailer.
             let body = filter.len() - 5;
             filter[..body].fill(0);
@@ -446,35 +463,35 @@ pub(crate) mod faults {
 }
 
 /// A budget whose use tests can read.
-#[cfg(test)]
-pub(crate) mod testing {
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Grants up to `limit` bytes and remembers the most that was taken at once.
     #[derive(Debug)]
-    pub(crate) struct Budget {
+    pub struct Budget {
         limit: u64,
         taken: AtomicU64,
         peak: AtomicU64,
     }
 
     impl Budget {
-        pub(crate) fn new(limit: u64) -> Arc<Self> {
+        pub fn new(limit: u64) -> Arc<Self> {
             Arc::new(Budget { limit, taken: AtomicU64::new(0), peak: AtomicU64::new(0) })
         }
 
         /// Settings that charge this budget and check every filter.
-        pub(crate) fn construction(self: &Arc<Self>) -> Construction {
+        pub fn construction(self: &Arc<Self>) -> Construction {
             Construction { verify: true, budget: Some(Arc::clone(self) as _) }
         }
 
-        pub(crate) fn taken(&self) -> u64 {
+        pub fn taken(&self) -> u64 {
             self.taken.load(Ordering::Relaxed)
         }
 
         /// The most at once since the last call.
-        pub(crate) fn take_peak(&self) -> u64 {
+        pub fn take_peak(&self) -> u64 {
             self.peak.swap(self.taken(), Ordering::Relaxed)
         }
     }
@@ -500,11 +517,10 @@ pub(crate) mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::coding::{Decoder, put_length_prefixed};
-    use crate::filter::builder::testing::Budget;
-    use crate::filter::encoding::PreparedFilter;
-    use crate::filter::hash::KeyHash;
-    use crate::filter::vectors;
+    use crate::builder::testing::Budget;
+    use crate::encoding::PreparedFilter;
+    use crate::hash::KeyHash;
+    use crate::vectors;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -529,14 +545,20 @@ mod tests {
                 dst.clear();
             }
             for key in keys {
-                put_length_prefixed(dst, key);
+                dst.push(key.len() as u8);
+                dst.extend_from_slice(key);
             }
         }
 
         fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool {
             assert!(!self.panic_on_read, "no answer today");
-            let mut decoder = Decoder::new(filter);
-            let mut keys = std::iter::from_fn(|| decoder.length_prefixed());
+            let mut rest = filter;
+            let mut keys = std::iter::from_fn(|| {
+                let (&len, after) = rest.split_first()?;
+                let (key, after) = after.split_at_checked(usize::from(len))?;
+                rest = after;
+                Some(key)
+            });
             !self.deny && keys.any(|member| member == key)
         }
     }
@@ -621,7 +643,7 @@ mod tests {
             let mut builder = Encoding::Custom(Arc::new(policy)).builder();
             builder.add_key(b"key");
             let error = builder.finish(&mut dst).expect_err("refused");
-            assert!(matches!(error, Error::InvalidOptions { .. }), "{error}");
+            assert!(matches!(error, BuildError::BrokenPolicy { .. }), "{error}");
             assert!(error.to_string().contains(says), "{error}");
             assert_eq!((dst.as_slice(), builder.entries()), (&b"before"[..], 0));
         }
@@ -650,6 +672,7 @@ mod tests {
 
     /// Keys from `first` on, and the key that triggers a fault.
     fn with_fault(builder: &mut FilterBuilder, first: u32, fault: &[u8]) {
+        faults::arm();
         (first..first + 500).for_each(|i| builder.add_key(&i.to_le_bytes()));
         builder.add_key(fault);
     }
@@ -663,7 +686,10 @@ mod tests {
                 let mut dst = b"before".to_vec();
                 with_fault(&mut builder, 0, fault);
                 let error = builder.finish(&mut dst).expect_err("noticed");
-                assert!(matches!(error, Error::MemoryCorruption { .. }), "{encoding:?} {error}");
+                assert!(
+                    matches!(error, BuildError::MemoryCorruption { .. }),
+                    "{encoding:?} {error}"
+                );
                 assert!(error.to_string().contains(says), "{encoding:?} {error}");
                 let left = (dst.as_slice(), builder.entries(), budget.taken());
                 assert_eq!(left, (&b"before"[..], 0, 0), "{encoding:?}");
