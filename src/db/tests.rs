@@ -1,5 +1,5 @@
 //! Tests of a database whose memory fails: a hash that a filter is made of changes, or the filter
-//! changes before it is written (`filter::builder::faults`). The flush or compaction must fail, and
+//! changes before it is written (`siftdb_filter::testing::faults`). The flush or compaction must fail, and
 //! all writes must be there, now and after reopening. Other tests make threads meet at a moment
 //! that only a lock taken from outside can hit.
 
@@ -27,7 +27,7 @@ use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::NewTables;
 use crate::write::commit;
-use siftdb_filter::builder::faults;
+use siftdb_filter::testing::faults;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;

@@ -33,7 +33,7 @@ use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::new_tables::DurableTables;
 use crate::tree::version::Version;
-use siftdb_filter::builder::Construction;
+use siftdb_filter::construction::Construction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

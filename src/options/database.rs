@@ -18,7 +18,7 @@ use crate::table::builder::TableOptions;
 use crate::table::filter::layout::TableFilter;
 use crate::table::format::Compression;
 use crate::tree::targets::CompactionOptions;
-use siftdb_filter::builder::Construction;
+use siftdb_filter::construction::Construction;
 use siftdb_filter::encoding::Encoding;
 use siftdb_filter::policy::FilterPolicy;
 use siftdb_filter::prefix::PrefixExtractor;

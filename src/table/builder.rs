@@ -34,7 +34,7 @@ use crate::table::format::{
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
 use crate::table::writer::TableWriter;
-use siftdb_filter::builder::Construction;
+use siftdb_filter::construction::Construction;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Instant;

@@ -28,7 +28,7 @@ use crate::table::index::BlockCache;
 use crate::table::reader::{Expect, Table, TableContext, TableReadOptions};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
-use siftdb_filter::builder::Construction;
+use siftdb_filter::construction::Construction;
 use siftdb_filter::encoding::{Encoding, FilterVerdict};
 use siftdb_filter::hash::KeyHash;
 use std::collections::BTreeSet;

@@ -310,7 +310,7 @@ mod tests {
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::tree::file_meta::FileMeta;
-    use siftdb_filter::builder::Construction;
+    use siftdb_filter::construction::Construction;
     use siftdb_filter::encoding::Encoding;
     use siftdb_filter::prefix::Prefix;
     use std::ops::Bound;

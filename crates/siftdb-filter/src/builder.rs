@@ -23,14 +23,14 @@
 use crate::bloom::fast_local;
 use crate::bloom::legacy;
 use crate::bloom::leveldb;
-use crate::budget::ConstructionBudget;
+use crate::construction::{Charge, Construction};
 use crate::encoding::{Encoding, FilterReader};
 use crate::error::BuildError;
-use crate::hash::{legacy_hash, leveldb_hash, xxph3_64};
 use crate::policy::{FilterPolicy, guarded};
 use crate::ribbon::ribbon;
 use crate::ribbon::space;
-use std::sync::Arc;
+#[cfg(any(test, feature = "testing"))]
+use crate::testing::faults;
 
 impl Encoding {
     /// A builder for one filter after the other. It drops a key equal to the one before it.
@@ -104,7 +104,7 @@ impl FilterBuilder {
     pub fn add_key(&mut self, user_key: &[u8]) {
         match &self.encoding {
             Encoding::Custom(_) => self.keys.add(user_key.into(), self.keep_repeats),
-            encoding => self.hashes.add(hash_for(encoding, user_key), self.keep_repeats),
+            encoding => self.hashes.add(encoding.hash_of(user_key), self.keep_repeats),
         }
         self.members_charge.cover(self.hashes.bytes + self.keys.bytes);
     }
@@ -112,7 +112,7 @@ impl FilterBuilder {
     /// Adds a user key and a second name for it, its prefix: both are members. Keys come sorted; a
     /// name equal to that of the key before counts once. Not for the block-based layout.
     pub fn add_key_and_alternate(&mut self, user_key: &[u8], alternate: &[u8]) {
-        let hash = |key| hash_for(&self.encoding, key);
+        let hash = |key| self.encoding.hash_of(key);
         match &self.encoding {
             Encoding::Custom(_) => self.keys.add_with_alternate(user_key.into(), alternate.into()),
             _ => self.hashes.add_with_alternate(hash(user_key), hash(alternate)),
@@ -224,18 +224,6 @@ impl FilterBuilder {
             return Ok(());
         };
         Err(BuildError::MemoryCorruption { what: what.to_string() })
-    }
-}
-
-/// The hash that `encoding` makes its bits of. A 32-bit hash is widened.
-#[inline]
-fn hash_for(encoding: &Encoding, key: &[u8]) -> u64 {
-    match encoding {
-        Encoding::LevelDbBloom { .. } => u64::from(leveldb_hash(key)),
-        Encoding::LegacyBloom { .. } => u64::from(legacy_hash(key)),
-        Encoding::FastLocalBloom { .. } | Encoding::Ribbon { .. } | Encoding::Custom(_) => {
-            xxph3_64(key)
-        }
     }
 }
 
@@ -358,171 +346,18 @@ impl Members<Box<[u8]>> {
     }
 }
 
-/// How the filters of a table are built. The options fill it in.
-#[derive(Clone, Debug, Default)]
-pub struct Construction {
-    /// Check each filter against the hashes that it was built from before it is written.
-    pub verify: bool,
-    /// The budget that the memory is charged to.
-    pub budget: Option<Arc<dyn ConstructionBudget>>,
-}
-
-/// Unit in which growing memory is charged: 32,768 hashes of 8 bytes, as in RocksDB.
-const BUCKET_BYTES: usize = 32_768 * 8;
-
-/// Memory charged to a budget. Dropping it gives everything back, also after an error or a panic.
-///
-/// A refusal is no error. Memory that is needed either way is then not counted; Ribbon, which can
-/// do with less, falls back to Bloom.
-#[derive(Debug, Default)]
-struct Charge {
-    budget: Option<Arc<dyn ConstructionBudget>>,
-    bytes: u64,
-    /// Whole buckets that were asked for.
-    buckets: usize,
-}
-
-impl Charge {
-    /// An empty charge on the budget of `construction`.
-    fn new(construction: &Construction) -> Self {
-        Charge { budget: construction.budget.clone(), ..Charge::default() }
-    }
-
-    /// Charges `bytes` more; false if the budget refuses. Without a budget nothing is refused.
-    fn add(&mut self, bytes: usize) -> bool {
-        let Some(budget) = &self.budget else { return true };
-        let granted = budget.reserve(bytes as u64);
-        if granted {
-            self.bytes += bytes as u64;
-        }
-        granted
-    }
-
-    /// Charges memory that grows in small steps and is now `bytes`: in whole buckets, rounded to
-    /// the nearest. A refused bucket is not asked for again.
-    #[inline]
-    fn cover(&mut self, bytes: usize) {
-        while bytes >= self.buckets * BUCKET_BYTES + BUCKET_BYTES / 2 {
-            self.buckets += 1;
-            self.add(BUCKET_BYTES);
-        }
-    }
-
-    /// Gives everything back.
-    fn release(&mut self) {
-        self.buckets = 0;
-        let bytes = std::mem::take(&mut self.bytes);
-        if let Some(budget) = self.budget.as_ref().filter(|_| bytes > 0) {
-            budget.release(bytes);
-        }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
-/// Failing memory, for tests: once armed, a filter with one of these keys is damaged.
-#[cfg(any(test, feature = "testing"))]
-pub mod faults {
-    use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    /// Benchmarks are built with these faults, but must not search the hashes for them.
-    static ARMED: AtomicBool = AtomicBool::new(false);
-
-    /// From now on, filters of this process can be damaged.
-    pub fn arm() {
-        ARMED.store(true, Ordering::Relaxed);
-    }
-
-    fn strikes(encoding: &Encoding, hashes: &[u64], key: &[u8]) -> bool {
-        ARMED.load(Ordering::Relaxed) && hashes.contains(&hash_for(encoding, key))
-    }
-
-    /// The first hash changes before the filter is made of it.
-    pub const CHANGES_HASH: &[u8] = b"fault: a hash changes";
-    /// The finished filter loses its bits.
-    pub const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
-
-    pub(super) fn change_hash(encoding: &Encoding, hashes: &mut [u64]) {
-        if strikes(encoding, hashes, CHANGES_HASH) {
-            hashes[0] ^= u64::from(u32::MAX);
-        }
-    }
-
-    pub(super) fn clear_bits(encoding: &Encoding, hashes: &[u64], filter: &mut [u8]) {
-        if strikes(encoding, hashes, CLEARS_BITS) {
-            // All but the longest trailer.
-            let body = filter.len() - 5;
-            filter[..body].fill(0);
-        }
-    }
-}
-
-/// A budget whose use tests can read.
-#[cfg(any(test, feature = "testing"))]
-pub mod testing {
-    use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// Grants up to `limit` bytes and remembers the most that was taken at once.
-    #[derive(Debug)]
-    pub struct Budget {
-        limit: u64,
-        taken: AtomicU64,
-        peak: AtomicU64,
-    }
-
-    impl Budget {
-        pub fn new(limit: u64) -> Arc<Self> {
-            Arc::new(Budget { limit, taken: AtomicU64::new(0), peak: AtomicU64::new(0) })
-        }
-
-        /// Settings that charge this budget and check every filter.
-        pub fn construction(self: &Arc<Self>) -> Construction {
-            Construction { verify: true, budget: Some(Arc::clone(self) as _) }
-        }
-
-        pub fn taken(&self) -> u64 {
-            self.taken.load(Ordering::Relaxed)
-        }
-
-        /// The most at once since the last call.
-        pub fn take_peak(&self) -> u64 {
-            self.peak.swap(self.taken(), Ordering::Relaxed)
-        }
-    }
-
-    impl ConstructionBudget for Budget {
-        fn reserve(&self, bytes: u64) -> bool {
-            let taken = self.taken() + bytes;
-            if taken > self.limit {
-                return false;
-            }
-            self.taken.store(taken, Ordering::Relaxed);
-            self.peak.fetch_max(taken, Ordering::Relaxed);
-            true
-        }
-
-        fn release(&self, bytes: u64) {
-            assert!(bytes <= self.taken(), "more given back than was taken");
-            self.taken.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::testing::Budget;
     use crate::encoding::PreparedFilter;
     use crate::hash::KeyHash;
-    use crate::vectors;
+    use crate::hash::xxph3_64;
+    use crate::testing::budget::Budget;
+    use crate::testing::faults;
+    use crate::testing::vectors;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     /// Keeps the keys themselves; `deny` and `panics` make it break its contract.
     #[derive(Debug, Default)]
@@ -981,42 +816,5 @@ mod tests {
             assert_eq!(keys.sorted(), [&b"a"[..], b"ab"]);
             keys.clear();
         }
-    }
-
-    const BUCKET: u64 = BUCKET_BYTES as u64;
-
-    #[test]
-    fn growing_memory_is_charged_in_buckets() {
-        let budget = Budget::new(u64::MAX);
-        let mut charge = Charge::new(&budget.construction());
-        for (bytes, buckets) in [
-            (0, 0),
-            (BUCKET_BYTES / 2 - 1, 0),
-            (BUCKET_BYTES / 2, 1),
-            (BUCKET_BYTES * 3 / 2 - 1, 1),
-            (BUCKET_BYTES * 3 / 2, 2),
-            (BUCKET_BYTES * 9, 9),
-            (BUCKET_BYTES, 9),
-        ] {
-            charge.cover(bytes);
-            assert_eq!(budget.taken(), buckets * BUCKET, "{bytes} bytes");
-        }
-        charge.release();
-        assert_eq!(budget.taken(), 0);
-        // The charge starts at zero again.
-        charge.cover(BUCKET_BYTES);
-        assert_eq!(budget.taken(), BUCKET);
-    }
-
-    #[test]
-    fn refused_memory_is_not_returned() {
-        let budget = Budget::new(BUCKET + 10);
-        let mut charge = Charge::new(&budget.construction());
-        charge.cover(3 * BUCKET_BYTES);
-        assert!(!charge.add(11) && charge.add(10));
-        assert_eq!(budget.taken(), BUCKET + 10);
-        drop(charge);
-        assert_eq!(budget.taken(), 0);
-        assert!(Charge::default().add(usize::MAX), "without a budget nothing is refused");
     }
 }

@@ -17,7 +17,7 @@ use crate::bloom::leveldb;
 use crate::bloom::line_rates;
 use crate::cache_line::AlignedBytes;
 use crate::cache_line::LINE_BYTES;
-use crate::hash::KeyHash;
+use crate::hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
 use crate::policy::{FilterPolicy, check_name, guarded};
 use crate::ribbon::ribbon::{self, RibbonTrailer};
 use std::sync::Arc;
@@ -147,6 +147,18 @@ impl Encoding {
     pub fn of_table(label: &str, millibits: u64) -> Option<Self> {
         let millibits = u32::try_from(millibits).ok().filter(|millibits| *millibits > 0)?;
         Encoding::built_in(millibits).into_iter().find(|encoding| encoding.label() == label)
+    }
+
+    /// The hash that this encoding makes its bits of. A 32-bit hash is widened.
+    #[inline]
+    pub(crate) fn hash_of(&self, key: &[u8]) -> u64 {
+        match self {
+            Encoding::LevelDbBloom { .. } => u64::from(leveldb_hash(key)),
+            Encoding::LegacyBloom { .. } => u64::from(legacy_hash(key)),
+            Encoding::FastLocalBloom { .. } | Encoding::Ribbon { .. } | Encoding::Custom(_) => {
+                xxph3_64(key)
+            }
+        }
     }
 }
 
@@ -430,7 +442,7 @@ impl PreparedFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vectors;
+    use crate::testing::vectors;
     use proptest::prelude::*;
 
     proptest! {

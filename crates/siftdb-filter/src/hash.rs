@@ -293,7 +293,7 @@ fn accumulate(lanes: &mut [u64; 8], stripe: &[u8], secret_offset: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vectors;
+    use crate::testing::vectors;
 
     /// Byte `j` of key `i` of length `len`, as in the golden vectors.
     fn splitmix_key(i: u64, len: usize) -> Vec<u8> {

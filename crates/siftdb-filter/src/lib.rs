@@ -61,6 +61,11 @@ pub mod estimates;
 pub mod allocation;
 #[doc(hidden)]
 pub mod builder;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
+#[doc(hidden)]
+pub mod construction;
 #[doc(hidden)]
 pub mod encoding;
 #[doc(hidden)]
@@ -74,18 +79,13 @@ pub mod policy;
 #[doc(hidden)]
 pub mod hash;
 #[doc(hidden)]
-pub mod budget;
-#[doc(hidden)]
 pub mod cache_line;
 #[doc(hidden)]
 pub mod error;
-#[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
-pub mod vectors;
 
 pub use allocation::{Run, false_positive_rate, millibits_by_run};
-pub use budget::ConstructionBudget;
-pub use builder::{Construction, FilterBuilder};
+pub use builder::FilterBuilder;
+pub use construction::{Construction, ConstructionBudget};
 pub use encoding::{Encoding, FilterReader, FilterVerdict, FilterView, PreparedFilter};
 pub use error::BuildError;
 pub use hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};

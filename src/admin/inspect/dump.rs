@@ -177,7 +177,7 @@ mod tests {
     use crate::tree::current::set_current;
     use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
     use crate::tree::manifest::ManifestWriter;
-    use siftdb_filter::builder::Construction;
+    use siftdb_filter::construction::Construction;
     use siftdb_filter::encoding::Encoding;
 
     const FILTERS: [Option<FilterLayout>; 4] = [

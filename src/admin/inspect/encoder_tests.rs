@@ -31,7 +31,7 @@ use crate::tree::current::set_current;
 use crate::tree::edit::{DeletedFile, FirstLog, KeyspaceMeta, SessionBegin, VersionEdit};
 use crate::tree::file_meta::{Expiring, FileMeta};
 use crate::tree::manifest::ManifestWriter;
-use siftdb_filter::builder::Construction;
+use siftdb_filter::construction::Construction;
 use siftdb_filter::encoding::Encoding;
 use siftdb_filter::policy::FilterPolicy;
 use siftdb_filter::prefix::Prefix;

@@ -29,7 +29,7 @@ use crate::table::format::{
 use crate::tree::current::{mark_unfinished, set_current};
 use crate::tree::edit::{FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
-use siftdb_filter::builder::Construction;
+use siftdb_filter::construction::Construction;
 use siftdb_filter::encoding::Encoding;
 use std::ops::Bound;
 use std::path::Path;

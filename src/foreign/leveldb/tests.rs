@@ -16,7 +16,7 @@ use crate::foreign::leveldb::testing::{Entry, TableStyle, batch, edit, record_fi
 use crate::log::recovery::DroppedPart;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use siftdb_filter::vectors::{array, load, number, unhex};
+use siftdb_filter::testing::vectors::{array, load, number, unhex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

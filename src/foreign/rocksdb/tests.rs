@@ -17,7 +17,7 @@ use crate::foreign::rocksdb::table::open;
 use crate::foreign::single::{ForeignTable, TableItem};
 use crate::foreign::table::Table;
 use serde_json::Value;
-use siftdb_filter::vectors::{array, number, unhex};
+use siftdb_filter::testing::vectors::{array, number, unhex};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -28,7 +28,7 @@ use crate::table::reader::{Table, TableContext};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
-use siftdb_filter::builder::Construction;
+use siftdb_filter::construction::Construction;
 use std::path::PathBuf;
 
 /// Runs are read once, from one end to the other: large blocks need few reads.

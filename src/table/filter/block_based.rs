@@ -263,7 +263,7 @@ mod tests {
     use crate::table::format::BlockHandle;
     use serde_json::Value;
     use siftdb_filter::encoding::{Encoding, FilterReader};
-    use siftdb_filter::vectors;
+    use siftdb_filter::testing::vectors;
 
     fn builder(bits_per_key: u32, window_bytes: usize) -> BlockBasedBuilder {
         let keys = Encoding::LevelDbBloom { bits_per_key }.block_based_builder();

@@ -24,7 +24,7 @@ use crate::table::filter::layout::{
 use crate::table::filter::partitioned::{PartitionedBuilder, PartitionedReader};
 use crate::table::format::BlockHandle;
 use crate::table::index::{CachedBlock, Index};
-use siftdb_filter::builder::Construction;
+use siftdb_filter::construction::Construction;
 use siftdb_filter::encoding::{FilterReader, FilterVerdict, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
 use siftdb_filter::policy::FilterPolicy;
@@ -411,9 +411,9 @@ mod tests {
     use crate::table::filter::testing::{Exact, Sink};
     use crate::table::format::BlockKind;
     use proptest::prelude::*;
-    use siftdb_filter::builder::faults;
-    use siftdb_filter::builder::testing::Budget;
     use siftdb_filter::encoding::Encoding;
+    use siftdb_filter::testing::budget::Budget;
+    use siftdb_filter::testing::faults;
 
     fn custom() -> Vec<Arc<dyn FilterPolicy>> {
         vec![Arc::new(Exact)]

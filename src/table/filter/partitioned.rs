@@ -397,7 +397,7 @@ mod tests {
     use crate::table::format::BLOCK_PREFIX_BYTES;
     use siftdb_filter::encoding::{Encoding, FilterReader, FilterVerdict};
     use siftdb_filter::prefix::Prefix;
-    use siftdb_filter::vectors;
+    use siftdb_filter::testing::vectors;
 
     const FAST: Encoding = Encoding::FastLocalBloom { millibits: 10_000 };
 

@@ -270,7 +270,7 @@ impl LineBits {
 mod tests {
     use super::*;
     use crate::hash::xxph3_64;
-    use crate::vectors;
+    use crate::testing::vectors;
     use serde_json::Value;
 
     fn filter_of(n: u64, millibits: u32) -> Vec<u8> {

@@ -145,7 +145,7 @@ impl LegacyTrailer {
 mod tests {
     use super::*;
     use crate::hash::{legacy_hash, xxph3_64};
-    use crate::vectors;
+    use crate::testing::vectors;
     use serde_json::Value;
 
     fn filter_of(n: u64, bits_per_key: u32) -> Vec<u8> {

@@ -79,7 +79,7 @@ fn positions(mut hash: u32, probes: u32, bits: u64) -> impl Iterator<Item = usiz
 mod tests {
     use super::*;
     use crate::hash::leveldb_hash;
-    use crate::vectors;
+    use crate::testing::vectors;
 
     fn filter_of<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>, bits_per_key: u32) -> Vec<u8> {
         let hashes: Vec<u64> =

@@ -183,7 +183,7 @@ impl Banding {
 mod tests {
     use super::*;
     use crate::hash::xxph3_64;
-    use crate::vectors;
+    use crate::testing::vectors;
 
     #[test]
     fn rows_equal_those_of_rocksdb() {

@@ -144,7 +144,7 @@ impl RibbonTrailer {
 mod tests {
     use super::*;
     use crate::hash::xxph3_64;
-    use crate::vectors;
+    use crate::testing::vectors;
     use proptest::prelude::*;
     use serde_json::Value;
 

@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(Ok(f64::from(millibits) / 1_000.0), decimals.parse());
         }
     }
-    use crate::vectors;
+    use crate::testing::vectors;
     use serde_json::Value;
 
     fn bits_per_key(entries: usize, millibits: u32) -> f64 {
