@@ -23,7 +23,7 @@ use crate::cache::budget::{Budget, Purpose};
 use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::cache::single_flight::Calls;
 use lru::LruCache;
-use siftdb_filter::construction::ConstructionBudget;
+use siftdb_filter::budget::ConstructionBudget;
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

@@ -111,6 +111,8 @@ impl LevelIter {
     }
 
     /// Counts what the iterator reads as a scan of this level.
+    // Not a call: it would copy the iterator twice.
+    #[inline]
     #[must_use]
     pub(crate) fn counted(mut self, counters: &Arc<Counters>, level: usize) -> Self {
         self.counters = Some((Arc::clone(counters), level));
@@ -131,6 +133,7 @@ impl LevelIter {
     }
 
     /// Skips the tables that `range` excludes. The iterator may then lack keys outside that range.
+    #[inline]
     #[must_use]
     pub(crate) fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
         self.range = Some((range, level));

@@ -181,7 +181,7 @@ impl FilterBuilder {
             return Ok(());
         }
         #[cfg(any(test, feature = "testing"))]
-        faults::change_hash(&self.encoding, &mut self.hashes.list);
+        faults::change_hash(self.encoding.hash_of(faults::CHANGES_HASH), &mut self.hashes.list);
         #[cfg(any(test, feature = "testing"))]
         let start = dst.len();
         let hashes = &self.hashes.list;
@@ -203,7 +203,7 @@ impl FilterBuilder {
             }
         }
         #[cfg(any(test, feature = "testing"))]
-        faults::clear_bits(&self.encoding, hashes, &mut dst[start..]);
+        faults::clear_bits(self.encoding.hash_of(faults::CLEARS_BITS), hashes, &mut dst[start..]);
         Ok(())
     }
 
@@ -517,7 +517,7 @@ mod tests {
         let budget = Budget::new(u64::MAX);
         for encoding in built_in() {
             for (fault, says) in FAULTS {
-                let mut builder = encoding.builder().under(&budget.construction());
+                let mut builder = encoding.builder().under(&Construction::checked(budget.clone()));
                 let mut dst = b"before".to_vec();
                 with_fault(&mut builder, 0, fault);
                 let error = builder.finish(&mut dst).expect_err("noticed");
@@ -560,7 +560,7 @@ mod tests {
         const BUCKET: u64 = 256 << 10;
         for encoding in bloom_filters() {
             let budget = Budget::new(u64::MAX);
-            let mut builder = encoding.builder().under(&budget.construction());
+            let mut builder = encoding.builder().under(&Construction::checked(budget.clone()));
             for i in 0..100_000u32 {
                 builder.add_key(&i.to_le_bytes());
                 let bytes = (u64::from(i) + 1) * 8;
@@ -585,7 +585,7 @@ mod tests {
         let ribbon = Encoding::Ribbon { millibits: 10_000 };
         let build = |limit| {
             let budget = Budget::new(limit);
-            let mut builder = ribbon.builder().under(&budget.construction());
+            let mut builder = ribbon.builder().under(&Construction::checked(budget.clone()));
             (0..20_000u32).for_each(|i| builder.add_key(&i.to_le_bytes()));
             let mut filter = Vec::new();
             builder.finish(&mut filter).expect("built");
@@ -607,7 +607,7 @@ mod tests {
     fn keys_of_custom_policies_are_charged() {
         let budget = Budget::new(u64::MAX);
         let custom = Encoding::Custom(Arc::new(Exact::default()));
-        let mut builder = custom.builder().under(&budget.construction());
+        let mut builder = custom.builder().under(&Construction::checked(budget.clone()));
         for i in 0..50_000u32 {
             // 4 bytes of a key, and 16 for the slice that owns them.
             builder.add_key(&i.to_le_bytes());
@@ -622,7 +622,7 @@ mod tests {
     fn a_refused_reservation_leaves_bloom_bytes_unchanged() {
         for encoding in bloom_filters() {
             let budget = Budget::new(0);
-            let mut refused = encoding.builder().under(&budget.construction());
+            let mut refused = encoding.builder().under(&Construction::checked(budget.clone()));
             let mut granted = encoding.builder();
             for i in 0..70_000u32 {
                 refused.add_key(&i.to_le_bytes());

@@ -1,17 +1,7 @@
 //! How filters are built, and the memory that they take until they are written.
 
-use std::fmt::Debug;
+use crate::budget::ConstructionBudget;
 use std::sync::Arc;
-
-/// Counts the memory of filters while they are built. A program implements it for its own budget;
-/// in siftdb the block cache does, so that builds and cached blocks share one.
-pub trait ConstructionBudget: Send + Sync + Debug {
-    /// Takes `bytes` of the budget; false, with nothing taken, if fewer are left.
-    fn reserve(&self, bytes: u64) -> bool;
-
-    /// Gives back reserved `bytes`.
-    fn release(&self, bytes: u64);
-}
 
 /// How the filters of a table are built. The options fill it in.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +10,14 @@ pub struct Construction {
     pub verify: bool,
     /// The budget that the memory is charged to.
     pub budget: Option<Arc<dyn ConstructionBudget>>,
+}
+
+impl Construction {
+    /// With every filter checked, and its memory charged to `budget`.
+    #[must_use]
+    pub fn checked(budget: Arc<dyn ConstructionBudget>) -> Self {
+        Construction { verify: true, budget: Some(budget) }
+    }
 }
 
 /// Unit in which growing memory is charged: 32,768 hashes of 8 bytes, as in RocksDB.
@@ -89,7 +87,7 @@ mod tests {
     #[test]
     fn growing_memory_is_charged_in_buckets() {
         let budget = Budget::new(u64::MAX);
-        let mut charge = Charge::new(&budget.construction());
+        let mut charge = Charge::new(&Construction::checked(budget.clone()));
         for (bytes, buckets) in [
             (0, 0),
             (BUCKET_BYTES / 2 - 1, 0),
@@ -112,7 +110,7 @@ mod tests {
     #[test]
     fn refused_memory_is_not_returned() {
         let budget = Budget::new(BUCKET + 10);
-        let mut charge = Charge::new(&budget.construction());
+        let mut charge = Charge::new(&Construction::checked(budget.clone()));
         charge.cover(3 * BUCKET_BYTES);
         assert!(!charge.add(11) && charge.add(10));
         assert_eq!(budget.taken(), BUCKET + 10);

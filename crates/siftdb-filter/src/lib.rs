@@ -61,9 +61,6 @@ pub mod estimates;
 pub mod allocation;
 #[doc(hidden)]
 pub mod builder;
-#[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
-pub mod testing;
 #[doc(hidden)]
 pub mod construction;
 #[doc(hidden)]
@@ -78,14 +75,20 @@ pub mod prefix;
 pub mod policy;
 #[doc(hidden)]
 pub mod hash;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
+#[doc(hidden)]
+pub mod budget;
 #[doc(hidden)]
 pub mod cache_line;
 #[doc(hidden)]
 pub mod error;
 
 pub use allocation::{Run, false_positive_rate, millibits_by_run};
+pub use budget::ConstructionBudget;
 pub use builder::FilterBuilder;
-pub use construction::{Construction, ConstructionBudget};
+pub use construction::Construction;
 pub use encoding::{Encoding, FilterReader, FilterVerdict, FilterView, PreparedFilter};
 pub use error::BuildError;
 pub use hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};

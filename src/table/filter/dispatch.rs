@@ -752,7 +752,8 @@ mod tests {
     fn finished_filters_are_charged_until_written() {
         for filter in choices() {
             let budget = Budget::new(u64::MAX);
-            let mut builder = FilterBlockBuilder::new(&filter, &budget.construction());
+            let mut builder =
+                FilterBlockBuilder::new(&filter, &Construction::checked(budget.clone()));
             let keys = some_keys(3_000);
             for (number, key) in keys.iter().enumerate() {
                 if number % 40 == 0 {
@@ -782,7 +783,8 @@ mod tests {
             for fault in [faults::CHANGES_HASH, faults::CLEARS_BITS] {
                 for verify in [true, false] {
                     let budget = Budget::new(u64::MAX);
-                    let construction = Construction { verify, ..budget.construction() };
+                    let construction =
+                        Construction { verify, ..Construction::checked(budget.clone()) };
                     let mut builder = FilterBlockBuilder::new(&filter, &construction);
                     builder.start_block(0);
                     builder.add_key(fault);

@@ -1,6 +1,6 @@
 //! A budget whose use tests can read.
 
-use crate::construction::{Construction, ConstructionBudget};
+use crate::budget::ConstructionBudget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,11 +15,6 @@ pub struct Budget {
 impl Budget {
     pub fn new(limit: u64) -> Arc<Self> {
         Arc::new(Budget { limit, taken: AtomicU64::new(0), peak: AtomicU64::new(0) })
-    }
-
-    /// Settings that charge this budget and check every filter.
-    pub fn construction(self: &Arc<Self>) -> Construction {
-        Construction { verify: true, budget: Some(Arc::clone(self) as _) }
     }
 
     pub fn taken(&self) -> u64 {
