@@ -3,9 +3,9 @@
 //! [`FilterReport::advice`] is a pure function of a report. A lookup of an absent key is assumed to
 //! search as many tables of level 0 as the report says on average, and at most one table of each
 //! deeper level. Its false positives are the sum of the rates of these tables. The budget is
-//! divided as by `Filter::monkey` (`allocation.rs` of siftdb-filter), at the rates of FastLocalBloom. From
-//! the top level down, the layout is full while the filters fit into pinned memory, and partitioned
-//! below. A level counts less where lookups find their keys in it or above it.
+//! divided as by `Filter::monkey` (`siftdb_filter::allocation`), at the rates of FastLocalBloom.
+//! From the top level down, the layout is full while the filters fit into pinned memory, and
+//! partitioned below. A level counts less where lookups find their keys in it or above it.
 
 use crate::admin::filter_report::{FilterFacts, FilterReport};
 use crate::table::filter::layout::FilterLayout;

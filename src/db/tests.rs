@@ -1,5 +1,5 @@
 //! Tests of a database whose memory fails: a hash that a filter is made of changes, or the filter
-//! changes before it is written (`testing::faults`). The flush or compaction must fail, and
+//! changes before it is written (`siftdb_filter::testing`). The flush or compaction must fail, and
 //! all writes must be there, now and after reopening. Other tests make threads meet at a moment
 //! that only a lock taken from outside can hit.
 

@@ -173,7 +173,7 @@ impl Field<'_> {
 impl Properties {
     /// The expected false-positive rate of the filter; `None` without one, or for a user's policy.
     ///
-    /// An estimate from the keys and bytes of one filter, which `siftdb-filter/estimates.rs` knows to use.
+    /// An estimate from the keys and bytes of one filter, which `siftdb-filter` knows to use.
     /// A block-based filter is one small filter for each block or two. RocksDB's encodings round
     /// each of them up to whole cache lines. Their bytes are those in the table, without the offset
     /// of each window.
