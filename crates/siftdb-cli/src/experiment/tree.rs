@@ -169,8 +169,8 @@ impl<'a> LevelTables<'a> {
         kinds.join("; ")
     }
 
-    /// The sum of `of` over the filters that have keys, for each key; `None` without such, or if one
-    /// has no answer.
+    /// The sum of `of` over the filters that have keys, for each key; `None` without such, or if
+    /// one has no answer.
     fn per_key(&self, of: impl Fn(&FilterFacts) -> Option<f64>) -> Option<f64> {
         let filters = self.tables.iter().filter_map(|(_, filter)| *filter);
         let filters = filters.filter(|filter| filter.keys > 0);
