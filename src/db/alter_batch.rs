@@ -138,19 +138,20 @@ fn write_leading(
     if count > 0 {
         last_sequence = entries.next_sequence - 1;
         let durable = entries.write(last_sequence)?;
+        let files = durable.file_names();
         // Even after a failure: tables may have these numbers, or the log may skip them (I10).
         log.next_sequence = last_sequence + 1;
-        let files = durable.file_names();
-        let keyspaces: Vec<_> = written.iter().chain(&created).map(|k| &**k).collect();
-        let opened = engine.catalog.open_new(&engine.context.directory, durable, 0, &keyspaces);
-        tables = opened.inspect_err(|_| engine.catalog.obsolete.add(files))?;
         session::sync_starts(engine, &mut log)
             .and_then(|()| session::skip_sequences(engine, &mut log, &[]))
             .map_err(|error| {
                 // A `resume` lets them go.
-                engine.catalog.obsolete.add(tables.file_names());
+                engine.catalog.obsolete.add(files.clone());
                 engine.set_background_error(error)
             })?;
+        // Only now: the next write begins after these numbers, whether the tables open or not.
+        let keyspaces: Vec<_> = written.iter().chain(&created).map(|k| &**k).collect();
+        let opened = engine.catalog.open_new(&engine.context.directory, durable, 0, &keyspaces);
+        tables = opened.inspect_err(|_| engine.catalog.obsolete.add(files))?;
     }
     let changed: Vec<_> = written.iter().chain(&created).cloned().collect();
     install(engine, log, Alteration { created, dropped, tables, last_sequence })?;

@@ -190,8 +190,9 @@ impl Keyspace {
     /// [`Keyspace::table_writer`] is for sources with errors of their own, and for entries that
     /// expire at times of their own. Entries expire as [`Keyspace::put`] would have it.
     ///
-    /// Others read and write at the same time. For a moment at the end writers wait: while what was
-    /// written during the load in this keyspace is flushed, and the load is put into the tree.
+    /// Others read and write at the same time. For a moment at the end writers wait: while the load
+    /// is put into the tree. If keys of the load were written in the meantime, these writes are
+    /// flushed before.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {

@@ -1,21 +1,21 @@
 //! The order of the engine's locks. A thread takes them in the order of this table, so no two
 //! threads can wait for each other.
 //!
-//! | lock | guards | held during I/O |
-//! |---|---|---|
-//! | `queue` (its own) | which writer leads | no |
-//! | `sync_tickets` (its own), and one for each round | tickets that wait | no |
-//! | `flushes` | nothing: one flush at a time | yes |
-//! | `log` | the logs being written; taken by the leader | yes |
-//! | turns of `RecordSyncer` | nothing: one sync of a log at a time | yes |
-//! | `versions` | manifest and current versions | yes |
-//! | `schedule` | what background work is due or running | no |
-//! | `keyspaces` | the list of keyspaces | no |
-//! | `live_logs` | which logs may be needed | yes |
-//! | `view_update` of a keyspace | replacing its read view | no |
-//! | `snapshots` | live snapshots | no |
-//! | `recent` | what was written last | no |
-//! | `filter_workload` of a keyspace | recent lookups and flushes, for a filter budget | no |
+//! | lock | owner | guards | held during I/O |
+//! |---|---|---|---|
+//! | `queue` (its own) | `Writer` | which writer leads, which wait | no |
+//! | `sync_tickets` (its own), and one for each round | `Writer` | tickets that wait | no |
+//! | `flushes` | `Jobs` | nothing: one flush at a time | yes |
+//! | `log` | `Writer` | the logs being written; taken by the leader | yes |
+//! | turns of `RecordSyncer` | `Writer` | nothing: one sync of a log at a time | yes |
+//! | `versions` | `Catalog` | manifest and current versions | yes |
+//! | `schedule` | `Jobs` | what background work is due or running | no |
+//! | `keyspaces` | `Catalog` | the list of keyspaces | no |
+//! | `live_logs` | `Writer` | which logs may be needed | yes |
+//! | `view_update` of a keyspace | `Catalog` | replacing its read view | no |
+//! | `snapshots` | `Catalog` | live snapshots | no |
+//! | `recent` | `Writer` | what was written last | no |
+//! | `filter_workload` of a keyspace | `Catalog` | recent lookups and flushes | no |
 //!
 //! From `flushes` on, all but the turns have a rank. Debug builds check it at each lock: ranks
 //! ascend. Release builds keep neither ranks nor lists.

@@ -1,10 +1,10 @@
 //! The state that reads, writes and jobs share.
 //!
-//! `engine` holds the state of one database; `session` begins the log and manifest of a session
-//! and switches memtables; `keyspace` is the state of one keyspace and
-//! the list of all; `write_queue` forms groups of writers; `read_set` is what a transaction has
-//! read and `recent_writes` what it is compared with; `sync_ticket` resolves when earlier writes
-//! are synced; `lock_watch` has the workers compare `LOCK` while there are writes;
+//! `engine` is one open database: its owners `context`, `catalog`, `writer` and `jobs`; `session`
+//! begins the log and manifest of a session and switches memtables; `keyspace` is the state of one
+//! keyspace and the list of all; `write_queue` forms groups of writers; `read_set` is what a
+//! transaction has read and `recent_writes` what it is compared with; `sync_ticket` resolves when
+//! earlier writes are synced; `lock_watch` has the workers compare `LOCK` while there are writes;
 //! `turns` lets transactions that run again run one at a time; `read_view` is what a read looks at;
 //! `snapshots` lists live snapshots; `live_logs` tells which logs are needed; `background_error`
 //! keeps the first failure; `filter_workload` is what a filter budget is divided by; `stats_file`

@@ -468,7 +468,8 @@ proptest! {
             prop_assert_eq!(axis.break_at(), None);
         }
         let apart = axis.clone().with_labels_apart(60);
-        let letters: usize = apart.ticks.iter().map(|tick| apart.label(*tick).chars().count()).sum();
+        let letters = apart.ticks.iter().map(|tick| apart.label(*tick).chars().count());
+        let letters: usize = letters.sum();
         prop_assert!(apart.ticks.len() <= axis.ticks.len());
         prop_assert!(letters <= 60 || apart.ticks.len() <= 2, "{:?}", apart);
     }
