@@ -13,8 +13,8 @@
 //! A manifest of a checkpoint names the database that it is of. The first session that writes there
 //! begins a manifest without that, so a checkpoint that was written to is never brought up to date.
 
-use crate::admin::at_rest::DatabaseAtRest;
 use crate::admin::destroy::remove_unfinished;
+use crate::admin::offline::OfflineDatabase;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE_NAME, SequenceNumber};
@@ -207,7 +207,7 @@ fn fill(
         mark_unfinished(env, target, number_after(&our_files(env, target)?))?;
     }
     let report = link_tables(&engine.context, target, moment, before)?;
-    put_in_force(&engine.context, &engine.catalog, target, moment, before)?;
+    make_current(&engine.context, &engine.catalog, target, moment, before)?;
     Ok(report)
 }
 
@@ -340,7 +340,7 @@ fn link_tables(
     Ok(report)
 }
 
-fn put_in_force(
+fn make_current(
     context: &Context,
     catalog: &Catalog,
     target: &Path,
@@ -350,7 +350,7 @@ fn put_in_force(
     let tables = moment.tables().map(|(level, handle)| (level, FileMeta::clone(&handle.meta)));
     // One identity for all its generations, and never that of this database: a log of one is
     // damage to the other.
-    let database = before.map_or_else(DatabaseIdentity::draw, |state| DatabaseIdentity {
+    let database = before.map_or_else(DatabaseIdentity::random, |state| DatabaseIdentity {
         epoch: state.facts.database.epoch + 1,
         ..state.facts.database
     });
@@ -365,7 +365,7 @@ fn put_in_force(
     // Above the numbers of all tables, and of all files that are there.
     let taken = number_after(&our_files(&*context.env, target)?);
     let next = catalog.numbers.next_file.load(Ordering::Relaxed).max(taken);
-    let at_rest = DatabaseAtRest {
+    let offline = OfflineDatabase {
         database,
         checkpoint_of: Some(context.database),
         ancestors,
@@ -375,7 +375,7 @@ fn put_in_force(
         keyspaces: moment.keyspaces.clone(),
         tables: tables.collect(),
     };
-    at_rest.put_in_force(&*context.env, target, next)
+    offline.make_current(&*context.env, target, next)
 }
 
 /// Removes files of siftdb that the new manifest does not name.

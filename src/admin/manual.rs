@@ -54,7 +54,7 @@ pub(crate) fn flush(engine: &Engine, switch: Switch) -> Result<()> {
     }
     let mut jobs = engine.jobs.schedule.lock();
     jobs.flush_wanted = true;
-    engine.jobs.work.ring();
+    engine.jobs.work.wake();
     while waits() {
         engine.check_writable()?;
         if jobs.stopping {

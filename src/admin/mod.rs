@@ -1,7 +1,7 @@
 //! Administration of a database.
 //!
 //! `verify` checks everything; `repair` makes a sound database from a damaged one, and `checkpoint`
-//! one at a moment of this one; `at_rest` puts both in force. `manual`
+//! one at a moment of this one; `offline` puts both in force. `manual`
 //! flushes, compacts and rebuilds filters on request. `destroy` removes a database. The `filter_*`
 //! files report on filters, find problems and divide memory budgets. `inspect` prints any file as
 //! text.
@@ -10,7 +10,7 @@
 pub(crate) mod test_ingest;
 pub(crate) mod repair;
 pub(crate) mod checkpoint;
-mod at_rest;
+mod offline;
 pub(crate) mod verify;
 pub(crate) mod manual;
 pub(crate) mod destroy;

@@ -3,7 +3,7 @@
 //! `Keyspace::ingest` makes such tables in an open database, at a level that it chooses. This one
 //! goes where a test wants it, with the sequence that the test wants.
 
-use crate::admin::at_rest::DatabaseAtRest;
+use crate::admin::offline::OfflineDatabase;
 use crate::admin::repair::history::options_of;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -12,7 +12,7 @@ use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::env::api::Env;
 use crate::env::directory::{lock_to_write, our_files};
-use crate::jobs::compact::output::new_table_id;
+use crate::jobs::rewrite::output::new_table_id;
 use crate::options::database::Options;
 use crate::table::builder::TableBuilder;
 use crate::tree::current::read_current;
@@ -47,7 +47,7 @@ pub fn add_ingested_table(
     let numbers = our_files(&**env, directory)?.into_iter().filter_map(|name| name.number());
     let number = numbers.max().unwrap_or(0) + 1;
     let file = write_table(env, directory, number, meta, sequence, entries)?;
-    put_in_force(&**env, directory, &state, file)?;
+    make_current(&**env, directory, &state, file)?;
     Ok(sequence)
 }
 
@@ -81,7 +81,7 @@ fn write_table(
 }
 
 /// Puts the database in force with the table, with the file numbers after that of the table.
-fn put_in_force(
+fn make_current(
     env: &dyn Env,
     directory: &Path,
     state: &ManifestState,
@@ -89,7 +89,7 @@ fn put_in_force(
 ) -> Result<()> {
     let next = file.number + 1;
     let tables = state.tables().map(|(level, meta)| (level, meta.clone()));
-    let at_rest = DatabaseAtRest {
+    let offline = OfflineDatabase {
         database: state.facts.database,
         checkpoint_of: None,
         ancestors: state.ancestors.clone(),
@@ -99,5 +99,5 @@ fn put_in_force(
         keyspaces: state.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
         tables: tables.chain([(0, file)]).collect(),
     };
-    at_rest.put_in_force(env, directory, next)
+    offline.make_current(env, directory, next)
 }

@@ -6,7 +6,7 @@
 //! newest sequence up to `at`, its *covering* sequence: older entries of the range are deleted for
 //! that read. So a lookup is one binary search, however the deletes overlapped.
 //!
-//! Fragments of a job keep one sequence for each snapshot stripe (`jobs/compact/stripes.rs`): two
+//! Fragments of a job keep one sequence for each snapshot stripe (`jobs/rewrite/stripes.rs`): two
 //! deletes that the same snapshots see hide the same entries as the newer one alone. So `n` nested
 //! deletes make at most `2n` sequences without snapshots, not `n * n`.
 //!

@@ -65,43 +65,43 @@ pub(crate) fn signalled_until<T>(_: &Condvar, _: &mut MutexGuard<'_, T>, _: Inst
     false
 }
 
-/// Wakes workers that wait for work. No ring is missed: a worker reads the count of rings, looks
-/// for work, and then blocks only until the count changes. Ringing takes only the lock of the bell,
-/// and no thread holds that lock while it does anything else.
+/// Wakes workers that wait for work. No wakeup is missed: a worker reads the generation, looks
+/// for work, and then blocks only until the count changes. Waking takes only its own lock, and
+/// no thread holds that lock while it does anything else.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rings: Mutex<u64>,
-    rung: Condvar,
+pub(crate) struct Wakeup {
+    generation: Mutex<u64>,
+    woken: Condvar,
 }
 
-impl Bell {
+impl Wakeup {
     /// Wakes all waiting threads.
-    pub(crate) fn ring(&self) {
-        *self.rings.lock() += 1;
-        self.rung.notify_all();
+    pub(crate) fn wake(&self) {
+        *self.generation.lock() += 1;
+        self.woken.notify_all();
     }
 
-    /// The number of rings so far.
-    pub(crate) fn rings(&self) -> u64 {
-        *self.rings.lock()
+    /// The number of wakeups so far.
+    pub(crate) fn generation(&self) -> u64 {
+        *self.generation.lock()
     }
 
-    /// Waits until the number of rings is above `rings`.
-    pub(crate) fn wait_beyond(&self, rings: u64) {
-        let mut count = self.rings.lock();
-        while *count <= rings {
-            self.rung.wait(&mut count);
+    /// Waits for a wakeup newer than `generation`.
+    pub(crate) fn wait_past(&self, generation: u64) {
+        let mut count = self.generation.lock();
+        while *count <= generation {
+            self.woken.wait(&mut count);
         }
     }
 
-    /// As `wait_beyond`, but at most this long: false if that was too short. A scheduler has no
+    /// As `wait_past`, but at most this long: false if that was too short. A scheduler has no
     /// time, so under one there is no limit.
     #[cfg(not(feature = "interleavings"))]
-    pub(crate) fn wait_beyond_for(&self, rings: u64, longest: Duration) -> bool {
+    pub(crate) fn wait_past_for(&self, generation: u64, longest: Duration) -> bool {
         let deadline = Instant::now() + longest;
-        let mut count = self.rings.lock();
-        while *count <= rings {
-            if self.rung.wait_until(&mut count, deadline).timed_out() {
+        let mut count = self.generation.lock();
+        while *count <= generation {
+            if self.woken.wait_until(&mut count, deadline).timed_out() {
                 return false;
             }
         }
@@ -109,8 +109,8 @@ impl Bell {
     }
 
     #[cfg(feature = "interleavings")]
-    pub(crate) fn wait_beyond_for(&self, rings: u64, _longest: Duration) -> bool {
-        self.wait_beyond(rings);
+    pub(crate) fn wait_past_for(&self, generation: u64, _longest: Duration) -> bool {
+        self.wait_past(generation);
         true
     }
 }

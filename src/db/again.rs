@@ -5,7 +5,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::thread;
-use crate::state::turns::{RetryTurn, Turns};
+use crate::state::retry_backoff::{RetryBackoff, RetryToken};
 
 /// Runs without the turn: most transactions that conflict once do not conflict again.
 const RUNS_WITHOUT_TURN: u32 = 2;
@@ -18,14 +18,14 @@ const RUNS_WITHOUT_URGENCY: u32 = 8;
 /// # Errors
 /// The last error of `run`.
 pub(super) fn run_again<T>(
-    turns: &Turns,
+    retries: &RetryBackoff,
     runs_max: u32,
     mut run: impl FnMut() -> Result<T>,
 ) -> Result<T> {
-    let mut turn: Option<RetryTurn<'_>> = None;
+    let mut turn: Option<RetryToken<'_>> = None;
     for runs in 1.. {
-        if turn.is_none() && (runs > RUNS_WITHOUT_TURN || turns.is_urgent()) {
-            turn = turns.take();
+        if turn.is_none() && (runs > RUNS_WITHOUT_TURN || retries.is_urgent()) {
+            turn = retries.take();
         }
         if runs > RUNS_WITHOUT_URGENCY
             && let Some(turn) = &turn

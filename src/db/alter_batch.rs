@@ -161,7 +161,7 @@ fn write_leading(
     stripe.add(Counter::EntryBytes, bytes);
     // Older logs may not be needed any more.
     engine.jobs.schedule_flush();
-    changed.iter().for_each(|keyspace| engine.jobs.schedule_removal_of_deleted_tables(keyspace));
+    changed.iter().for_each(|keyspace| engine.jobs.schedule_table_removal(keyspace));
     engine.jobs.schedule_compactions(changed.iter().map(|keyspace| keyspace.id));
     Ok(())
 }

@@ -27,7 +27,7 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, AtomicU64};
 use crate::db::followed_entries::FollowedEntries;
 use crate::db::open::{
-    Access, Parts, assemble, no_database, note_unpinned, prepare_directory, retrying, settings_of,
+    Access, Parts, assemble, emit_unpinned, no_database, prepare_directory, retrying, settings_of,
     table_context,
 };
 use crate::db::recover::refuse_torn;
@@ -56,39 +56,41 @@ use std::path::{Path, PathBuf};
 const TRIES: u32 = 100;
 
 /// Why an attempt ended without a moment.
-enum Obstacle {
+enum RefreshError {
     /// The files changed while they were read. If they did not, this is the error.
-    Stale(Error),
+    Retry(Error),
     /// The answer.
-    Final(Error),
+    Fatal(Error),
 }
 
-impl From<Error> for Obstacle {
+impl From<Error> for RefreshError {
     fn from(error: Error) -> Self {
-        Obstacle::Final(error)
+        RefreshError::Fatal(error)
     }
 }
 
 /// The result of a step of an attempt.
-type Attempt<T> = std::result::Result<T, Obstacle>;
+type Attempt<T> = std::result::Result<T, RefreshError>;
 
 /// A missing file was perhaps removed by the writer.
-fn stale_if_missing(error: Error) -> Obstacle {
+fn stale_if_missing(error: Error) -> RefreshError {
     match &error {
-        Error::Missing { .. } => Obstacle::Stale(error),
-        Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => Obstacle::Stale(error),
-        _ => Obstacle::Final(error),
+        Error::Missing { .. } => RefreshError::Retry(error),
+        Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+            RefreshError::Retry(error)
+        }
+        _ => RefreshError::Fatal(error),
     }
 }
 
 /// A damaged log is perhaps the writer: it has begun again or created a keyspace since the manifest
 /// was read.
-fn stale_if_damaged(error: Error) -> Obstacle {
-    if error.is_corruption() { Obstacle::Stale(error) } else { Obstacle::Final(error) }
+fn stale_if_damaged(error: Error) -> RefreshError {
+    if error.is_corruption() { RefreshError::Retry(error) } else { RefreshError::Fatal(error) }
 }
 
 /// The contents of a manifest, and its open tables.
-struct Known {
+struct LoadedManifest {
     /// Its number, and where its last edit ends.
     at: (u64, u64),
     state: ManifestState,
@@ -109,7 +111,7 @@ pub(super) struct Following {
     lock: Arc<DirectoryLock>,
     context: TableContext,
     manifest: Option<FollowedManifest>,
-    known: Option<Known>,
+    loaded: Option<LoadedManifest>,
     tail: Option<LogTail>,
     /// The session of the log that the tail reads.
     session: Option<Session>,
@@ -145,7 +147,7 @@ impl Following {
             env,
             options,
             manifest: None,
-            known: None,
+            loaded: None,
             tail: None,
             session: None,
             entries: FollowedEntries::default(),
@@ -182,9 +184,9 @@ impl Following {
             match obstacle {
                 // The writer names a change in the manifest before it removes or writes anything
                 // that depends on it. So under the same manifest this is no change.
-                Obstacle::Stale(why) if self.is_settled() => return Err(why),
-                Obstacle::Stale(_) => self.stale_at = Some(self.attempted),
-                Obstacle::Final(error) => return Err(self.explained(error)),
+                RefreshError::Retry(why) if self.is_settled() => return Err(why),
+                RefreshError::Retry(_) => self.stale_at = Some(self.attempted),
+                RefreshError::Fatal(error) => return Err(self.explained(error)),
             }
         }
         Err(Error::FollowerOvertaken { directory: self.directory.clone(), tries: TRIES })
@@ -197,7 +199,7 @@ impl Following {
 
     /// The first log that the manifest needs, as it was read last.
     pub(super) fn needed_log(&self) -> u64 {
-        self.known.as_ref().map_or(0, |known| known.state.facts.log_number)
+        self.loaded.as_ref().map_or(0, |loaded| loaded.state.facts.log_number)
     }
 
     /// Names the need for descriptors, and remembers a changed history.
@@ -259,7 +261,7 @@ impl Following {
     /// Opens the tables that the manifest names and that are not open yet.
     fn open_tables(&mut self) -> Attempt<()> {
         let Some(manifest) = &self.manifest else { return Ok(()) };
-        if self.known.as_ref().is_some_and(|known| known.at == self.attempted) {
+        if self.loaded.as_ref().is_some_and(|loaded| loaded.at == self.attempted) {
             return Ok(());
         }
         let mut state = manifest.state()?;
@@ -271,8 +273,8 @@ impl Following {
         let settings = settings_of(&self.options, &self.directory, &mut state)?;
         let pinning = |id| settings[&id].filter_pinning();
         let numbers = self.numbers(&state);
-        let versions = match &self.known {
-            Some(known) => known.versions.following(&pinning, &state, numbers),
+        let versions = match &self.loaded {
+            Some(loaded) => loaded.versions.following(&pinning, &state, numbers),
             None => {
                 let (env, directory) = (Arc::clone(&self.env), &self.directory);
                 let context = self.context.clone();
@@ -287,10 +289,11 @@ impl Following {
         let facts = [state.facts.flushed_through, state.facts.synced_through];
         let durable_through = tables.chain(flushed).chain(facts).max().unwrap_or(0);
         self.entries.drop_flushed(&state);
-        if self.known.is_none() {
-            note_unpinned(&self.context.events, &settings);
+        if self.loaded.is_none() {
+            emit_unpinned(&self.context.events, &settings);
         }
-        self.known = Some(Known { at: self.attempted, state, settings, versions, durable_through });
+        self.loaded =
+            Some(LoadedManifest { at: self.attempted, state, settings, versions, durable_through });
         Ok(())
     }
 
@@ -301,17 +304,17 @@ impl Following {
 
     /// As an opening does: the first log is in the manifest before any table is written.
     fn refuse_cut_manifest(&self, files: &[FileName]) -> Attempt<()> {
-        let Some(known) = &self.known else { return Ok(()) };
-        let facts = &known.state.facts;
+        let Some(loaded) = &self.loaded else { return Ok(()) };
+        let facts = &loaded.state.facts;
         let knows_nothing = facts.log_number == 0
             && facts.session_log == 0
-            && known.state.tables().next().is_none();
+            && loaded.state.tables().next().is_none();
         let table = files.iter().find(|name| matches!(name, FileName::Table(_)));
         match table.filter(|_| knows_nothing) {
             Some(table) => {
                 let path = FileName::Manifest(facts.number).path(&self.directory);
                 let what = format!("it names no table or log although {table} is there");
-                Err(Obstacle::Stale(Error::corruption(path, facts.bytes, what)))
+                Err(RefreshError::Retry(Error::corruption(path, facts.bytes, what)))
             }
             None => Ok(()),
         }
@@ -328,12 +331,12 @@ impl Following {
         let shown = self.shown.as_ref().map_or(0, |shown| shown.catalog.published.visible());
         self.follow_sessions(shown)?;
         let read_through = match self.read_tails(&logs, shown) {
-            Err(Obstacle::Stale(damage)) if damage.is_corruption() && self.is_settled() => {
+            Err(RefreshError::Retry(damage)) if damage.is_corruption() && self.is_settled() => {
                 self.read_as_opening(&logs, shown, damage)?
             }
             read => read?,
         };
-        let durable = self.known.as_ref().map_or(0, |known| known.durable_through);
+        let durable = self.loaded.as_ref().map_or(0, |loaded| loaded.durable_through);
         let last = read_through.max(durable);
         if last < shown {
             let what = format!("it ends with sequence {last}, and {shown} was shown");
@@ -345,7 +348,7 @@ impl Following {
 
     /// Applies what was appended to the logs that lead on from `shown`; returns the last sequence.
     fn read_tails(&mut self, logs: &[u64], shown: SequenceNumber) -> Attempt<SequenceNumber> {
-        let facts = self.known.as_ref().map(|known| known.state.facts).unwrap_or_default();
+        let facts = self.loaded.as_ref().map(|loaded| loaded.state.facts).unwrap_or_default();
         loop {
             let continues = self.tail.is_some();
             match self.read_tail(logs)? {
@@ -358,7 +361,7 @@ impl Following {
                 }
                 TailEnd::StartOver { log } => {
                     let why = "the manifest or a later log needs it";
-                    return Err(Obstacle::Stale(missing_log(&self.directory, log, why)));
+                    return Err(RefreshError::Retry(missing_log(&self.directory, log, why)));
                 }
                 // Only entries that were read and not shown are gone.
                 TailEnd::Rewound { to } if continues && to >= shown => self.forget_entries(),
@@ -366,7 +369,7 @@ impl Following {
                 TailEnd::Rewound { to } => {
                     let path = FileName::Manifest(facts.number).path(&self.directory);
                     let what = format!("the logs continue after sequence {to}, which is in tables");
-                    return Err(Obstacle::Stale(Error::corruption(path, facts.bytes, what)));
+                    return Err(RefreshError::Retry(Error::corruption(path, facts.bytes, what)));
                 }
             }
         }
@@ -379,22 +382,22 @@ impl Following {
         shown: SequenceNumber,
         damage: Error,
     ) -> Attempt<SequenceNumber> {
-        let Some(known) = &self.known else { return Err(Obstacle::Stale(damage)) };
-        let facts = known.state.facts;
+        let Some(loaded) = &self.loaded else { return Err(RefreshError::Retry(damage)) };
+        let facts = loaded.state.facts;
         let needed = &logs[logs.partition_point(|log| *log < facts.log_number)..];
         let found = survey(&*self.env, &self.directory, needed, &facts);
         let found = found.map_err(stale_if_damaged)?;
         refuse_torn(found.dropped.as_ref(), self.options.recovery)?;
         // What was shown is gone only once a writer continues without it.
         if found.last_sequence < shown {
-            return Err(Obstacle::Stale(damage));
+            return Err(RefreshError::Retry(damage));
         }
         if found.last_sequence < self.entries.applied {
             (self.tail, self.entries) = (None, FollowedEntries::default());
         }
         let (entries, options, directory) = (&mut self.entries, &self.options, &self.directory);
         let read = replay(&*self.env, directory, &found.parts, &mut |log, batch| {
-            entries.apply(options, directory, &known.state, log, batch)
+            entries.apply(options, directory, &loaded.state, log, batch)
         });
         self.checked(read)?;
         Ok(found.last_sequence)
@@ -402,11 +405,11 @@ impl Following {
 
     /// Checks that each session of the writer since the last attempt began after what is shown.
     fn follow_sessions(&mut self, shown: SequenceNumber) -> Attempt<()> {
-        let Some(known) = &self.known else { return Ok(()) };
-        let sessions = &known.state.sessions;
+        let Some(loaded) = &self.loaded else { return Ok(()) };
+        let sessions = &loaded.state.sessions;
         let last = sessions.last().map_or(0, |session| session.id);
-        let current = (known.state.facts.database, last);
-        let first_log = known.state.facts.log_number;
+        let current = (loaded.state.facts.database, last);
+        let first_log = loaded.state.facts.log_number;
         let Some((_, old)) = self.session.filter(|old| *old != current) else {
             self.session = Some(current);
             return Ok(());
@@ -437,7 +440,7 @@ impl Following {
         Ok(())
     }
 
-    fn rewound(&self, to: SequenceNumber, shown: SequenceNumber) -> Obstacle {
+    fn rewound(&self, to: SequenceNumber, shown: SequenceNumber) -> RefreshError {
         let what = format!("it continues after sequence {to}, and {shown} was shown");
         self.changed(&what).into()
     }
@@ -449,8 +452,8 @@ impl Following {
     }
 
     fn read_tail(&mut self, logs: &[u64]) -> Attempt<TailEnd> {
-        let Some(known) = &self.known else { return Ok(TailEnd::UpToDate) };
-        let facts = &known.state.facts;
+        let Some(loaded) = &self.loaded else { return Ok(TailEnd::UpToDate) };
+        let facts = &loaded.state.facts;
         let begin = || {
             let env = Arc::clone(&self.env);
             LogTail::new(env, &self.directory, facts.log_number, facts.flushed_through)
@@ -458,7 +461,7 @@ impl Following {
         let tail = self.tail.get_or_insert_with(begin);
         let (entries, options, directory) = (&mut self.entries, &self.options, &self.directory);
         let read = tail.read(logs, facts, Reach::ALL, &mut |log, batch| {
-            entries.apply(options, directory, &known.state, log, batch)
+            entries.apply(options, directory, &loaded.state, log, batch)
         });
         self.checked(read)
     }
@@ -472,7 +475,7 @@ impl Following {
         }
         let read = read.map_err(stale_if_damaged)?;
         // Perhaps a writer at work has flushed them since the manifest was read.
-        fits.map_err(Obstacle::Stale)?;
+        fits.map_err(RefreshError::Retry)?;
         Ok(read)
     }
 
@@ -485,13 +488,13 @@ impl Following {
         let grown = manifest.read_on();
         let bytes = manifest.bytes();
         if grown? {
-            let old = self.known.as_ref().map(|known| &known.state);
+            let old = self.loaded.as_ref().map(|loaded| &loaded.state);
             let keyspaces = manifest.keyspaces();
             if !old.is_some_and(|old| old.keyspaces.keys().eq(keyspaces)) {
                 // Entries of a new keyspace were skipped if its number was taken already.
                 self.forget_entries();
                 let what = "keyspaces were created or dropped";
-                return Err(Obstacle::Stale(Error::corruption(path, bytes, what)));
+                return Err(RefreshError::Retry(Error::corruption(path, bytes, what)));
             }
             // A listing may miss logs that were created or removed while it was made. The entries
             // of a log that was removed unread are in tables that only the manifest names as it is
@@ -500,7 +503,7 @@ impl Following {
             let needed = manifest.needed_log();
             if needed > read_to && old.is_some_and(|old| needed > old.facts.log_number) {
                 let why = "the logs before it were flushed";
-                return Err(Obstacle::Stale(missing_log(&self.directory, needed, why)));
+                return Err(RefreshError::Retry(missing_log(&self.directory, needed, why)));
             }
         }
         // Compared with the manifest whose tables are shown, not with what it has become: a bulk
@@ -509,34 +512,34 @@ impl Following {
         let (at_start, durable) = self.tail.as_ref().map_or((0, 0), LogTail::manifest_at_start);
         if at_start == number && durable > shown_bytes {
             let what = format!("the manifest ends here, but {durable} bytes of it were durable");
-            return Err(Obstacle::Stale(Error::corruption(path, shown_bytes, what)));
+            return Err(RefreshError::Retry(Error::corruption(path, shown_bytes, what)));
         }
         match self.current()? {
             now if now == number => Ok(()),
             now => {
                 let what = format!("CURRENT names {} by now", FileName::Manifest(now));
-                Err(Obstacle::Stale(Error::missing(path, what)))
+                Err(RefreshError::Retry(Error::missing(path, what)))
             }
         }
     }
 
     /// The moment that was read, unless nothing has changed.
     fn next_moment(&mut self) -> Result<Option<Arc<Engine>>> {
-        let Some(known) = &self.known else { return Ok(None) };
+        let Some(loaded) = &self.loaded else { return Ok(None) };
         let sequence = match self.options.follow_synced_only {
             false => self.entries.applied,
             true => {
                 let in_logs = self.tail.as_ref().map_or(0, LogTail::synced_through);
-                let synced = in_logs.max(known.durable_through);
+                let synced = in_logs.max(loaded.durable_through);
                 synced.min(self.entries.applied)
             }
         };
         if let Some(shown) = &self.shown
-            && (shown.catalog.published.visible(), self.shown_at) == (sequence, known.at)
+            && (shown.catalog.published.visible(), self.shown_at) == (sequence, loaded.at)
         {
             return Ok(None);
         }
-        let numbers = self.numbers(&known.state);
+        let numbers = self.numbers(&loaded.state);
         let parts = Parts {
             options: self.options.clone(),
             access: Access::Follow(sequence),
@@ -544,16 +547,16 @@ impl Following {
             lock: Arc::clone(&self.lock),
             cache: Arc::clone(&self.context.cache),
             events: self.context.events.clone(),
-            versions: known.versions.once_more(&known.state, Arc::clone(&numbers)),
+            versions: loaded.versions.once_more(&loaded.state, Arc::clone(&numbers)),
             numbers,
-            settings: &known.settings,
+            settings: &loaded.settings,
         };
         let before = self.shown.as_deref();
-        let engine = assemble(parts, &self.directory, &known.state, before)?;
+        let engine = assemble(parts, &self.directory, &loaded.state, before)?;
         engine.context.recovery.lock().last_sequence = sequence;
         self.entries.show(&engine, sequence);
         let engine = Arc::new(engine);
-        (self.shown, self.shown_at) = (Some(Arc::clone(&engine)), known.at);
+        (self.shown, self.shown_at) = (Some(Arc::clone(&engine)), loaded.at);
         Ok(Some(engine))
     }
 

@@ -90,12 +90,12 @@ fn open_locked(
     lock: Arc<DirectoryLock>,
 ) -> Result<Arc<Engine>> {
     let env = Arc::clone(&options.env);
-    let (files, state) = in_force(&*env, directory, &options)?;
+    let (files, state) = current_state(&*env, directory, &options)?;
     let Some(state) = state else {
         let is_data = |file: &FileName| matches!(file, FileName::Wal(_) | FileName::Table(_));
         debug_assert!(!files.iter().any(is_data), "I7: a new database in place of {files:?}");
         clear_interrupted_creation(&*env, directory, &files)?;
-        let state = ManifestState::new_database(DatabaseIdentity::draw());
+        let state = ManifestState::new_database(DatabaseIdentity::random());
         let engine =
             Arc::new(build(options, Access::ReadWrite, gate, directory, lock, &files, state)?);
         let manifest = engine.catalog.numbers.take_file_number();
@@ -118,7 +118,7 @@ fn open_locked(
 ///
 /// # Errors
 /// The reason to refuse the opening.
-fn in_force(
+fn current_state(
     env: &dyn Env,
     directory: &Path,
     options: &Options,
@@ -180,7 +180,7 @@ fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> 
     if !is_missing()? {
         return Ok(false);
     }
-    match in_force(env, directory, options) {
+    match current_state(env, directory, options) {
         // If LOCK exists by now, another process may have changed files between two reads.
         Err(error) if is_missing()? => Err(error),
         _ => Ok(true),
@@ -198,7 +198,7 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<E
     let env = Arc::clone(&options.env);
     prepare_directory(&*env, directory, &options)?;
     let lock = lock_to_read(&*env, directory)?;
-    let (files, state) = in_force(&*env, directory, &options)?;
+    let (files, state) = current_state(&*env, directory, &options)?;
     let state = state.ok_or_else(|| no_database(directory))?;
     let access = Access::ReadOnly;
     let engine = Arc::new(build(options, access, gate, directory, lock, &files, state.clone())?);
@@ -303,7 +303,7 @@ fn build(
     let files_open = FilePool::new(Arc::clone(&env), options.max_open_files);
     let context = table_context(&options, files_open)?;
     let (cache, events) = (Arc::clone(&context.cache), context.events.clone());
-    note_unpinned(&events, &settings);
+    emit_unpinned(&events, &settings);
     let next_file = AtomicU64::new(next_file_number(files, &state));
     let numbers = Arc::new(SharedNumbers { next_file, ..SharedNumbers::default() });
     let versions = VersionSet::open(
@@ -403,7 +403,7 @@ pub(super) fn assemble(
     let served = ReadServices {
         context: Arc::clone(&context),
         published: Arc::new(Published::new(log.last_sequence)),
-        work: Arc::clone(versions.obsolete().bell()),
+        work: Arc::clone(versions.obsolete().wakeup()),
     };
     let empty_memtable = before.map_or_else(
         || Arc::new(Memtable::new(0, false)),
@@ -465,11 +465,11 @@ pub(super) fn settings_of(
 }
 
 /// Reports saved settings that ask for pinned filters where no memory may be pinned.
-pub(super) fn note_unpinned(events: &Events, settings: &BTreeMap<KeyspaceId, Arc<Options>>) {
+pub(super) fn emit_unpinned(events: &Events, settings: &BTreeMap<KeyspaceId, Arc<Options>>) {
     let unpinned = settings.values().filter(|options| options.asks_for_unpinnable());
     let keyspaces = unpinned.count() as u64;
     if keyspaces > 0 {
-        events.note(|| Event::FiltersUnpinned { keyspaces });
+        events.emit(|| Event::FiltersUnpinned { keyspaces });
     }
 }
 

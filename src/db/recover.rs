@@ -138,7 +138,7 @@ fn try_recover(
         session::begin_recovered(engine, &mut new)?;
     }
     let duration = started.elapsed();
-    engine.context.events.note(|| Event::Recovered { logs, entries, tables, dropped, duration });
+    engine.context.events.emit(|| Event::Recovered { logs, entries, tables, dropped, duration });
     [("logs", logs), ("entries", entries), ("tables", tables)]
         .into_iter()
         .for_each(|(field, value)| span.record(field, value));

@@ -31,10 +31,10 @@ fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
 fn the_last_reader_frees_replaced_files() {
     let env = MemEnv::new();
     let (db, kept) = table_kept_by_an_iterator(&env);
-    let rings = db.engine().jobs.work.rings();
+    let generation = db.engine().jobs.work.generation();
     drop(kept);
-    // The rings of everything that may have woken the worker before.
-    assert!(db.engine().jobs.work.rings() > rings);
+    // The wakeups of everything that may have woken the worker before.
+    assert!(db.engine().jobs.work.generation() > generation);
     let deadline = Instant::now() + Duration::from_secs(20);
     while tables(&env) > 1 {
         assert!(Instant::now() < deadline, "{} tables", tables(&env));

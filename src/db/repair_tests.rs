@@ -10,7 +10,7 @@ use crate::base::value::Value;
 use crate::db::database::Db;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
-use crate::jobs::compact::output::INDEX_BYTES_MAX;
+use crate::jobs::rewrite::output::INDEX_BYTES_MAX;
 use crate::jobs::testing::{Tree, path_of};
 use crate::options::database::Options;
 use crate::tree::overlap::order_conflicts;

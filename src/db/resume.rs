@@ -60,7 +60,7 @@ pub(crate) fn resume(engine: &Engine) -> Result<()> {
     let started = Instant::now();
     // A sync that fails here can only be cleared by reopening.
     restart(engine, &mut log).map_err(|error| engine.set_background_error(error))?;
-    engine.context.events.note(|| Event::Resumed { duration: started.elapsed() });
+    engine.context.events.emit(|| Event::Resumed { duration: started.elapsed() });
     Ok(())
 }
 

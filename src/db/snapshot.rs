@@ -21,7 +21,7 @@ use crate::read::point;
 use crate::read::scan::{ScanOf, TransactionScan};
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::snapshots::SnapshotMoment;
+use crate::state::snapshots::ReadPoint;
 
 /// The database as it was when the snapshot was taken. It reads the keyspace that it was taken of;
 /// [`Snapshot::in_keyspace`] is the same moment in another one. Reads see neither later writes nor
@@ -45,7 +45,7 @@ pub struct Snapshot {
     engine: Arc<Engine>,
     keyspace: Arc<KeyspaceState>,
     /// The moment that it reads. `None` in a forked child, where it is not registered.
-    moment: Option<SnapshotMoment>,
+    moment: Option<ReadPoint>,
     /// Drops of keyspaces before it was taken.
     drops: u64,
     /// Keeps the directory locked; `Closed` if it was taken of a closed database.

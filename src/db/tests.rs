@@ -257,15 +257,15 @@ fn only_the_oldest_snapshot_wakes_workers() {
         while !engine.catalog.snapshots.keep_deleted.load(Ordering::Relaxed) {
             yield_now();
         }
-        let rings = engine.jobs.work.rings();
+        let generation = engine.jobs.work.generation();
         db.transact(|transaction| transaction.put(n.to_string(), "")).unwrap();
-        engine.jobs.work.rings() == rings
+        engine.jobs.work.generation() == generation
     });
-    // The end of a job may ring once or twice.
+    // The end of a job may wake once or twice.
     assert!(quiet.count() > 90);
-    let rings = engine.jobs.work.rings();
+    let generation = engine.jobs.work.generation();
     drop(oldest);
-    assert!(engine.jobs.work.rings() > rings);
+    assert!(engine.jobs.work.generation() > generation);
 }
 
 /// The compaction of a caller may log edits, so `close` must not unlock the directory before it

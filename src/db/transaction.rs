@@ -226,7 +226,7 @@ impl Keyspace {
     ) -> Result<std::result::Result<T, E>> {
         // A forked child must not wait for a turn.
         self.engine().context.process.check()?;
-        run_again(&self.engine().writer.turns, RUNS_MAX, || {
+        run_again(&self.engine().writer.retries, RUNS_MAX, || {
             let transaction = self.transaction();
             match run(&transaction)? {
                 Ok(value) => transaction.commit_with(options).map(|()| Ok(value)),

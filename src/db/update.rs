@@ -142,7 +142,7 @@ impl Keyspace {
     ) -> Result<(Option<Value>, bool)> {
         // A forked child must not wait for a turn.
         self.engine().context.process.check()?;
-        run_again(&self.engine().writer.turns, u32::MAX, || {
+        run_again(&self.engine().writer.retries, u32::MAX, || {
             let transaction = self.transaction();
             let old = transaction.get(key)?;
             match choose(old.as_deref()) {

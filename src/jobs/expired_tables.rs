@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
-use crate::jobs::compact::entry_rules::job_time;
+use crate::jobs::rewrite::entry_rules::job_time;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::tree::edit::{DeletedFile, VersionEdit};

@@ -23,10 +23,10 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::filter_budget;
-use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
-use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::job_events::{FlushEvents, TableSums};
 use crate::jobs::obsolete::remove;
+use crate::jobs::rewrite::output::{JobContext, JobOutcome, Rewrite};
+use crate::jobs::rewrite::stripes::{KeysBelow, SnapshotStripes};
 use crate::memtable::memtable::Memtable;
 use crate::state::catalog::Catalog;
 use crate::state::context::Context;
@@ -34,7 +34,7 @@ use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
-use crate::state::snapshots::SnapshotMoment;
+use crate::state::snapshots::ReadPoint;
 use crate::state::writer::Writer;
 use crate::tree::edit::{FirstLog, VersionEdit};
 use crate::tree::file_meta::FileMeta;
@@ -111,7 +111,7 @@ pub(crate) fn flush_switched<T>(
 /// moment need.
 pub(crate) struct Switched<'a> {
     engine: &'a Engine,
-    moment: SnapshotMoment,
+    moment: ReadPoint,
     /// Drops of keyspaces until then.
     drops: u64,
 }
@@ -393,9 +393,9 @@ fn install(
         removed.into_iter().for_each(|number| remove(engine, FileName::Wal(number)));
     }
     for Flushed { keyspace, .. } in flushed {
-        engine.jobs.flush_pile(keyspace);
+        engine.jobs.schedule_tombstone_flush(keyspace);
         // Range deletes of newer memtables may hide the new tables whole.
-        engine.jobs.schedule_removal_of_deleted_tables(keyspace);
+        engine.jobs.schedule_table_removal(keyspace);
     }
     Ok(())
 }

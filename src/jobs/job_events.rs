@@ -54,7 +54,7 @@ impl<'a> FlushEvents<'a> {
         memtables: impl Iterator<Item = &'m Memtable> + Clone,
     ) -> Self {
         let span = span!("flush", engine.context.directory; tables, entries, bytes);
-        engine.context.events.note(|| Event::FlushBegun {
+        engine.context.events.emit(|| Event::FlushBegun {
             memtables: memtables.clone().count() as u64,
             entries: memtables.clone().map(|memtable| memtable.entries() as u64).sum(),
             bytes: memtables.map(|memtable| memtable.bytes() as u64).sum(),
@@ -76,7 +76,7 @@ impl<'a> FlushEvents<'a> {
     fn end(&self, sums: TableSums, error: Option<&Error>) {
         let TableSums { tables, entries, bytes } = sums;
         let (duration, error) = (self.started.elapsed(), error.cloned());
-        self.engine.context.events.note(|| Event::FlushEnded {
+        self.engine.context.events.emit(|| Event::FlushEnded {
             tables,
             entries,
             bytes,
@@ -112,7 +112,7 @@ impl<'a> CompactionEvents<'a> {
             output_level = output_level as u64;
             tables, entries, bytes
         );
-        engine.context.events.note(|| {
+        engine.context.events.emit(|| {
             let TableSums { tables, entries, bytes } = TableSums::of(replaced);
             let keyspace = keyspace.name.clone();
             Event::CompactionBegun { keyspace, input_level, output_level, tables, entries, bytes }
@@ -134,7 +134,7 @@ impl<'a> CompactionEvents<'a> {
 
     fn end(&self, sums: TableSums, entries_dropped: u64, error: Option<&Error>) {
         let TableSums { tables, entries, bytes } = sums;
-        self.engine.context.events.note(|| Event::CompactionEnded {
+        self.engine.context.events.emit(|| Event::CompactionEnded {
             keyspace: self.keyspace.name.clone(),
             input_level: self.input_level,
             output_level: self.output_level,

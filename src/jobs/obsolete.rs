@@ -42,7 +42,7 @@ pub(crate) fn remove(engine: &Engine, name: FileName) {
         if engine.context.env.remove(&path).is_ok()
             && let Some(metadata) = metadata
         {
-            engine.context.events.note(|| Event::TableRemoved { path, bytes: metadata.bytes });
+            engine.context.events.emit(|| Event::TableRemoved { path, bytes: metadata.bytes });
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn sync_ticket(engine: &Arc<Engine>) -> SyncTicket {
 
 fn resolve_all(engine: &Engine) {
     let mut patience = Duration::ZERO;
-    while let Some(round) = engine.writer.sync_tickets.next_round(patience) {
+    while let Some(batch) = engine.writer.sync_tickets.next_batch(patience) {
         let started = Instant::now();
         let synced = guarded(|| sync_beside_writers(engine));
         patience = started.elapsed() / SYNC_PER_PATIENCE;
@@ -39,7 +39,7 @@ fn resolve_all(engine: &Engine) {
             let cause = std::io::Error::other(format!("a sync panicked: {panic}"));
             Err(engine.set_background_error(Error::io("sync", &engine.context.directory, cause)))
         });
-        engine.writer.sync_tickets.resolve(&round, outcome);
+        engine.writer.sync_tickets.resolve(&batch, outcome);
     }
 }
 

@@ -17,11 +17,11 @@ use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
-use crate::jobs::compact::entry_rules::EntryRules;
-use crate::jobs::compact::output::{
+use crate::jobs::flush::write_tables;
+use crate::jobs::rewrite::entry_rules::EntryRules;
+use crate::jobs::rewrite::output::{
     INDEX_BYTES_MAX, JobContext, JobCounts, JobOutcome, new_table_id,
 };
-use crate::jobs::flush::write_tables;
 use crate::memtable::memtable::Memtable;
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::filter::layout::FilterPinning;

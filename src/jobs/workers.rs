@@ -14,9 +14,9 @@ use crate::base::sync::thread::{Builder, JoinHandle};
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::picker::CompactionCursors;
 use crate::jobs::compact::run::{compact_once, urgency};
+use crate::jobs::deleted_tables::remove_deleted_tables;
 use crate::jobs::expired_tables::{ExpiryWatch, WAIT_MAX, Watched, remove_expired_tables};
 use crate::jobs::flush::{flush_pending, flush_pending_through};
-use crate::jobs::hidden_tables::remove_hidden_tables;
 use crate::jobs::obsolete::{free_memtables, remove_files};
 use crate::jobs::sync_thread;
 use crate::state::engine::Engine;
@@ -87,7 +87,7 @@ pub(crate) fn stop(engine: &Engine, workers: &mut Vec<JoinHandle<()>>) -> Result
     {
         let mut jobs = engine.jobs.schedule.lock();
         jobs.stopping = true;
-        engine.jobs.work.ring();
+        engine.jobs.work.wake();
         engine.jobs.done.notify_all();
     }
     let mut outcome = sync_thread::stop(engine);
@@ -131,7 +131,7 @@ impl<'a> CompactionToken<'a> {
 impl Drop for CompactionToken<'_> {
     fn drop(&mut self) {
         self.0.jobs.schedule.lock().compacting = false;
-        self.0.jobs.work.ring();
+        self.0.jobs.work.wake();
         self.0.jobs.done.notify_all();
     }
 }
@@ -146,18 +146,23 @@ fn compare_lock(engine: &Engine) {
     }
 }
 
-/// Waits for a ring after the first `rings`, or until `LOCK` is to be compared; at most `longest`,
-/// and false after that time.
-fn wait_for_ring(writer: &Writer, jobs: &Jobs, rings: u64, longest: Option<Duration>) -> bool {
+/// Waits for a wakeup newer than `generation`, or until `LOCK` is to be compared; at most
+/// `longest`, and false after that time.
+fn wait_for_wakeup(
+    writer: &Writer,
+    jobs: &Jobs,
+    generation: u64,
+    longest: Option<Duration>,
+) -> bool {
     let left = writer.lock_watch.left();
     if let Some(longest) = longest.filter(|longest| left.is_none_or(|left| *longest <= left)) {
-        return jobs.work.wait_beyond_for(rings, longest);
+        return jobs.work.wait_past_for(generation, longest);
     }
     match left {
         Some(left) => {
-            jobs.work.wait_beyond_for(rings, left);
+            jobs.work.wait_past_for(generation, left);
         }
-        None => jobs.work.wait_beyond(rings),
+        None => jobs.work.wait_past(generation),
     }
     true
 }
@@ -165,31 +170,31 @@ fn wait_for_ring(writer: &Writer, jobs: &Jobs, rings: u64, longest: Option<Durat
 fn flush_worker(engine: &Engine) {
     loop {
         compare_lock(engine);
-        // Read before the check for work. A request after the check rings again, so the wait below
+        // Read before the check for work. A request after the check wakes again, so the wait below
         // returns at once and no request is lost.
-        let rings = engine.jobs.work.rings();
-        let (mut flush_wanted, piles, hidden_tables) = {
+        let generation = engine.jobs.work.generation();
+        let (mut flush_wanted, tombstone_flushes, deleted_tables) = {
             let mut jobs = engine.jobs.schedule.lock();
             if jobs.stopping {
                 return;
             }
-            let Schedule { flush_wanted, piles, hidden_tables, .. } = &mut *jobs;
-            (take(flush_wanted), take(piles), take(hidden_tables))
+            let Schedule { flush_wanted, tombstone_flushes, deleted_tables, .. } = &mut *jobs;
+            (take(flush_wanted), take(tombstone_flushes), take(deleted_tables))
         };
         let named = |ids: BTreeSet<KeyspaceId>| -> Vec<_> {
             let keyspaces = engine.catalog.keyspaces.lock();
             ids.into_iter().filter_map(|id| keyspaces.get(id).cloned()).collect()
         };
         // Before the flush: it takes a moment and gives space back.
-        for keyspace in named(hidden_tables) {
-            run_job(engine, &mut || remove_hidden_tables(engine, &keyspace).map(|()| false));
+        for keyspace in named(deleted_tables) {
+            run_job(engine, &mut || remove_deleted_tables(engine, &keyspace).map(|()| false));
         }
-        let mut piles = named(piles);
+        let mut tombstone_flushes = named(tombstone_flushes);
         let is_passed =
             |keyspace: &&Arc<KeyspaceState>| keyspace.scans_pass_tombstones.load(Ordering::Relaxed);
-        piles.extend(engine.catalog.keyspaces.lock().iter().filter(is_passed).cloned());
+        tombstone_flushes.extend(engine.catalog.keyspaces.lock().iter().filter(is_passed).cloned());
         // A failure is already the background error; here it means that nothing is to be flushed.
-        flush_wanted |= session::switch_for_tombstones(engine, &piles).unwrap_or(false);
+        flush_wanted |= session::switch_for_tombstones(engine, &tombstone_flushes).unwrap_or(false);
         if flush_wanted {
             run_job(engine, &mut || {
                 if engine.catalog.immutable_bytes() > 0 {
@@ -202,7 +207,7 @@ fn flush_worker(engine: &Engine) {
             // The last reader of a replaced table is gone.
             clear_up(engine);
         } else {
-            wait_for_ring(&engine.writer, &engine.jobs, rings, None);
+            wait_for_wakeup(&engine.writer, &engine.jobs, generation, None);
         }
     }
 }
@@ -212,7 +217,7 @@ fn compaction_worker(engine: &Engine) {
     let mut watch = ExpiryWatch::default();
     loop {
         compare_lock(engine);
-        let rings = engine.jobs.work.rings();
+        let generation = engine.jobs.work.generation();
         let begins = {
             let mut jobs = engine.jobs.schedule.lock();
             if jobs.stopping {
@@ -230,14 +235,14 @@ fn compaction_worker(engine: &Engine) {
             let _token = CompactionToken(engine);
             run_job(engine, &mut || compact_most_urgent(engine, &mut cursors));
         } else {
-            wait_for_compaction(engine, &mut watch, rings);
+            wait_for_compaction(engine, &mut watch, generation);
         }
     }
 }
 
-/// Waits for a ring after the first `rings`, or until a table has expired.
-fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, rings: u64) {
-    // A session changes no file before its first write, which rings.
+/// Waits for a wakeup newer than `generation`, or until a table has expired.
+fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, generation: u64) {
+    // A session changes no file before its first write, which wakes the workers.
     let may_remove =
         || engine.context.options.auto_compaction && engine.catalog.versions.lock().is_active();
     let watched = match !engine.context.read_only && may_remove() {
@@ -249,12 +254,14 @@ fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, rings: u64) {
             engine.jobs.schedule_compactions(keyspaces);
         }
         Watched::Later(wait) => {
-            if !wait_for_ring(&engine.writer, &engine.jobs, rings, Some(wait)) && wait == WAIT_MAX {
+            if !wait_for_wakeup(&engine.writer, &engine.jobs, generation, Some(wait))
+                && wait == WAIT_MAX
+            {
                 watch.forget();
             }
         }
         Watched::Never => {
-            wait_for_ring(&engine.writer, &engine.jobs, rings, None);
+            wait_for_wakeup(&engine.writer, &engine.jobs, generation, None);
         }
     }
 }

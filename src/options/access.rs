@@ -49,7 +49,12 @@ impl ReadOptions {
     #[inline]
     pub(crate) const fn for_tables(&self) -> TableReadOptions {
         let (use_filters, fill_cache) = (self.use_filters, self.fill_cache);
-        TableReadOptions { use_filters, fill_cache, filter_said_maybe: false, expects_hit: false }
+        TableReadOptions {
+            use_filters,
+            fill_cache,
+            filter_said_maybe: false,
+            bypasses_filter: false,
+        }
     }
 }
 

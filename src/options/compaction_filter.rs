@@ -1,6 +1,6 @@
 //! [`CompactionFilter`]: a user's rule for which entries compactions keep.
 //!
-//! Only `jobs/compact/output.rs` asks it, through `filter::policy::guarded`: a panic fails the job.
+//! Only `jobs/rewrite/output.rs` asks it, through `filter::policy::guarded`: a panic fails the job.
 
 use std::fmt::Debug;
 

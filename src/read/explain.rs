@@ -223,12 +223,12 @@ fn outcome(lookup: &Lookup, found: bool) -> ExplainOutcome {
 fn filter_of(verdict: FilterVerdict, io: &TableIo) -> ExplainFilter {
     let answer = match verdict {
         FilterVerdict::NotConsulted if io.filter_errors > 0 => FilterAnswer::Damaged,
-        FilterVerdict::NotConsulted | FilterVerdict::NotPaying => FilterAnswer::NotAsked,
+        FilterVerdict::NotConsulted | FilterVerdict::Bypassed => FilterAnswer::NotAsked,
         FilterVerdict::No => FilterAnswer::No,
         FilterVerdict::Maybe => FilterAnswer::Maybe,
     };
     let source = match verdict {
-        FilterVerdict::NotConsulted | FilterVerdict::NotPaying => None,
+        FilterVerdict::NotConsulted | FilterVerdict::Bypassed => None,
         _ if io.filter_read > 0 => Some(FilterSource::File),
         _ if io.filter_cached > 0 => Some(FilterSource::Cached),
         _ => Some(FilterSource::Pinned),

@@ -22,7 +22,7 @@ use crate::read::point::{sequence_in, unexpired};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::table::batch_key::{BatchKey, WINDOW_KEYS, ask, set_all};
-use crate::tree::screen::Screen;
+use crate::tree::filter_prepass::FilterPrepass;
 use siftdb_filter::encoding::FilterVerdict;
 use siftdb_filter::hash::KeyHash;
 
@@ -61,7 +61,7 @@ fn search(
     stripe.add(Counter::Gets, keys.len() as u64);
     let mut values = vec![None; keys.len()];
 
-    let mut batch = sorted(screened(&view, &keys, options, &stripe), sequence);
+    let mut batch = sorted(maybe_present(&view, &keys, options, &stripe), sequence);
     let mut open: Vec<_> = batch.iter_mut().collect();
     search_memtables(&view, &mut open, options, &stripe);
     // A piece of the batch stays in the processor's caches from one step to the next.
@@ -87,7 +87,7 @@ fn search(
 
 /// The keys that may be there, with their heads and places: without those that the filters of all
 /// memtables and tables exclude.
-fn screened<'k>(
+fn maybe_present<'k>(
     view: &ReadView,
     keys: &[&'k [u8]],
     options: &ReadOptions,
@@ -97,20 +97,21 @@ fn screened<'k>(
     let memtables: Vec<_> = view.memtables().filter(|memtable| !memtable.is_empty()).collect();
     // A lookup of a key that a range delete covers ends there, and counts no filter of a table.
     let has_range_deletes = memtables.iter().any(|memtable| memtable.range_deletes().count() > 0);
-    let screen = Screen::of(&view.version).filter(|_| options.use_filters && !has_range_deletes);
-    let Some(mut screen) = screen else { return with_place.collect() };
+    let prepass =
+        FilterPrepass::of(&view.version).filter(|_| options.use_filters && !has_range_deletes);
+    let Some(mut prepass) = prepass else { return with_place.collect() };
     let (mut open, mut window) = (Vec::new(), Vec::with_capacity(WINDOW_KEYS));
     let mut with_place = with_place.peekable();
     while with_place.peek().is_some() {
         window.extend(with_place.by_ref().take(WINDOW_KEYS).map(|(head, key, place)| {
             let hash = KeyHash::new(key);
             memtables.iter().for_each(|memtable| memtable.prefetch(&hash));
-            screen.add(head, &hash);
+            prepass.add(head, &hash);
             (head, hash, place)
         }));
         for (head, hash, place) in window.drain(..) {
             let in_memtable = memtables.iter().any(|memtable| memtable.may_contain(&hash));
-            if !screen.excludes(&hash, in_memtable, stripe) {
+            if !prepass.excludes(&hash, in_memtable, stripe) {
                 open.push((head, hash.key(), place));
             } else if !memtables.is_empty() {
                 stripe.add(Counter::MemtableNegatives, memtables.len() as u64);

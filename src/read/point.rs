@@ -147,8 +147,8 @@ fn search(
     }
     let steps = trace.map(|trace| &mut trace.tables);
     // A trace shows what every filter says.
-    if stripe.expects_hit() && options.use_filters && steps.is_none() {
-        return get_expecting_hit(keyspace, &view, &lookup_key, &hash, options, &stripe);
+    if stripe.bypasses_filter() && options.use_filters && steps.is_none() {
+        return get_bypassing_filter(keyspace, &view, &lookup_key, &hash, options, &stripe);
     }
     let read = options.for_tables();
     let found = view.version.get::<false>(&lookup_key, &hash, read, &stripe, steps)?;
@@ -158,7 +158,7 @@ fn search(
 /// The tables, after many hits of the last level in a row.
 // Apart, so that a lookup that a filter ends does not pay for this.
 #[inline(never)]
-fn get_expecting_hit(
+fn get_bypassing_filter(
     keyspace: &KeyspaceState,
     view: &ReadView,
     key: &LookupKey,

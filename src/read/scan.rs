@@ -4,7 +4,7 @@
 //! keyspace and its view, and so every memtable and table in it. It reads at the sequence that was
 //! published when it was created. It compares all expiring entries with one time, fixed at the
 //! first of them. A scan of a transaction also reads the writes of that, from a memtable of its
-//! own, and notes how far it went ([`Crossing`]).
+//! own, and notes how far it went ([`ReadRange`]).
 //!
 //! Tables whose filter proves that they hold no key of the range are skipped: see
 //! `tree::range_filter`. `mask` knows what range deletes hide, and `walk` passes it.
@@ -25,7 +25,7 @@ use crate::options::access::ReadOptions;
 use crate::read::mask::Mask;
 use crate::read::point::published;
 use crate::state::keyspace::{KeyspaceState, TOMBSTONES_PASSED_MAX};
-use crate::state::read_set::{Crossing, ReadSet};
+use crate::state::read_set::{ReadRange, ReadSet};
 use crate::state::read_view::ReadView;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_filter::RangeFilter;
@@ -120,9 +120,9 @@ impl Scan {
     }
 
     /// Registers a walk of a transaction.
-    pub(crate) fn crossing(&self) -> Option<Crossing> {
+    pub(crate) fn read_range(&self) -> Option<ReadRange> {
         let transaction = self.transaction.as_ref()?;
-        Some(Crossing::begin(&transaction.reads, &self.keyspace, &self.bounds))
+        Some(ReadRange::begin(&transaction.reads, &self.keyspace, &self.bounds))
     }
 
     /// The error of a scan that cannot read: `Closed` if the database was closed before.

@@ -15,7 +15,7 @@ use crate::base::range::KeyBounds;
 use crate::base::value::{INLINE_BYTES, Key};
 use crate::read::mask::Mask;
 use crate::read::scan::{Scan, Source};
-use crate::state::read_set::Crossing;
+use crate::state::read_set::ReadRange;
 use std::ops::Bound;
 
 /// Where an ascending walk ends.
@@ -58,12 +58,12 @@ pub(crate) struct Forward {
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
     /// Of a transaction: where to note what is crossed.
-    crossing: Option<Box<Crossed>>,
+    read_range: Option<Box<Crossed>>,
 }
 
 /// What a walk of a transaction crosses, since its last seek.
 struct Crossed {
-    crossing: Crossing,
+    read_range: ReadRange,
     /// The range of the scan.
     bounds: KeyBounds,
     /// The bound of the last seek; none before the first.
@@ -74,29 +74,29 @@ struct Crossed {
 
 impl Crossed {
     fn of(scan: &Scan) -> Option<Box<Crossed>> {
-        let crossing = scan.crossing()?;
+        let read_range = scan.read_range()?;
         let bounds = scan.bounds.clone();
-        Some(Box::new(Crossed { crossing, bounds, from: None, reached: None }))
+        Some(Box::new(Crossed { read_range, bounds, from: None, reached: None }))
     }
 }
 
 impl Forward {
     pub(crate) fn new(scan: &Scan) -> Self {
-        let crossing = Crossed::of(scan);
+        let read_range = Crossed::of(scan);
         let (merge, mask) = scan.merge(Direction::Forward);
-        Forward { merge, mask, key: FoundKey::default(), ended: false, passed: 0, crossing }
+        Forward { merge, mask, key: FoundKey::default(), ended: false, passed: 0, read_range }
     }
 
     /// Notes what was crossed since the last seek: up to the entry that was found, or to the end.
-    fn note_crossed(&self) {
-        if let Some(crossed) = &self.crossing
+    fn track_range(&self) {
+        if let Some(crossed) = &self.read_range
             && let Some(from) = &crossed.from
         {
             let until = match self.ended {
                 true => crossed.bounds.end.as_ref().map(Vec::as_slice),
                 false => Bound::Included(self.key.bytes()),
             };
-            crossed.crossing.add(from.as_ref().map(Vec::as_slice), until);
+            crossed.read_range.add(from.as_ref().map(Vec::as_slice), until);
         }
     }
 
@@ -125,8 +125,8 @@ impl Forward {
 
     /// Goes to the first entry from `from` on, as [`Forward::next`].
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>, until: Until<'_>) -> Found {
-        self.note_crossed();
-        if let Some(crossed) = &mut self.crossing {
+        self.track_range();
+        if let Some(crossed) = &mut self.read_range {
             crossed.from = Some(from.map(<[u8]>::to_vec));
         }
         self.mask.iter_mut().for_each(|mask| mask.restart());
@@ -197,7 +197,7 @@ impl Forward {
 
 impl Drop for Forward {
     fn drop(&mut self) {
-        self.note_crossed();
+        self.track_range();
     }
 }
 
@@ -283,34 +283,34 @@ pub(crate) struct Backward {
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
     /// Of a transaction: where to note what is crossed.
-    crossing: Option<Box<Crossed>>,
+    read_range: Option<Box<Crossed>>,
 }
 
 impl Backward {
     pub(crate) fn new(scan: &Scan) -> Self {
-        let crossing = Crossed::of(scan);
+        let read_range = Crossed::of(scan);
         let (merge, mask) = scan.merge(Direction::Reverse);
-        Backward { merge, mask, passed: 0, crossing }
+        Backward { merge, mask, passed: 0, read_range }
     }
 
     /// Notes what was crossed since the last seek: down to the entry that was found, or to the
     /// start.
-    fn note_crossed(&self) {
-        if let Some(crossed) = &self.crossing
+    fn track_range(&self) {
+        if let Some(crossed) = &self.read_range
             && let Some(from) = &crossed.from
         {
             let until = match &crossed.reached {
                 None => crossed.bounds.start.as_ref().map(Vec::as_slice),
                 Some(key) => Bound::Included(&key[..]),
             };
-            crossed.crossing.add(until, from.as_ref().map(Vec::as_slice));
+            crossed.read_range.add(until, from.as_ref().map(Vec::as_slice));
         }
     }
 
     /// Goes to the last entry before `from`: the next call begins there.
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>) {
-        self.note_crossed();
-        if let Some(crossed) = &mut self.crossing {
+        self.track_range();
+        if let Some(crossed) = &mut self.read_range {
             crossed.from = Some(from.map(<[u8]>::to_vec));
             crossed.reached = None;
         }
@@ -368,7 +368,7 @@ impl Backward {
         let ended = self.merge.status();
         let found =
             candidate.and_then(|(key, value)| Some((key, value?))).filter(|_| ended.is_ok());
-        if let Some(crossed) = &mut self.crossing {
+        if let Some(crossed) = &mut self.read_range {
             crossed.reached = found.as_ref().map(|(key, _)| key.clone());
         }
         ended.map_or_else(|error| Some(Err(error)), |()| found.map(Ok))
@@ -377,7 +377,7 @@ impl Backward {
 
 impl Drop for Backward {
     fn drop(&mut self) {
-        self.note_crossed();
+        self.track_range();
     }
 }
 

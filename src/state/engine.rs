@@ -6,7 +6,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::state::catalog::Catalog;
 use crate::state::context::Context;
 use crate::state::jobs::Jobs;
-use crate::state::snapshots::SnapshotMoment;
+use crate::state::snapshots::ReadPoint;
 use crate::state::stats_file::{SavedStats, save};
 use crate::state::writer::Writer;
 use std::fmt;
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Takes back the registration of a snapshot. Dropped keyspaces that only it could read let go
     /// of their tables.
-    pub(crate) fn release_snapshot(&self, moment: SnapshotMoment) {
+    pub(crate) fn release_snapshot(&self, moment: ReadPoint) {
         let snapshots = &self.catalog.snapshots;
         let oldest_went = snapshots.release(moment);
         self.catalog.clear_dropped();
@@ -78,8 +78,8 @@ impl Engine {
         // condition each transaction beside it would wake both workers for nothing.
         if oldest_went && snapshots.keep_deleted.swap(false, Ordering::Relaxed) {
             let mut all = self.catalog.all_keyspaces();
-            all.retain(|keyspace| keyspace.view.load().may_hide_tables());
-            all.iter().for_each(|keyspace| self.jobs.schedule_removal_of_deleted_tables(keyspace));
+            all.retain(|keyspace| keyspace.view.load().may_have_deleted_tables());
+            all.iter().for_each(|keyspace| self.jobs.schedule_table_removal(keyspace));
             self.jobs.schedule_compactions(all.iter().map(|keyspace| keyspace.id));
         }
     }

@@ -4,7 +4,7 @@ use crate::base::error::Error;
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{Arc, Bell, Condvar};
+use crate::base::sync::{Arc, Condvar, Wakeup};
 use crate::state::background_error::BackgroundError;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::lock_rank::{LockRank, RankedMutex};
@@ -15,8 +15,8 @@ use std::ops::Bound;
 pub(crate) struct Jobs {
     /// What is due and what runs.
     pub schedule: RankedMutex<Schedule>,
-    /// Rings when `schedule` has work or stops, and when a file can be removed.
-    pub work: Arc<Bell>,
+    /// Woken when `schedule` has work or stops, and when a file can be removed.
+    pub work: Arc<Wakeup>,
     /// Signalled when background work was done, or failed.
     pub done: Condvar,
     /// Set by the first failure of a write, flush or compaction.
@@ -27,7 +27,7 @@ pub(crate) struct Jobs {
 
 /// Where the tables of a running compaction will be.
 #[derive(Clone, Debug)]
-pub(crate) struct CompactsInto {
+pub(crate) struct ReservedOutput {
     /// The keyspace.
     pub keyspace: KeyspaceId,
     /// The level.
@@ -46,17 +46,17 @@ pub(crate) struct Schedule {
     /// Keyspaces whose tree may need a compaction.
     pub compactions_wanted: BTreeSet<KeyspaceId>,
     /// Keyspaces whose active memtable may have to be switched for its tombstones.
-    pub piles: BTreeSet<KeyspaceId>,
+    pub tombstone_flushes: BTreeSet<KeyspaceId>,
     /// Keyspaces in which range deletes may hide whole tables.
-    pub hidden_tables: BTreeSet<KeyspaceId>,
+    pub deleted_tables: BTreeSet<KeyspaceId>,
     /// Jobs that run, in workers and in callers. Their failure may still have to be recorded.
     pub running: usize,
     /// A compaction runs, in the worker or in a caller of `compact_range`.
     pub compacting: bool,
     /// The numbers of the tables that the compaction replaces.
-    pub compacted_tables: Vec<u64>,
+    pub reserved_tables: Vec<u64>,
     /// Where its tables will be.
-    pub compacts_into: Option<CompactsInto>,
+    pub reserved_output: Option<ReservedOutput>,
     /// The last recovered sequence, if the opening asked for a flush of what it recovered.
     pub recovered_through: SequenceNumber,
     /// Checkpoints that are being made.
@@ -66,8 +66,8 @@ pub(crate) struct Schedule {
 }
 
 impl Jobs {
-    /// No work. `work` rings when a file can be removed, too.
-    pub(crate) fn new(work: Arc<Bell>) -> Self {
+    /// No work. `work` is woken when a file can be removed, too.
+    pub(crate) fn new(work: Arc<Wakeup>) -> Self {
         Jobs {
             schedule: RankedMutex::new(LockRank::Schedule, Schedule::default()),
             work,
@@ -81,11 +81,11 @@ impl Jobs {
     /// (I8). Returns the error.
     pub(crate) fn set_background_error(&self, events: &Events, error: Error) -> Error {
         if self.background_error.set(&error) {
-            events.note(|| Event::BackgroundError { error: error.clone() });
+            events.emit(|| Event::BackgroundError { error: error.clone() });
         }
         // Under the lock: a waiter checks and waits under it, so it cannot miss this signal.
         let _schedule = self.schedule.lock();
-        self.work.ring();
+        self.work.wake();
         self.done.notify_all();
         error
     }
@@ -93,32 +93,32 @@ impl Jobs {
     /// Asks the workers for a flush.
     pub(crate) fn schedule_flush(&self) {
         self.schedule.lock().flush_wanted = true;
-        self.work.ring();
+        self.work.wake();
     }
 
     /// Asks the workers to check whether these keyspaces need a compaction.
     pub(crate) fn schedule_compactions(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) {
         self.schedule.lock().compactions_wanted.extend(keyspaces);
-        self.work.ring();
+        self.work.wake();
     }
 
     /// Asks the workers to remove the fully deleted tables of `keyspace`, if it has range deletes
     /// and tables. Called after range deletes were published, and after each job that changed the
     /// tables.
-    pub(crate) fn schedule_removal_of_deleted_tables(&self, keyspace: &KeyspaceState) {
-        if keyspace.view.load().may_hide_tables() {
-            self.schedule.lock().hidden_tables.insert(keyspace.id);
-            self.work.ring();
+    pub(crate) fn schedule_table_removal(&self, keyspace: &KeyspaceState) {
+        if keyspace.view.load().may_have_deleted_tables() {
+            self.schedule.lock().deleted_tables.insert(keyspace.id);
+            self.work.wake();
         }
     }
 
     /// Has the worker switch the memtable of `keyspace` if tombstones pile up in it. Called after
     /// writes, and after every job that changed the tables: a pile may have waited for that job,
     /// and no further write may come.
-    pub(crate) fn flush_pile(&self, keyspace: &KeyspaceState) {
-        if keyspace.tombstones_pile_up() {
-            self.schedule.lock().piles.insert(keyspace.id);
-            self.work.ring();
+    pub(crate) fn schedule_tombstone_flush(&self, keyspace: &KeyspaceState) {
+        if keyspace.needs_tombstone_flush() {
+            self.schedule.lock().tombstone_flushes.insert(keyspace.id);
+            self.work.wake();
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::base::expiry::Expiry;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counters, Timer};
-use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Bell, Mutex, Ordering};
+use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering, Wakeup};
 use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
 use crate::state::context::Context;
@@ -40,7 +40,7 @@ pub(crate) struct ReadServices {
     /// The last sequence that reads may see.
     pub published: Arc<Published>,
     /// Wakes the workers.
-    pub work: Arc<Bell>,
+    pub work: Arc<Wakeup>,
 }
 
 /// The state of one keyspace.
@@ -138,8 +138,8 @@ impl KeyspaceState {
     #[cold]
     pub(crate) fn note_passed_tombstones(&self) {
         self.scans_pass_tombstones.store(true, Ordering::Relaxed);
-        if self.tombstones_pile_up() {
-            self.served.work.ring();
+        if self.needs_tombstone_flush() {
+            self.served.work.wake();
         }
     }
 
@@ -148,7 +148,7 @@ impl KeyspaceState {
     /// range delete. One such memtable at a time: the next waits until the table of the last one is
     /// compacted. So deletes cost only as many flushes as compactions can follow.
     #[must_use]
-    pub(crate) fn tombstones_pile_up(&self) -> bool {
+    pub(crate) fn needs_tombstone_flush(&self) -> bool {
         let view = self.view.load();
         let (tombstones, entries) = (view.active.tombstones(), view.active.entries());
         let many = match self.scans_pass_tombstones.load(Ordering::Relaxed) {

@@ -20,7 +20,7 @@ pub(crate) mod catalog;
 pub(crate) mod write_queue;
 pub(crate) mod sync_ticket;
 pub(crate) mod lock_watch;
-pub(crate) mod turns;
+pub(crate) mod retry_backoff;
 pub(crate) mod recent_writes;
 pub(crate) mod read_set;
 pub(crate) mod keyspace;

@@ -6,7 +6,7 @@
 //! Ranges that touch are joined, so a loop of scans takes no more memory than what it covers. An
 //! iterator or cursor may still be alive when its transaction commits. So each walk is registered
 //! with its whole range when it begins, and replaced by what it crossed when it ends
-//! ([`Crossing`]). A commit counts a walk that has not ended as if it had crossed everything.
+//! ([`ReadRange`]). A commit counts a walk that has not ended as if it had crossed everything.
 
 use crate::base::key::KeyspaceId;
 use crate::base::range::KeyBounds;
@@ -190,13 +190,13 @@ fn bytes_of(start: &[u8], end: Option<&Vec<u8>>) -> usize {
 
 /// How far one walk of a transaction has gone. Its drop ends the walk.
 #[derive(Debug)]
-pub(crate) struct Crossing {
+pub(crate) struct ReadRange {
     reads: Arc<Mutex<ReadSet>>,
     keyspace: Arc<KeyspaceState>,
     walk: u64,
 }
 
-impl Crossing {
+impl ReadRange {
     /// Registers a walk that may cross `bounds`.
     pub(crate) fn begin(
         reads: &Arc<Mutex<ReadSet>>,
@@ -207,7 +207,7 @@ impl Crossing {
         set.last_walk += 1;
         let walk = set.last_walk;
         set.walks.insert(walk, (Arc::clone(keyspace), bounds.clone()));
-        Crossing { reads: Arc::clone(reads), keyspace: Arc::clone(keyspace), walk }
+        ReadRange { reads: Arc::clone(reads), keyspace: Arc::clone(keyspace), walk }
     }
 
     /// Adds keys that the walk has crossed. After the commit it does nothing.
@@ -220,7 +220,7 @@ impl Crossing {
     }
 }
 
-impl Drop for Crossing {
+impl Drop for ReadRange {
     fn drop(&mut self) {
         self.reads.lock().walks.remove(&self.walk);
     }

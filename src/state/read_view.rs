@@ -50,7 +50,7 @@ impl ReadView {
     }
 
     /// True if there are range deletes and tables: they may hide some of these whole.
-    pub(crate) fn may_hide_tables(&self) -> bool {
+    pub(crate) fn may_have_deleted_tables(&self) -> bool {
         let mut tables = (0..LEVELS).flat_map(|level| self.version.level(level)).peekable();
         tables.peek().is_some()
             && (self.memtables().any(|memtable| memtable.range_deletes().count() > 0)

@@ -96,14 +96,14 @@ pub(crate) fn switch_for_tombstones(
     engine: &Engine,
     keyspaces: &[Arc<KeyspaceState>],
 ) -> Result<bool> {
-    let piles = |keyspace: &&Arc<KeyspaceState>| keyspace.tombstones_pile_up();
-    if !keyspaces.iter().any(|keyspace| piles(&keyspace)) {
+    let needs_flush = |keyspace: &&Arc<KeyspaceState>| keyspace.needs_tombstone_flush();
+    if !keyspaces.iter().any(|keyspace| needs_flush(&keyspace)) {
         return Ok(false);
     }
     // The holder of this lock acts as a leader of the write queue.
     let mut log = engine.writer.log.lock();
     engine.check_writable()?;
-    let due: Vec<_> = keyspaces.iter().filter(piles).cloned().collect();
+    let due: Vec<_> = keyspaces.iter().filter(needs_flush).cloned().collect();
     if log.current.is_none() || due.is_empty() {
         return Ok(false);
     }
@@ -170,7 +170,7 @@ fn next_log(engine: &Engine, log: &mut LogState, load: &[LoadedTable]) -> Result
     let wal = create_log(engine, log, number, *engine.catalog.numbers.position.lock(), load)?;
     engine.context.counters.add(Counter::LogSwitches, 1);
     engine.context.counters.add(Counter::LogSwitchNanos, nanos(started));
-    engine.context.events.note(|| Event::LogSwitched {
+    engine.context.events.emit(|| Event::LogSwitched {
         path: FileName::Wal(number).path(&engine.context.directory),
         old_bytes: log.current.as_ref().map_or(0, WalWriter::bytes),
         duration: started.elapsed(),
@@ -317,7 +317,7 @@ fn start_session(
     engine.jobs.schedule_flush();
     engine.jobs.schedule_compactions(keyspaces);
     let all = engine.catalog.all_keyspaces();
-    all.iter().for_each(|keyspace| engine.jobs.schedule_removal_of_deleted_tables(keyspace));
+    all.iter().for_each(|keyspace| engine.jobs.schedule_table_removal(keyspace));
     Ok(wal)
 }
 

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 /// The sequence of a snapshot, and the time when it was taken. Both ascend in the order of
 /// registrations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SnapshotMoment {
+pub(crate) struct ReadPoint {
     /// The sequence that it reads at.
     pub sequence: SequenceNumber,
     taken: Instant,
 }
 
 /// The sequence alone: a time of this machine says little.
-impl fmt::Debug for SnapshotMoment {
+impl fmt::Debug for ReadPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.sequence.fmt(f)
     }
@@ -27,7 +27,7 @@ impl fmt::Debug for SnapshotMoment {
 /// Live snapshots and how many hold each moment.
 #[derive(Debug)]
 pub(crate) struct SnapshotList {
-    live: RankedMutex<BTreeMap<SnapshotMoment, usize>>,
+    live: RankedMutex<BTreeMap<ReadPoint, usize>>,
     /// A snapshot may read what range deletes hide from all later reads: the release of the oldest
     /// one asks the workers to remove that.
     pub keep_deleted: AtomicBool,
@@ -42,7 +42,7 @@ impl Default for SnapshotList {
 
 impl SnapshotList {
     /// Reads the published sequence and registers it, in one step.
-    pub(crate) fn register(&self, published: &Published) -> SnapshotMoment {
+    pub(crate) fn register(&self, published: &Published) -> ReadPoint {
         self.register_with(published, || ()).0
     }
 
@@ -51,9 +51,9 @@ impl SnapshotList {
         &self,
         published: &Published,
         then: impl FnOnce() -> T,
-    ) -> (SnapshotMoment, T) {
+    ) -> (ReadPoint, T) {
         let mut live = self.live.lock();
-        let moment = SnapshotMoment { sequence: published.visible(), taken: Instant::now() };
+        let moment = ReadPoint { sequence: published.visible(), taken: Instant::now() };
         *live.entry(moment).or_insert(0) += 1;
         (moment, then())
     }
@@ -65,16 +65,15 @@ impl SnapshotList {
     }
 
     /// Registers once more at the moment of a live snapshot.
-    pub(crate) fn register_again(&self, moment: SnapshotMoment) {
+    pub(crate) fn register_again(&self, moment: ReadPoint) {
         *self.live.lock().entry(moment).or_insert(0) += 1;
     }
 
     /// Takes one registration back. True if the oldest sequence that snapshots read went with it.
-    pub(crate) fn release(&self, moment: SnapshotMoment) -> bool {
+    pub(crate) fn release(&self, moment: ReadPoint) -> bool {
         let mut live = self.live.lock();
-        let oldest = |live: &BTreeMap<SnapshotMoment, usize>| {
-            live.keys().next().map(|moment| moment.sequence)
-        };
+        let oldest =
+            |live: &BTreeMap<ReadPoint, usize>| live.keys().next().map(|moment| moment.sequence);
         let before = oldest(&live);
         if let Some(count) = live.get_mut(&moment) {
             *count -= 1;

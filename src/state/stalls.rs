@@ -40,12 +40,12 @@ impl Stall {
     pub(crate) fn during(self, context: &Context, wait: impl FnOnce()) {
         let (cause, stalls, stall_nanos) = self.parts();
         let _span = span!("stall", context.directory, cause = cause);
-        context.events.note(|| Event::StallBegun { cause });
+        context.events.emit(|| Event::StallBegun { cause });
         let started = Instant::now();
         wait();
         context.counters.add(stalls, 1);
         context.counters.add(stall_nanos, nanos(started));
-        context.events.note(|| Event::StallEnded { cause, duration: started.elapsed() });
+        context.events.emit(|| Event::StallEnded { cause, duration: started.elapsed() });
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn slow_down(context: &Context, writer: &Writer) {
         let mut since = writer.slowed_since.lock();
         // A close has ended the episode, or will end it: it takes this lock after its flag is set.
         if since.is_none() && !context.closed.load(Ordering::SeqCst) {
-            context.events.note(|| Event::StallBegun { cause: SLOWDOWN_CAUSE });
+            context.events.emit(|| Event::StallBegun { cause: SLOWDOWN_CAUSE });
             *since = Some(Instant::now());
         }
     }
@@ -75,6 +75,6 @@ pub(crate) fn full_speed(context: &Context, writer: &Writer) {
         && let Some(since) = writer.slowed_since.lock().take()
     {
         let duration = since.elapsed();
-        context.events.note(|| Event::StallEnded { cause: SLOWDOWN_CAUSE, duration });
+        context.events.emit(|| Event::StallEnded { cause: SLOWDOWN_CAUSE, duration });
     }
 }

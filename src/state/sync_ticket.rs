@@ -1,23 +1,23 @@
 //! [`SyncTicket`]: resolves when the writes before it are synced. And [`SyncTickets`], the line of
 //! tickets that wait for the syncing thread (`jobs/sync_thread.rs`).
 //!
-//! Tickets form rounds. A round is open until the syncing thread takes it: tickets that are taken
+//! Tickets form batches. A batch is open until the syncing thread takes it: tickets that are taken
 //! while a sync runs wait for the next one together, and all of them get its result. A write that
-//! was acknowledged before its ticket was taken is in the log before the round is taken, so the
-//! sync of the round covers it.
+//! was acknowledged before its ticket was taken is in the log before the batch is taken, so the
+//! sync of the batch covers it.
 //!
 //! A client whose ticket has resolved often writes again at once. If the next sync began with the
 //! first of these writes, the others would wait for two syncs. So the thread waits a moment before
-//! it takes a round: for as many tickets as it has just resolved, besides those that wait already.
+//! it takes a batch: for as many tickets as it has just resolved, besides those that wait already.
 //! It waits only while tickets come, for a part of the time of a sync. A client that is alone never
 //! waits, since its ticket is the only one that is expected.
 //!
-//! Legal order: [`SyncTickets::take`] any number of times; [`SyncTickets::next_round`] and
+//! Legal order: [`SyncTickets::take`] any number of times; [`SyncTickets::next_batch`] and
 //! [`SyncTickets::resolve`], alternately, by the syncing thread; [`SyncTickets::end`]. After that
-//! no ticket joins a round, and the thread takes the last one.
+//! no ticket joins a batch, and the thread takes the last one.
 //!
 //! Wakers and callbacks are a user's code, and so are their clones and drops. None of it runs while
-//! a lock is held. A ticket holds its round alone: it keeps no database open.
+//! a lock is held. A ticket holds its batch alone: it keeps no database open.
 
 use crate::base::error::{Error, Result};
 use crate::base::process::Process;
@@ -42,17 +42,17 @@ use std::time::{Duration, Instant};
 /// neither keeps the database open nor its directory locked.
 #[must_use = "a ticket says when the writes before it are synced, and whether that failed"]
 pub struct SyncTicket {
-    round: Arc<Round>,
-    /// The place of its waker in the round, once it was polled.
+    batch: Arc<SyncBatch>,
+    /// The place of its waker in the batch, once it was polled.
     place: Option<usize>,
 }
 
 impl SyncTicket {
     /// A ticket that has resolved.
     pub(crate) fn resolved(outcome: Result<()>) -> Self {
-        let round = Round::open();
-        round.resolve(outcome);
-        SyncTicket { round, place: None }
+        let batch = SyncBatch::open();
+        batch.resolve(outcome);
+        SyncTicket { batch, place: None }
     }
 
     /// Blocks this thread until the ticket resolves. Not for a callback of another ticket, which
@@ -62,15 +62,15 @@ impl SyncTicket {
     /// The failure of the sync; `ReadOnly`, `OpenedReadOnly`, `Closed` or `Forked`, as for
     /// [`Db::sync`](crate::Db::sync); `Io` if the system refuses the syncing thread.
     pub fn wait(self) -> Result<()> {
-        if let Some(outcome) = self.round.outcome() {
+        if let Some(outcome) = self.batch.outcome() {
             return outcome;
         }
-        let mut waiters = self.round.waiters.lock();
+        let mut waiters = self.batch.waiters.lock();
         loop {
-            if let Some(outcome) = self.round.outcome.get() {
+            if let Some(outcome) = self.batch.outcome.get() {
                 return outcome.clone();
             }
-            self.round.resolved.wait(&mut waiters);
+            self.batch.resolved.wait(&mut waiters);
         }
     }
 
@@ -92,11 +92,11 @@ impl SyncTicket {
     /// # }
     /// ```
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
-        if let Some(outcome) = self.round.outcome() {
+        if let Some(outcome) = self.batch.outcome() {
             return callback(outcome);
         }
         let callback = Waiter::Callback(Box::new(callback));
-        if let Err((callback, outcome)) = self.round.add(callback) {
+        if let Err((callback, outcome)) = self.batch.add(callback) {
             callback.call(&outcome);
         }
     }
@@ -106,13 +106,13 @@ impl Future for SyncTicket {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        if let Some(outcome) = self.round.outcome() {
+        if let Some(outcome) = self.batch.outcome() {
             return Poll::Ready(outcome);
         }
         let waker = Waiter::Waker(context.waker().clone());
         let added = match self.place {
-            Some(place) => self.round.replace(place, waker),
-            None => self.round.add(waker).map(|place| self.place = Some(place)),
+            Some(place) => self.batch.replace(place, waker),
+            None => self.batch.add(waker).map(|place| self.place = Some(place)),
         };
         match added {
             Ok(()) => Poll::Pending,
@@ -124,8 +124,8 @@ impl Future for SyncTicket {
 impl Drop for SyncTicket {
     fn drop(&mut self) {
         // What no longer waits is not woken: a waker may keep a whole task alive.
-        if let (Some(place), None) = (self.place, self.round.outcome()) {
-            let waiter = self.round.waiters.lock().get_mut(place).and_then(Option::take);
+        if let (Some(place), None) = (self.place, self.batch.outcome()) {
+            let waiter = self.batch.waiters.lock().get_mut(place).and_then(Option::take);
             drop(waiter);
         }
     }
@@ -133,7 +133,7 @@ impl Drop for SyncTicket {
 
 impl fmt::Debug for SyncTicket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let outcome = self.round.outcome.get();
+        let outcome = self.batch.outcome.get();
         f.debug_struct("SyncTicket").field("outcome", &outcome).finish_non_exhaustive()
     }
 }
@@ -154,7 +154,7 @@ impl Waiter {
 }
 
 /// Tickets that wait for the same sync.
-pub(crate) struct Round {
+pub(crate) struct SyncBatch {
     process: Process,
     /// Set with `waiters` locked, once.
     outcome: OnceLock<Result<()>>,
@@ -163,9 +163,9 @@ pub(crate) struct Round {
     resolved: Condvar,
 }
 
-impl Round {
+impl SyncBatch {
     fn open() -> Arc<Self> {
-        Arc::new(Round {
+        Arc::new(SyncBatch {
             process: Process::current(),
             outcome: OnceLock::new(),
             waiters: Mutex::default(),
@@ -185,7 +185,7 @@ impl Round {
     /// Adds a waiter; returns its place.
     ///
     /// # Errors
-    /// The round has resolved in the meantime; the waiter comes back.
+    /// The batch has resolved in the meantime; the waiter comes back.
     fn add(&self, waiter: Waiter) -> std::result::Result<usize, (Waiter, Result<()>)> {
         let mut waiters = self.waiters.lock();
         if let Some(outcome) = self.outcome.get() {
@@ -198,7 +198,7 @@ impl Round {
     /// Replaces the waiter at `place`.
     ///
     /// # Errors
-    /// The round has resolved in the meantime; the waiter comes back.
+    /// The batch has resolved in the meantime; the waiter comes back.
     fn replace(
         &self,
         place: usize,
@@ -214,7 +214,7 @@ impl Round {
         Ok(())
     }
 
-    /// Resolves all tickets of the round. A panic of a waiter is caught: it concerns no other.
+    /// Resolves all tickets of the batch. A panic of a waiter is caught: it concerns no other.
     fn resolve(&self, outcome: Result<()>) {
         let mut locked = self.waiters.lock();
         let outcome = self.outcome.get_or_init(|| outcome);
@@ -232,19 +232,19 @@ impl Round {
 #[derive(Default)]
 pub(crate) struct SyncTickets {
     line: Mutex<Line>,
-    /// Signalled when a round opens, and at the end.
+    /// Signalled when a batch opens, and at the end.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Line {
-    /// The round that the next sync resolves.
-    open: Option<Arc<Round>>,
-    /// Tickets of that round.
+    /// The batch that the next sync resolves.
+    open: Option<Arc<SyncBatch>>,
+    /// Tickets of that batch.
     waiting: usize,
-    /// Tickets of the round that the thread has taken.
+    /// Tickets of the batch that the thread has taken.
     taken: usize,
-    /// Tickets that may wait soon: as many as the last round had, and those that waited when it
+    /// Tickets that may wait soon: as many as the last batch had, and those that waited when it
     /// resolved.
     expected: usize,
     /// The thread waits for that many tickets.
@@ -256,7 +256,7 @@ struct Line {
 }
 
 impl SyncTickets {
-    /// A ticket of the open round. The first one starts the thread.
+    /// A ticket of the open batch. The first one starts the thread.
     pub(crate) fn take(&self, start: impl FnOnce() -> Result<JoinHandle<()>>) -> SyncTicket {
         let mut line = self.line.lock();
         if line.ended {
@@ -271,19 +271,19 @@ impl SyncTickets {
                 Err(error) => return SyncTicket::resolved(Err(error)),
             }
         }
-        let round = Arc::clone(line.open.get_or_insert_with(Round::open));
+        let batch = Arc::clone(line.open.get_or_insert_with(SyncBatch::open));
         line.waiting += 1;
         let is_awaited = line.waiting == line.wanted;
         drop(line);
         if is_awaited {
             self.changed.notify_one();
         }
-        SyncTicket { round, place: None }
+        SyncTicket { batch, place: None }
     }
 
-    /// Waits for the next round; `None` at the end, when each has been taken. Waits up to
+    /// Waits for the next batch; `None` at the end, when each has been taken. Waits up to
     /// `patience` for tickets of those clients whose tickets have just resolved.
-    pub(crate) fn next_round(&self, patience: Duration) -> Option<Arc<Round>> {
+    pub(crate) fn next_batch(&self, patience: Duration) -> Option<Arc<SyncBatch>> {
         let deadline = Instant::now() + patience;
         let mut line = self.line.lock();
         line.wanted = 1;
@@ -305,13 +305,13 @@ impl SyncTickets {
         line.open.take()
     }
 
-    /// Resolves the tickets of the round that was taken last.
-    pub(crate) fn resolve(&self, round: &Round, outcome: Result<()>) {
+    /// Resolves the tickets of the batch that was taken last.
+    pub(crate) fn resolve(&self, batch: &SyncBatch, outcome: Result<()>) {
         let mut line = self.line.lock();
         // Before the first of them comes back.
         line.expected = line.taken + line.waiting;
         drop(line);
-        round.resolve(outcome);
+        batch.resolve(outcome);
     }
 
     /// Lets no further ticket wait. The thread resolves those that do and ends.

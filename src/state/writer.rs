@@ -7,8 +7,8 @@ use crate::state::live_logs::LiveLogs;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::lock_watch::LockWatch;
 use crate::state::recent_writes::RecentWrites;
+use crate::state::retry_backoff::RetryBackoff;
 use crate::state::sync_ticket::SyncTickets;
-use crate::state::turns::Turns;
 use crate::state::write_queue::WriteQueue;
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ pub(crate) struct Writer {
     /// The last writes, while transactions are alive.
     pub recent: RecentWrites,
     /// Whose turn it is among transactions that run again.
-    pub turns: Turns,
+    pub retries: RetryBackoff,
     /// Tickets that wait for a sync, and the thread that syncs.
     pub sync_tickets: SyncTickets,
     /// When a worker compares `LOCK` again.
@@ -69,7 +69,7 @@ impl Writer {
             active_bytes: AtomicUsize::new(0),
             slowed_since: Mutex::default(),
             recent: Default::default(),
-            turns: Default::default(),
+            retries: Default::default(),
             sync_tickets: Default::default(),
             lock_watch: Default::default(),
         }

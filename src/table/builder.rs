@@ -331,7 +331,7 @@ impl TableBuilder {
         let Some(summary) = builder.finish(user_keys, out)? else {
             return Ok(None);
         };
-        self.options.events.note(|| Event::FilterBuilt {
+        self.options.events.emit(|| Event::FilterBuilt {
             keyspace: self.options.keyspace.name.clone(),
             path: out.path().to_path_buf(),
             layout: filter.layout.to_string(),

@@ -99,7 +99,7 @@ pub(crate) struct TableFile {
     global_sequence: Option<SequenceNumber>,
     events: Events,
     /// Its filter was found damaged, and that was told.
-    told_damage: AtomicBool,
+    emitted_damage: AtomicBool,
 }
 
 impl TableFile {
@@ -118,7 +118,7 @@ impl TableFile {
             index_key_is_user_key: false,
             global_sequence: None,
             events: Events::default(),
-            told_damage: AtomicBool::new(false),
+            emitted_damage: AtomicBool::new(false),
         }
     }
 
@@ -148,9 +148,9 @@ impl TableFile {
 
     /// Tells that its filter is damaged, once. A system error is no damage.
     #[cold]
-    pub(crate) fn tell_damaged_filter(&self, error: &Error) {
-        if error.is_corruption() && !self.told_damage.swap(true, Ordering::Relaxed) {
-            self.events.note(|| Event::FilterDamaged {
+    pub(crate) fn emit_damaged_filter(&self, error: &Error) {
+        if error.is_corruption() && !self.emitted_damage.swap(true, Ordering::Relaxed) {
+            self.events.emit(|| Event::FilterDamaged {
                 path: self.path().to_path_buf(),
                 error: error.clone().of_filter(),
             });

@@ -79,7 +79,7 @@ pub(crate) struct TableReadOptions {
     /// The version has already asked the pinned filter, which said "maybe".
     pub filter_said_maybe: bool,
     /// The key is probably here: leave the filter out, unless the block is not at hand.
-    pub expects_hit: bool,
+    pub bypasses_filter: bool,
 }
 
 /// An open table. Its descriptor is opened and closed as the pool sees fit.
@@ -192,7 +192,7 @@ impl Table {
         let mut verdict = match options {
             TableReadOptions { use_filters: false, .. } => FilterVerdict::NotConsulted,
             TableReadOptions { filter_said_maybe: true, .. } => FilterVerdict::Maybe,
-            TableReadOptions { expects_hit: true, .. } => FilterVerdict::NotPaying,
+            TableReadOptions { bypasses_filter: true, .. } => FilterVerdict::Bypassed,
             _ => self.filter.table_may_contain(&self.file, key, hash, io),
         };
         if verdict == FilterVerdict::No {
@@ -205,7 +205,7 @@ impl Table {
         let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
 
         let mut at_hand = None;
-        if verdict == FilterVerdict::NotPaying {
+        if verdict == FilterVerdict::Bypassed {
             at_hand = self.file.at_hand(index, entry, BlockKind::Data, options.fill_cache, io);
             if at_hand.is_none() {
                 // The block may have to be read, and a "no" saves that.

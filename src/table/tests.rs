@@ -42,7 +42,7 @@ pub(crate) const READ: TableReadOptions = TableReadOptions {
     use_filters: true,
     fill_cache: true,
     filter_said_maybe: false,
-    expects_hit: false,
+    bypasses_filter: false,
 };
 
 pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {

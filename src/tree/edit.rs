@@ -17,7 +17,7 @@ use crate::base::key::{
 use crate::base::levels::LEVELS;
 use crate::log::record::format::Undecodable;
 use crate::log::wal::consistency::CleanClose;
-use crate::log::wal::format::{DatabaseIdentity, draw};
+use crate::log::wal::format::{DatabaseIdentity, random};
 use crate::tree::fields::{Decoded, Value, damaged, malformed, record, value};
 use crate::tree::file_meta::FileMeta;
 
@@ -49,8 +49,8 @@ pub(crate) struct SessionBegin {
 impl SessionBegin {
     /// A session that begins now.
     #[must_use]
-    pub(crate) fn draw(begins_after: SequenceNumber) -> Self {
-        SessionBegin { id: draw(), begins_after }
+    pub(crate) fn random(begins_after: SequenceNumber) -> Self {
+        SessionBegin { id: random(), begins_after }
     }
 }
 

@@ -3,12 +3,12 @@
 //! A version holds its tables open through [`TableHandle`]s. The file of a replaced table is
 //! removed after the last version that names the table is dropped (I9). That version may belong to
 //! a reader, and a reader must not wait for the file system. So the drop only adds the file to
-//! [`ObsoleteFiles`] and rings the background, which removes it. The file of a table that is not
+//! [`ObsoleteFiles`] and wakes the background, which removes it. The file of a table that is not
 //! marked obsolete stays.
 
 use crate::base::filename::FileName;
 use crate::base::process::Process;
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bell, Mutex, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Wakeup};
 use crate::table::reader::Table;
 use crate::tree::file_meta::FileMeta;
 
@@ -19,15 +19,15 @@ pub(crate) struct ObsoleteFiles {
     /// Replaced tables that a version of some reader still has, and their bytes.
     tables_in_use: AtomicU64,
     bytes_in_use: AtomicU64,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     process: Process,
 }
 
 impl ObsoleteFiles {
-    /// Adds files; rings for the background.
+    /// Adds files; wakes the background.
     pub(crate) fn add(&self, names: impl IntoIterator<Item = FileName>) {
         self.names.lock().extend(names);
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
     /// Takes the names that came in since the last call.
@@ -47,9 +47,9 @@ impl ObsoleteFiles {
         self.names.lock().is_empty()
     }
 
-    /// Rings when files come in.
-    pub(crate) fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    /// Woken when files come in.
+    pub(crate) fn wakeup(&self) -> &Arc<Wakeup> {
+        &self.wakeup
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) mod new_tables;
 pub(crate) mod open_tables;
 pub(crate) mod newer;
 pub(crate) mod level_iter;
-pub(crate) mod screen;
+pub(crate) mod filter_prepass;
 pub(crate) mod multi_get;
 pub(crate) mod read_ahead;
 pub(crate) mod range_filter;

@@ -51,7 +51,7 @@ impl RangeFilter {
         let stripe = self.counters.stripe();
         count_scan_io(level, &io, &stripe);
         match verdict {
-            FilterVerdict::NotConsulted | FilterVerdict::NotPaying => return false,
+            FilterVerdict::NotConsulted | FilterVerdict::Bypassed => return false,
             FilterVerdict::Maybe => stripe.add_level(level, LevelCounter::ScanPositives, 1),
             FilterVerdict::No => {
                 let bytes = table.mean_block_bytes();

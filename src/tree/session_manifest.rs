@@ -134,7 +134,7 @@ impl SessionManifest {
     /// the sequence `begins_after`.
     pub(crate) fn set_session_log(&mut self, log: Option<u64>, begins_after: SequenceNumber) {
         self.session_log = log;
-        self.sessions.extend(log.map(|_| SessionBegin::draw(begins_after)));
+        self.sessions.extend(log.map(|_| SessionBegin::random(begins_after)));
         let surplus = self.sessions.len().saturating_sub(SESSIONS_MAX);
         self.sessions.drain(..surplus);
     }

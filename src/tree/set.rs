@@ -257,7 +257,7 @@ impl VersionSet {
             }
         }
         self.trees.extend(created);
-        self.tell_new_tables(&edit);
+        self.emit_new_tables(&edit);
         self.trees.iter_mut().for_each(|(id, tree)| {
             let flushed = edit.flushed_through.iter().find(|(flushed, _)| flushed == id);
             tree.meta.flushed_through = flushed.map_or(tree.meta.flushed_through, |(_, s)| *s);
@@ -304,14 +304,14 @@ impl VersionSet {
     }
 
     /// Tells of the tables that a durable edit adds.
-    fn tell_new_tables(&self, edit: &VersionEdit) {
+    fn emit_new_tables(&self, edit: &VersionEdit) {
         if !self.context.events.is_on() {
             return;
         }
         let new = self.new_tables(edit);
         for (level, meta) in edit.added.iter().filter(|(_, meta)| new.contains(&meta.number)) {
             let keyspace = self.trees.get(&meta.keyspace);
-            self.context.events.note(|| Event::TableCreated {
+            self.context.events.emit(|| Event::TableCreated {
                 keyspace: keyspace.map_or_else(String::new, |tree| tree.meta.name.clone()),
                 level: *level,
                 path: FileName::Table(meta.number).path(&self.directory),
@@ -358,7 +358,7 @@ impl VersionSet {
             }
             return Err(error);
         }
-        self.tell_new_tables(&edit);
+        self.emit_new_tables(&edit);
         let live = self.live_tables();
         let uncertain = std::mem::take(&mut self.uncertain);
         let unnamed = uncertain.into_iter().filter(|number| !live.contains(number));
@@ -403,7 +403,7 @@ impl VersionSet {
         self.manifest.advance(edit, last_sequence);
         self.replace(next);
         self.manifest.start(number, self.snapshot())?;
-        self.tell_new_tables(edit);
+        self.emit_new_tables(edit);
         Ok(())
     }
 

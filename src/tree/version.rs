@@ -282,9 +282,9 @@ impl PointLookup<'_, '_> {
     /// Asks the table itself, and counts what it says.
     #[inline(never)]
     fn search(&mut self, level: usize, probe: &TableProbe, last: LastLevel) -> Result<Lookup> {
-        let expects_hit = last == LastLevel::FilterLeftOut;
-        let filter_said_maybe = self.read.use_filters && probe.filter.is_some() && !expects_hit;
-        let options = TableReadOptions { filter_said_maybe, expects_hit, ..self.read };
+        let bypasses_filter = last == LastLevel::FilterLeftOut;
+        let filter_said_maybe = self.read.use_filters && probe.filter.is_some() && !bypasses_filter;
+        let options = TableReadOptions { filter_said_maybe, bypasses_filter, ..self.read };
         let mut io = TableIo::default();
         let result = probe.handle.table.get(self.key, self.hash, options, &mut io);
         count_io(level, &io, self.stripe);
@@ -320,7 +320,7 @@ pub(crate) fn count_verdict(
             if probe.by_prefix { LevelCounter::PrefixNegatives } else { LevelCounter::Negatives }
         }
         (FilterVerdict::NotConsulted, _) => LevelCounter::NotConsulted,
-        (FilterVerdict::NotPaying, _) => LevelCounter::NotPaying,
+        (FilterVerdict::Bypassed, _) => LevelCounter::Bypassed,
         // A search for one key cannot tell whether the table holds another key of the prefix.
         (FilterVerdict::Maybe, _) if probe.by_prefix => LevelCounter::PrefixPositives,
         // A range delete may have ended the search: then nothing says whether it hides an entry.

@@ -281,15 +281,15 @@ fn try_commit(
         let default_may_pile_up = apply(engine, &log, batches, &named, count);
         drop(log);
         if !sync && engine.writer.lock_watch.note_write() {
-            engine.jobs.work.ring();
+            engine.jobs.work.wake();
         }
         if deletes_ranges {
             let all = named.iter().chain([&engine.catalog.default]);
-            all.for_each(|keyspace| engine.jobs.schedule_removal_of_deleted_tables(keyspace));
+            all.for_each(|keyspace| engine.jobs.schedule_table_removal(keyspace));
         }
         let named = named.iter().filter(|keyspace| may_pile_up(&keyspace.view.load().active));
         let default = default_may_pile_up.then_some(&engine.catalog.default);
-        named.chain(default).for_each(|keyspace| engine.jobs.flush_pile(keyspace));
+        named.chain(default).for_each(|keyspace| engine.jobs.schedule_tombstone_flush(keyspace));
     }
     Ok(())
 }
@@ -526,7 +526,7 @@ fn make_room(engine: &Engine, group: &[Request]) -> Result<()> {
             let mut jobs = engine.jobs.schedule.lock();
             jobs.flush_wanted = true;
             jobs.compactions_wanted.extend(switched.iter().map(|keyspace| keyspace.id));
-            engine.jobs.work.ring();
+            engine.jobs.work.wake();
             while full() && !engine.jobs.background_error.is_set() && !jobs.stopping {
                 engine.jobs.done.wait(jobs.for_condvar());
             }

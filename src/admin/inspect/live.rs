@@ -50,7 +50,7 @@ pub struct LiveTable {
 /// without CURRENT; `UnsupportedFormat`.
 pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<LiveTable>>> {
     refuse_foreign(&**env, directory)?;
-    let Some(state) = manifest_in_force(&**env, directory)? else {
+    let Some(state) = current_manifest(&**env, directory)? else {
         refuse_remnants(&**env, directory)?;
         return Ok(None);
     };
@@ -71,7 +71,7 @@ pub fn live_tables(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Vec<Li
 /// # Errors
 /// As for [`live_tables`].
 pub fn live_keyspaces(env: &Arc<dyn Env>, directory: &Path) -> Result<Vec<(u32, String)>> {
-    let state = manifest_in_force(&**env, directory)?;
+    let state = current_manifest(&**env, directory)?;
     let keyspaces = state.iter().flat_map(|state| &state.keyspaces);
     Ok(keyspaces.map(|(id, keyspace)| (*id, keyspace.meta.name.clone())).collect())
 }
@@ -118,7 +118,7 @@ pub struct UncheckedLogs {
 pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedLogs> {
     let mut unchecked =
         UncheckedLogs { in_use: is_in_use(&**env, directory), ..Default::default() };
-    let Some(state) = manifest_in_force(&**env, directory)? else { return Ok(unchecked) };
+    let Some(state) = current_manifest(&**env, directory)? else { return Ok(unchecked) };
     let listed = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
     let logs = listed.iter().filter_map(|file| match parse(&file.name) {
         Some(FileName::Wal(number)) if number >= state.facts.log_number => Some(number),
@@ -163,7 +163,7 @@ fn is_in_use(env: &dyn Env, directory: &Path) -> bool {
     env.metadata(&lock).is_ok() && is_held()
 }
 
-fn manifest_in_force(env: &dyn Env, directory: &Path) -> Result<Option<ManifestState>> {
+fn current_manifest(env: &dyn Env, directory: &Path) -> Result<Option<ManifestState>> {
     let mut current = read_current(env, directory)?;
     while let Some(number) = current {
         match replay(env, directory, number) {
@@ -208,7 +208,7 @@ mod tests {
 
     const ROOT: &str = "/";
 
-    fn put_in_force(env: &MemEnv, number: u64, added: Vec<(usize, FileMeta)>) {
+    fn make_current(env: &MemEnv, number: u64, added: Vec<(usize, FileMeta)>) {
         let snapshot = VersionEdit {
             comparator: Some(COMPARATOR.into()),
             database: Some(DatabaseIdentity::default()),
@@ -246,14 +246,14 @@ mod tests {
     fn a_missing_live_table_is_damage() {
         let memory = MemEnv::new();
         let env: Arc<dyn Env> = Arc::new(memory.clone());
-        put_in_force(&memory, 10, vec![(2, file(7))]);
+        make_current(&memory, 10, vec![(2, file(7))]);
         let tables = live_tables(&env, Path::new(ROOT)).unwrap().unwrap();
         let [table] = &tables[..] else { panic!("{tables:?}") };
         assert_eq!((table.path.as_path(), table.level), (Path::new("/000007.sst"), 2));
         let error = verify_live_table(&env, table).unwrap_err();
         assert!(error.is_corruption(), "{error}");
         assert!(error.to_string().contains("MANIFEST-000010 names it"), "{error}");
-        put_in_force(&memory, 20, vec![(3, file(8))]);
+        make_current(&memory, 20, vec![(3, file(8))]);
         assert_eq!(verify_live_table(&env, table).unwrap(), None);
     }
 

@@ -13,7 +13,7 @@
 //! before, opening treats them as obsolete files. A crash after step 4 leaves the repaired
 //! database, and files that the next opening removes.
 
-use crate::admin::at_rest::DatabaseAtRest;
+use crate::admin::offline::OfflineDatabase;
 use crate::admin::repair::history::History;
 use crate::admin::repair::inventory::Inventory;
 use crate::admin::repair::keyspaces::Keyspaces;
@@ -29,7 +29,7 @@ use crate::base::trace::{Span, span};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{keep_in_lost, lock_to_write, number_after, our_files};
 use crate::env::foreign::refuse_foreign;
-use crate::jobs::compact::output::INDEX_BYTES_MAX;
+use crate::jobs::rewrite::output::INDEX_BYTES_MAX;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::salvage::salvage;
 use crate::options::database::Options;
@@ -104,7 +104,7 @@ pub(crate) fn repair_with(
     let mut trees = Trees::build(&from)?;
     let next = rebuild.next_file_number.load(Ordering::Relaxed);
     set_aside(&mut trees, &from)?;
-    put_in_force(&trees, &from, database, next)?;
+    make_current(&trees, &from, database, next)?;
     Ok(clear(trees, &from, first..next))
 }
 
@@ -153,14 +153,14 @@ fn set_aside(trees: &mut Trees, from: &Sources<'_>) -> Result<()> {
     Ok(())
 }
 
-fn put_in_force(
+fn make_current(
     trees: &Trees,
     from: &Sources<'_>,
     database: DatabaseIdentity,
     next: u64,
 ) -> Result<()> {
     let tables = trees.keyspaces.values().flat_map(KeyspaceTables::tables);
-    let at_rest = DatabaseAtRest {
+    let offline = OfflineDatabase {
         database,
         checkpoint_of: None,
         ancestors: from.rebuild.databases[1..].to_vec(),
@@ -170,7 +170,7 @@ fn put_in_force(
         keyspaces: trees.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
         tables: tables.map(|(level, meta)| (level, meta.clone())).collect(),
     };
-    at_rest.put_in_force(&*from.options.env, from.directory, next)
+    offline.make_current(&*from.options.env, from.directory, next)
 }
 
 /// Removes the files that the new manifest does not name: old ones, and new tables that were
@@ -204,7 +204,7 @@ fn clear(trees: Trees, from: &Sources<'_>, new: Range<u64>) -> RepairReport {
 /// epoch.
 fn next_identity(found: DatabaseIdentity) -> DatabaseIdentity {
     match found.id {
-        0 => DatabaseIdentity::draw(),
+        0 => DatabaseIdentity::random(),
         id => DatabaseIdentity { id, epoch: found.epoch + 1 },
     }
 }

@@ -78,7 +78,7 @@ impl Events {
     /// Adds an event, which is made only if there is a listener. `event` may take locks that the
     /// caller may take.
     #[inline]
-    pub(crate) fn note(&self, event: impl FnOnce() -> Event) {
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if let Some(sender) = &self.0 {
             sender.send(event);
         }
@@ -181,7 +181,7 @@ mod tests {
     fn events_arrive_in_order_before_a_wait_ends() {
         let (events, texts) = texts();
         for round in 0..50 {
-            (0..20).for_each(|n| events.note(|| missed(20 * round + n)));
+            (0..20).for_each(|n| events.emit(|| missed(20 * round + n)));
             events.wait();
             let got: Vec<_> = texts.try_iter().collect();
             let wanted: Vec<_> = (0..20).map(|n| format!("{:?}", missed(20 * round + n))).collect();
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn events_after_the_last_drop_still_arrive() {
         let (events, texts) = texts();
-        (0..100).for_each(|n| events.clone().note(|| missed(n)));
+        (0..100).for_each(|n| events.clone().emit(|| missed(n)));
         drop(events);
         // The channel ends with the thread, which drops the listener.
         assert_eq!(texts.iter().count(), 100);
@@ -212,12 +212,12 @@ mod tests {
         };
         let events = Events::start(Some(Arc::new(listener))).unwrap();
         let ended = || Event::StallBegun { cause: "test" };
-        events.note(|| Event::Resumed { duration: std::time::Duration::ZERO });
+        events.emit(|| Event::Resumed { duration: std::time::Duration::ZERO });
         entered.wait();
-        (0..WAITING_MAX + 7).for_each(|_| events.note(ended));
+        (0..WAITING_MAX + 7).for_each(|_| events.emit(ended));
         leaves.wait();
         events.wait();
-        events.note(ended);
+        events.emit(ended);
         events.wait();
         let got: Vec<_> = texts.try_iter().collect();
         assert_eq!(got.len(), WAITING_MAX + 3);
@@ -244,7 +244,7 @@ mod tests {
             }
         };
         let events = Events::start(Some(Arc::new(listener))).unwrap();
-        (0..3).for_each(|n| events.note(|| missed(n)));
+        (0..3).for_each(|n| events.emit(|| missed(n)));
         events.wait();
         assert_eq!(texts.try_iter().count(), 3);
     }
@@ -260,7 +260,7 @@ mod tests {
             returns.store(true, Ordering::Relaxed);
         };
         let events = Events::start(Some(Arc::new(listener))).unwrap();
-        events.note(|| missed(1));
+        events.emit(|| missed(1));
         entered.wait();
         events.wait();
         assert!(returned.load(Ordering::Relaxed));
@@ -274,7 +274,7 @@ mod tests {
         sender.process = Process::other();
         let inbox = Arc::clone(&sender.inbox);
         let mut held = inbox.waiting.lock();
-        events.note(|| panic!("made"));
+        events.emit(|| panic!("made"));
         events.wait();
         drop(events);
         assert!(!held.has_ended && held.events.is_empty());
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn without_a_listener_no_event_is_made() {
         let events = Events::start(None).unwrap();
-        events.note(|| panic!("made"));
+        events.emit(|| panic!("made"));
         events.wait();
         assert!(!events.is_on());
     }

@@ -227,7 +227,7 @@ impl<'a> Stripe<'a> {
     /// stripe, because the hits of one say nothing about the keys of the others.
     #[inline]
     #[must_use]
-    pub(crate) fn expects_hit(&self) -> bool {
+    pub(crate) fn bypasses_filter(&self) -> bool {
         self.cells.streak.is_long() && !self.shared
     }
 

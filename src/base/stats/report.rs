@@ -244,7 +244,7 @@ report! {
         NotConsulted: not_consulted,
         /// A table of the last level was searched without asking its filter, because that had not
         /// paid: many lookups in a row had found their keys there.
-        NotPaying: not_paying,
+        Bypassed: not_paying,
         /// Data block bytes avoided: an estimate from each table's mean block.
         BytesAvoided: bytes_avoided,
         /// Data indexes searched.

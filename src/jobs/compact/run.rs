@@ -20,17 +20,17 @@ use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
-use crate::jobs::compact::entry_rules::{EntryRules, job_time};
 use crate::jobs::compact::filter_budget;
-use crate::jobs::compact::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::compact::picker::{CompactionCursors, pick, score};
-use crate::jobs::compact::stripes::{KeysBelow, SnapshotStripes};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::job_events::{CompactionEvents, TableSums};
 use crate::jobs::obsolete::remove_files;
+use crate::jobs::rewrite::entry_rules::{EntryRules, job_time};
+use crate::jobs::rewrite::output::{JobContext, JobOutcome, Rewrite};
+use crate::jobs::rewrite::stripes::{KeysBelow, SnapshotStripes};
 use crate::state::context::Context;
 use crate::state::engine::Engine;
-use crate::state::jobs::CompactsInto;
+use crate::state::jobs::ReservedOutput;
 use crate::state::keyspace::KeyspaceState;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::edit::VersionEdit;
@@ -116,13 +116,13 @@ pub(crate) fn urgency(keyspace: &KeyspaceState) -> f64 {
 /// Rewrites the table whose filter is furthest off its share of a budget. False if none is.
 fn rewrite_filter(engine: &Engine, keyspace: &KeyspaceState, is_idle: bool) -> Result<bool> {
     let mut filter = None;
-    let claim = Claim::pick(engine, keyspace, |version| {
+    let reservation = Reservation::pick(engine, keyspace, |version| {
         let (task, table_filter) = filter_budget::next_rewrite(keyspace, version, is_idle)?;
         filter = table_filter;
         Some(task)
     });
-    let Some((claim, version)) = claim else { return Ok(false) };
-    run_with_filter(&claim, version, filter)?;
+    let Some((reservation, version)) = reservation else { return Ok(false) };
+    run_with_filter(&reservation, version, filter)?;
     Ok(true)
 }
 
@@ -135,14 +135,14 @@ pub(crate) fn run_compaction(
     keyspace: &KeyspaceState,
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
-    let claim = Claim::pick(engine, keyspace, |version| pick(&version.files()));
-    let Some((mut claim, version)) = claim else { return Ok(None) };
-    let task = claim.task.clone();
+    let reservation = Reservation::pick(engine, keyspace, |version| pick(&version.files()));
+    let Some((mut reservation, version)) = reservation else { return Ok(None) };
+    let task = reservation.task.clone();
     if task.trivial_move && filter_budget::rewrites_move(keyspace, &version, &task) {
-        claim.task.trivial_move = false;
+        reservation.task.trivial_move = false;
     }
-    let filter = filter_budget::compaction_filter(keyspace, &version, &claim.task);
-    run_with_filter(&claim, version, filter)?;
+    let filter = filter_budget::compaction_filter(keyspace, &version, &reservation.task);
+    run_with_filter(&reservation, version, filter)?;
     Ok(Some(task))
 }
 
@@ -156,23 +156,23 @@ pub(crate) fn run_filter_rebuild(
     keyspace: &KeyspaceState,
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
-    let claim = Claim::pick(engine, keyspace, |version| pick(&version.files()));
-    let Some((claim, version)) = claim else { return Ok(None) };
-    let filter = filter_budget::rebuild_filter(keyspace, &version, &claim.task);
-    run_with_filter(&claim, version, filter)?;
-    Ok(Some(claim.task.clone()))
+    let reservation = Reservation::pick(engine, keyspace, |version| pick(&version.files()));
+    let Some((reservation, version)) = reservation else { return Ok(None) };
+    let filter = filter_budget::rebuild_filter(keyspace, &version, &reservation.task);
+    run_with_filter(&reservation, version, filter)?;
+    Ok(Some(reservation.task.clone()))
 }
 
-/// A task that runs: no other job removes its tables (`jobs/hidden_tables.rs`).
-struct Claim<'a> {
+/// A task that runs: no other job removes its tables (`jobs/deleted_tables.rs`).
+struct Reservation<'a> {
     engine: &'a Engine,
     keyspace: &'a KeyspaceState,
     task: CompactionTask,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> Reservation<'a> {
     /// Claims the tables of the task that `pick` answers; the version is the one it got. At most
-    /// one compaction runs, so there is at most one claim.
+    /// one compaction runs, so there is at most one reservation.
     fn pick(
         engine: &'a Engine,
         keyspace: &'a KeyspaceState,
@@ -184,40 +184,40 @@ impl<'a> Claim<'a> {
         let task = pick(&version)?;
         let tables = task.replaced().map(|(_, meta)| meta.number).collect();
         let replaced: Vec<_> = task.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
-        let into = key_span(&replaced).map(|span| CompactsInto {
+        let into = key_span(&replaced).map(|span| ReservedOutput {
             keyspace: keyspace.id,
             level: task.output_level,
             start: span.start.to_vec(),
             end: span.end.map(<[u8]>::to_vec),
         });
         let mut jobs = engine.jobs.schedule.lock();
-        (jobs.compacted_tables, jobs.compacts_into) = (tables, into);
+        (jobs.reserved_tables, jobs.reserved_output) = (tables, into);
         drop(jobs);
-        Some((Claim { engine, keyspace, task }, version))
+        Some((Reservation { engine, keyspace, task }, version))
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let mut jobs = self.engine.jobs.schedule.lock();
-        jobs.compacted_tables.clear();
-        jobs.compacts_into = None;
+        jobs.reserved_tables.clear();
+        jobs.reserved_output = None;
         drop(jobs);
         // Those that range deletes hid in the meantime, or what they became.
-        self.engine.jobs.schedule_removal_of_deleted_tables(self.keyspace);
+        self.engine.jobs.schedule_table_removal(self.keyspace);
     }
 }
 
 fn run_with_filter(
-    claim: &Claim<'_>,
+    reservation: &Reservation<'_>,
     version: Arc<Version>,
     filter: Option<TableFilter>,
 ) -> Result<()> {
-    let Claim { engine, keyspace, task } = claim;
+    let Reservation { engine, keyspace, task } = reservation;
     let levels = (task.input_level, task.output_level);
     let replaced = task.replaced().map(|(_, meta)| &**meta);
     let events = CompactionEvents::begin(engine, keyspace, levels, replaced);
-    run_claimed(claim, version, filter, &events).inspect_err(|error| {
+    run_reserved(reservation, version, filter, &events).inspect_err(|error| {
         if matches!(error, Error::Defect { .. }) {
             engine.context.counters.stripe().add(Counter::CompactionsRefused, 1);
             remember_refused(keyspace, task);
@@ -227,13 +227,13 @@ fn run_with_filter(
     })
 }
 
-fn run_claimed(
-    claim: &Claim<'_>,
+fn run_reserved(
+    reservation: &Reservation<'_>,
     version: Arc<Version>,
     filter: Option<TableFilter>,
     events: &CompactionEvents<'_>,
 ) -> Result<()> {
-    let Claim { engine, keyspace, task } = claim;
+    let Reservation { engine, keyspace, task } = reservation;
     let stripe = engine.context.counters.stripe();
     let Context { env, directory, .. } = &*engine.context;
     let (mut new, mut expired_through, mut dropped) = (NewTables::none(), None, 0);
@@ -282,7 +282,7 @@ fn run_claimed(
     keyspace.filter_workload.lock().compaction_ended();
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(engine);
-    engine.jobs.flush_pile(keyspace);
+    engine.jobs.schedule_tombstone_flush(keyspace);
     // Wake writers that stall because level 0 is full.
     let _jobs = engine.jobs.schedule.lock();
     engine.jobs.done.notify_all();

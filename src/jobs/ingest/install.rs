@@ -114,7 +114,7 @@ fn flush_in_the_way(
 /// The level that the load would go to now.
 fn level_of(jobs: &Jobs, keyspace: &KeyspaceState, load: &LoadTables) -> usize {
     // A compaction claims its tables under the lock of versions, which the last call holds.
-    let running = jobs.schedule.lock().compacts_into.clone();
+    let running = jobs.schedule.lock().reserved_output.clone();
     let running = running.filter(|into| into.keyspace == keyspace.id);
     let levels = keyspace.view.load().version.files();
     let options = keyspace.options.load().compaction_options();

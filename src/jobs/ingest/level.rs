@@ -5,7 +5,7 @@ use crate::base::key::{put_key_with_trailer, user_key};
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::memtable::memtable::Memtable;
-use crate::state::jobs::CompactsInto;
+use crate::state::jobs::ReservedOutput;
 use crate::tree::overlap::{KeySpan, borrowed, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
@@ -22,7 +22,7 @@ pub(crate) fn deepest_level(
     spans: &[KeySpan<'_>],
     bytes: u64,
     options: &CompactionOptions,
-    running: Option<&CompactsInto>,
+    running: Option<&ReservedOutput>,
 ) -> usize {
     let shares_keys = |other: &KeySpan<'_>| spans.iter().any(|span| span.overlaps(other));
     let last = levels.iter().rposition(|tables| !tables.is_empty()).unwrap_or(0).max(1);

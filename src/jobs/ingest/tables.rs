@@ -16,9 +16,9 @@ use crate::base::key::{
 use crate::base::sync::{Arc, Ordering};
 use crate::env::directory_lock::DirectoryLock;
 use crate::jobs::compact::filter_budget::{IngestedFilters, ingest_filter};
-use crate::jobs::compact::output::{INDEX_BYTES_MAX, new_table_id};
 use crate::jobs::ingest::level::deepest_level;
 use crate::jobs::ingest::table_thread::TableThread;
+use crate::jobs::rewrite::output::{INDEX_BYTES_MAX, new_table_id};
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;

@@ -317,7 +317,7 @@ impl FilterSource {
             match read(io) {
                 Ok(block) => return Some(block),
                 Err(error) => {
-                    file.tell_damaged_filter(&error);
+                    file.emit_damaged_filter(&error);
                     if error.is_corruption() {
                         self.damaged.store(true, Ordering::Relaxed);
                     }

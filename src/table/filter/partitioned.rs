@@ -360,7 +360,7 @@ impl PartitionedReader {
             return Some(ask(filter.view()));
         }
         let fetched = file.fetch_named(blocks, partition, BlockKind::Filter, true, io);
-        let block = fetched.inspect_err(|error| file.tell_damaged_filter(error)).ok()?;
+        let block = fetched.inspect_err(|error| file.emit_damaged_filter(error)).ok()?;
         // A partition without bytes would deny every key, and no writer makes one.
         let filter = block.filter().filter(|filter| !filter.is_empty())?;
         Some(ask(self.source.reader.view(filter)))

@@ -1,4 +1,4 @@
-//! [`DatabaseAtRest`]: a database whose entries are all in tables, and how it is put in force.
+//! [`OfflineDatabase`]: a database whose entries are all in tables, and how it is put in force.
 //!
 //! A repair and a checkpoint end with one: tables are there and durable, and what is missing is an
 //! empty log, a manifest that names everything, and `CURRENT`, in this order.
@@ -16,7 +16,7 @@ use crate::tree::manifest::ManifestWriter;
 use std::path::Path;
 
 /// The state of a database without a writer.
-pub(crate) struct DatabaseAtRest {
+pub(crate) struct OfflineDatabase {
     /// Its identity.
     pub database: DatabaseIdentity,
     /// The database that it is a checkpoint of.
@@ -35,8 +35,8 @@ pub(crate) struct DatabaseAtRest {
     pub tables: Vec<(usize, FileMeta)>,
 }
 
-impl DatabaseAtRest {
-    /// How many file numbers [`put_in_force`](Self::put_in_force) uses.
+impl OfflineDatabase {
+    /// How many file numbers [`make_current`](Self::make_current) uses.
     pub(crate) const NUMBERS: u64 = 3;
 
     /// Writes log, manifest and CURRENT, with the file numbers from `next` on. Before the last step
@@ -44,7 +44,7 @@ impl DatabaseAtRest {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn put_in_force(self, env: &dyn Env, directory: &Path, next: u64) -> Result<()> {
+    pub(crate) fn make_current(self, env: &dyn Env, directory: &Path, next: u64) -> Result<()> {
         let last = self.last_sequence;
         let (log, manifest, temporary) = (next, next + 1, next + 2);
         let start = WalStart {
@@ -64,11 +64,11 @@ impl DatabaseAtRest {
         let snapshot = VersionEdit {
             comparator: Some(COMPARATOR.into()),
             first_log: Some(FirstLog { number: log, flushed_through: last }),
-            next_file_number: Some(next + DatabaseAtRest::NUMBERS),
+            next_file_number: Some(next + OfflineDatabase::NUMBERS),
             last_sequence: Some(last),
             synced_through: Some(last),
             session_log: Some(log),
-            sessions: vec![SessionBegin::draw(last)],
+            sessions: vec![SessionBegin::random(last)],
             // The log is synced and gets no more writes.
             clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence: last }),
             database: Some(self.database),

@@ -1,8 +1,8 @@
 //! The keys of a batch that no table can have, by pinned filters alone.
 //!
-//! `read/multi_get.rs` puts the keys of a window to a [`Screen`] before it sorts them and makes
-//! batch keys of the rest: most absent keys end here. Legal order: [`Screen::add`] for each key of
-//! the window, then [`Screen::excludes`] for each of them in the same order. The first one
+//! `read/multi_get.rs` puts the keys of a window to a [`FilterPrepass`] before it sorts them and
+//! makes batch keys of the rest: most absent keys end here. Legal order: [`FilterPrepass::add`] for
+//! each key of the window, then [`FilterPrepass::excludes`] for each of them in the same order. The first one
 //! prefetches what the second one touches, so the cache misses of a window overlap.
 //!
 //! A key that is excluded is counted as `Version::get` counts it; any other key is not counted.
@@ -14,7 +14,7 @@ use siftdb_filter::bloom::fast_local::LineBits;
 use siftdb_filter::hash::KeyHash;
 
 /// The tables that may have the keys of a window.
-pub(crate) struct Screen<'v> {
+pub(crate) struct FilterPrepass<'v> {
     version: &'v Version,
     /// The tables whose fences cover each key, with their levels: those of one key after another.
     tables: Vec<(usize, &'v TableProbe)>,
@@ -24,12 +24,12 @@ pub(crate) struct Screen<'v> {
     next: usize,
 }
 
-impl<'v> Screen<'v> {
+impl<'v> FilterPrepass<'v> {
     /// For keys of `version`; `None` if a table has no pinned filter, since few keys would be
     /// excluded by the others.
     pub(crate) fn of(version: &'v Version) -> Option<Self> {
         let (tables, ends) = (Vec::new(), Vec::new());
-        version.pins_all_filters().then_some(Screen { version, tables, ends, next: 0 })
+        version.pins_all_filters().then_some(FilterPrepass { version, tables, ends, next: 0 })
     }
 
     /// Adds a key, whose head is `head`, and prefetches its place in each filter.

@@ -1,8 +1,8 @@
 //! Removes tables that range deletes hide whole, without reading them.
 //!
-//! [`remove_hidden_tables`] is the whole job, run by the flush worker. It is asked for when a range
-//! delete becomes visible, after each flush and compaction of a keyspace with range deletes, and
-//! when a snapshot goes that was in the way. A table goes if newer range deletes, of memtables or
+//! [`remove_deleted_tables`] is the whole job, run by the flush worker. It is scheduled when a
+//! range delete becomes visible, after each flush and compaction of a keyspace with range deletes,
+//! and when a snapshot goes that was in the way. A table goes if newer range deletes, of memtables or
 //! of tables, cover all its keys, and each snapshot that sees an entry of it sees such a delete.
 //!
 //! A range delete in a memtable is only as durable as the logs. So the logs are synced before the
@@ -16,7 +16,7 @@ use crate::base::error::Result;
 use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, Ordering};
-use crate::jobs::compact::stripes::{covered_until, is_hidden};
+use crate::jobs::rewrite::stripes::{covered_until, is_hidden};
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
@@ -31,7 +31,7 @@ use crate::tree::version::Version;
 ///
 /// # Errors
 /// The failure of a sync or of the manifest; `KeyspaceDropped`. Nothing was removed then.
-pub(crate) fn remove_hidden_tables(engine: &Engine, keyspace: &KeyspaceState) -> Result<()> {
+pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -> Result<()> {
     // A session changes no file before its first write, which asks again.
     if !engine.context.options.auto_compaction || !engine.catalog.versions.lock().is_active() {
         return Ok(());
@@ -41,12 +41,12 @@ pub(crate) fn remove_hidden_tables(engine: &Engine, keyspace: &KeyspaceState) ->
     // Before the view: a snapshot that registers later sees every delete that counts here.
     let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
     let view = keyspace.view.load_full();
-    let hidden = hidden_tables(&view, &snapshots);
+    let hidden = deleted_tables(&view, &snapshots);
     if !keep_deleted(&view, &snapshots, &hidden) {
         engine.catalog.snapshots.keep_deleted.store(kept, Ordering::Relaxed);
     }
     // A compaction asks again when it ends.
-    let is_compacted = |number: &u64| engine.jobs.schedule.lock().compacted_tables.contains(number);
+    let is_compacted = |number: &u64| engine.jobs.schedule.lock().reserved_tables.contains(number);
     if hidden.iter().all(is_compacted) {
         return Ok(());
     }
@@ -74,7 +74,7 @@ fn keep_deleted(view: &ReadView, snapshots: &[SequenceNumber], hidden: &[u64]) -
     };
     let is_kept = |meta: &FileMeta| meta.range_deletes > 0 && meta.largest_sequence > oldest;
     files(&view.version).any(|(_, meta)| is_kept(meta))
-        || hidden_tables(view, &[published]).len() > hidden.len()
+        || deleted_tables(view, &[published]).len() > hidden.len()
 }
 
 fn files(version: &Version) -> impl Iterator<Item = (usize, &FileMeta)> {
@@ -83,7 +83,7 @@ fn files(version: &Version) -> impl Iterator<Item = (usize, &FileMeta)> {
 }
 
 /// The numbers of the tables that range deletes of the same view hide.
-fn hidden_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
+fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
     let memtables: Vec<_> = view.memtables().map(|memtable| memtable.range_deletes()).collect();
     let tables = (0..LEVELS).flat_map(|level| view.version.level(level));
     let tables: Vec<_> = tables.filter_map(|handle| handle.table.range_deletes()).collect();

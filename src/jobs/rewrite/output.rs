@@ -30,9 +30,9 @@ use crate::base::key::{
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::env::api::Env;
-use crate::jobs::compact::entry_rules::EntryRules;
-use crate::jobs::compact::range_deletes::OutputDeletes;
-use crate::jobs::compact::stripes::SnapshotStripes;
+use crate::jobs::rewrite::entry_rules::EntryRules;
+use crate::jobs::rewrite::range_deletes::OutputDeletes;
+use crate::jobs::rewrite::stripes::SnapshotStripes;
 use crate::options::compaction_filter::CompactionDecision;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
