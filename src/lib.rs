@@ -453,7 +453,6 @@ pub use db::{
     Change, ChangedEntry, Changes, Db, Follower, IngestEntry, IngestReport, Keyspace,
     KeyspaceBatch, KeyspaceTransaction, Readable, Savepoint, Snapshot, TableWriter, Transaction,
 };
-pub use filter::prefix::Prefix;
 pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};
 pub use options::{
@@ -467,6 +466,8 @@ pub use read::explain::{
     FilterAnswer, FilterSource,
 };
 pub use read::iter::{Iter, Keys};
+#[doc(inline)]
+pub use siftdb_filter::prefix::Prefix;
 pub use state::sync_ticket::SyncTicket;
 pub use table::filter::layout::FilterLayout;
 pub use table::filter::layout::FilterPinning;

@@ -7,6 +7,7 @@
 //! writer of its group and, as the background error, to every later write. This module imports
 //! nothing of siftdb.
 
+use siftdb_filter::error::BuildError;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -617,6 +618,16 @@ impl std::error::Error for Error {
             Error::Io { source, .. } => std::error::Error::source(&**source),
             Error::ReadOnly { cause } => std::error::Error::source(&**cause),
             _ => None,
+        }
+    }
+}
+
+impl From<BuildError> for Error {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::MemoryCorruption { what } => Error::MemoryCorruption { what },
+            // Only a policy that the options name can be at fault.
+            other => Error::InvalidOptions { what: other.to_string() },
         }
     }
 }

@@ -300,18 +300,22 @@ impl LookupKey {
 #[inline]
 #[must_use]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let (words_a, _) = a.as_chunks::<8>();
-    let (words_b, _) = b.as_chunks::<8>();
+    let len = a.len().min(b.len());
     let mut common = 0;
-    for (word_a, word_b) in words_a.iter().zip(words_b) {
+    // Not `zip`, whose parts are calls where they land in another unit of the compiler.
+    while let (Some(word_a), Some(word_b)) =
+        (a[common..len].first_chunk(), b[common..len].first_chunk())
+    {
         let difference = u64::from_le_bytes(*word_a) ^ u64::from_le_bytes(*word_b);
         if difference != 0 {
             return common + difference.trailing_zeros() as usize / 8;
         }
         common += 8;
     }
-    let tails = a.iter().zip(b).skip(common);
-    common + tails.take_while(|(x, y)| x == y).count()
+    while common < len && a[common] == b[common] {
+        common += 1;
+    }
+    common
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ pub(crate) mod stats;
 pub(crate) mod levels;
 pub(crate) mod events;
 pub(crate) mod trace;
-pub(crate) mod cache_line;
 pub(crate) mod sync;
 #[cfg(feature = "interleavings")]
 pub mod scheduled;

@@ -7,17 +7,6 @@
 //! were spent, undo it.
 
 use crate::base::sync::{AtomicU64, Ordering};
-use std::fmt::Debug;
-
-/// Counts the memory of filters while they are built. The block cache implements it, so that builds
-/// and cached blocks share one budget.
-pub(crate) trait ConstructionBudget: Send + Sync + Debug {
-    /// Takes `bytes` of the budget; false, with nothing taken, if fewer are left.
-    fn reserve(&self, bytes: u64) -> bool;
-
-    /// Gives back reserved `bytes`.
-    fn release(&self, bytes: u64);
-}
 
 /// The purpose of reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

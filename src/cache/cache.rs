@@ -19,10 +19,11 @@
 
 use crate::base::process::Process;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::cache::budget::{Budget, ConstructionBudget, Purpose};
+use crate::cache::budget::{Budget, Purpose};
 use crate::cache::cached::{Cached, SlotRef};
 use crate::cache::single_flight::Calls;
 use lru::LruCache;
+use siftdb_filter::budget::ConstructionBudget;
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

@@ -11,10 +11,10 @@
 //! slot only under the lock of its shard and only while the cache holds it. So no slot keeps an
 //! evicted value (I19). Values do not keep slots alive.
 
-use crate::base::cache_line::{prefetch_line, prefetch_line_before};
 use crate::base::sync::plain::AtomicU32;
 use crate::base::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
 use arc_swap::Guard;
+use siftdb_filter::cache_line::{prefetch_line, prefetch_line_before};
 use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::sync::Weak;

@@ -1,5 +1,5 @@
 //! Tests of a database whose memory fails: a hash that a filter is made of changes, or the filter
-//! changes before it is written (`filter::builder::faults`). The flush or compaction must fail, and
+//! changes before it is written (`siftdb_filter::testing`). The flush or compaction must fail, and
 //! all writes must be there, now and after reopening. Other tests make threads meet at a moment
 //! that only a lock taken from outside can hit.
 
@@ -13,7 +13,6 @@ use crate::db::resume::resume;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
 use crate::env::testing::crash::CrashModel;
-use crate::filter::builder::faults;
 use crate::jobs::flush::{flush_pending, flush_switched, switch_all};
 use crate::jobs::workers::{CompactionToken, run_job};
 use crate::options::access::{ReadOptions, WriteOptions};
@@ -28,6 +27,7 @@ use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::NewTables;
 use crate::write::commit;
+use siftdb_filter::testing::faults;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -43,6 +43,7 @@ fn open(env: &MemEnv, filter: &Filter, verify: bool) -> Db {
 
 /// Every built-in encoding in every layout, with each fault.
 fn filters_with_faults() -> Vec<(Filter, &'static [u8])> {
+    faults::arm();
     let layouts = [
         FilterLayout::BlockBased { window_bytes: 2048 },
         FilterLayout::Full,

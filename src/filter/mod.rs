@@ -1,4 +1,4 @@
-//! Filters: how keys become bits, and what the bits say about a key.
+//! Filters: how keys become bits, and what the bits say about a key. The package `siftdb-filter`.
 //!
 //! An [`Encoding`] turns a set of keys into bytes: LevelDB's Bloom filter, RocksDB's
 //! FastLocalBloom (the default), its Ribbon filter (7/10 of the space for more work), its older
@@ -16,33 +16,22 @@
 //! `FilterBuilder` and `FilterReader` are what the tables use; with the feature `inspect` they are
 //! public, for measurements.
 
-#[cfg(feature = "inspect")]
-pub(crate) mod probed;
-pub(crate) mod estimates;
-pub(crate) mod allocation;
-pub(crate) mod builder;
-pub(crate) mod encoding;
-pub(crate) mod ribbon;
-pub(crate) mod bloom;
-pub(crate) mod prefix;
-pub(crate) mod policy;
-pub(crate) mod hash;
-#[cfg(test)]
-pub(crate) mod vectors;
+#[doc(inline)]
+pub use siftdb_filter::encoding::Encoding;
+#[doc(inline)]
+pub use siftdb_filter::policy::FilterPolicy;
+#[doc(inline)]
+pub use siftdb_filter::prefix::PrefixExtractor;
 
-pub use encoding::Encoding;
-pub use policy::FilterPolicy;
-pub use prefix::PrefixExtractor;
-
-#[cfg(feature = "inspect")]
-pub use allocation::{MILLIBITS_MAX, Run, millibits_by_run};
-#[cfg(feature = "inspect")]
-pub use builder::FilterBuilder;
-#[cfg(feature = "inspect")]
-pub use encoding::{FilterReader, PreparedFilter};
-#[cfg(feature = "inspect")]
-pub use hash::KeyHash;
 #[cfg(feature = "testing")]
-pub use hash::{legacy_hash, leveldb_hash, xxph3_64};
+#[doc(inline)]
+pub use siftdb_filter::hash::{legacy_hash, leveldb_hash, xxph3_64};
 #[cfg(feature = "inspect")]
-pub use probed::ProbedBits;
+#[doc(inline)]
+pub use siftdb_filter::{
+    builder::FilterBuilder,
+    encoding::{FilterReader, PreparedFilter},
+    error::BuildError,
+    hash::KeyHash,
+    probed::ProbedBits,
+};

@@ -1,8 +1,8 @@
 //! A filter block with a filter for each window of data offsets, as LevelDB writes it.
 //! `table/filter/block_based.rs` describes the layout, which siftdb's own tables can have too.
 
-use crate::filter::bloom::leveldb::{NAME, may_match};
 use crate::table::filter::block_based::{Window, each_window, window_bytes, window_of};
+use siftdb_filter::bloom::leveldb::{NAME, may_match};
 
 /// The filter block of a table, with its policy.
 #[derive(Debug)]

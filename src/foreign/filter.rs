@@ -6,13 +6,13 @@
 //! named but not asked, as in RocksDB itself.
 
 use crate::base::error::Result;
-use crate::filter::bloom::{fast_local, leveldb};
-use crate::filter::encoding::{FilterReader, PreparedFilter};
-use crate::filter::hash::KeyHash;
 use crate::foreign::block_based::BlockBasedFilter;
 use crate::foreign::store::Store;
 use crate::foreign::table::{Partitions, Table};
 use crate::table::format::BlockHandle;
+use siftdb_filter::bloom::{fast_local, leveldb};
+use siftdb_filter::encoding::{FilterReader, PreparedFilter};
+use siftdb_filter::hash::KeyHash;
 use std::collections::BTreeSet;
 
 /// The layout of a table's filter.

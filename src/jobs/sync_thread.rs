@@ -8,10 +8,10 @@
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
 use crate::base::sync::thread::{self, Builder};
-use crate::filter::policy::guarded;
 use crate::state::engine::Engine;
 use crate::state::session::sync_beside_writers;
 use crate::state::sync_ticket::SyncTicket;
+use siftdb_filter::policy::guarded;
 use std::time::{Duration, Instant};
 
 /// The thread waits at most this part of the time of a sync for tickets that come back.

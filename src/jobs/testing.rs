@@ -17,7 +17,6 @@ use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
-use crate::filter::builder::Construction;
 use crate::jobs::flush::write_tables;
 use crate::jobs::rewrite::entry_rules::EntryRules;
 use crate::jobs::rewrite::output::{
@@ -34,6 +33,7 @@ use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::new_tables::DurableTables;
 use crate::tree::version::Version;
+use siftdb_filter::construction::Construction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

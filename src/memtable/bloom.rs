@@ -11,8 +11,8 @@
 //! 12 bits in a small step, where about one absent key in 200 passes. In the filter of a full
 //! memtable it has 24, and one in 300 passes.
 
-use crate::base::cache_line;
 use crate::base::sync::{AtomicU64, AtomicUsize, OnceLock, Ordering};
+use siftdb_filter::cache_line;
 
 /// One cache line of the filter.
 #[derive(Default)]
@@ -191,7 +191,7 @@ impl MemtableFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::hash::xxph3_64;
+    use siftdb_filter::hash::xxph3_64;
 
     fn hash(n: u64) -> u64 {
         xxph3_64(&n.to_le_bytes())

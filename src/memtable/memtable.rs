@@ -33,11 +33,11 @@ use crate::base::range::KeyBounds;
 use crate::base::range_deletes::RangeDelete;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, OnceLock, Ordering};
 use crate::base::value::Value;
-use crate::filter::hash::KeyHash;
 use crate::memtable::bloom::MemtableFilter;
 use crate::memtable::range_deletes::MemtableRangeDeletes;
 use crate::memtable::segment::{Copies, Segment};
 use crossbeam_epoch as epoch;
+use siftdb_filter::hash::KeyHash;
 use std::fmt;
 use std::ops::Bound;
 

@@ -17,10 +17,10 @@ use crate::base::key::{
 };
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::base::value::Value;
-use crate::filter::hash::xxph3_64;
 use crate::memtable::bloom::MemtableFilter;
 use crossbeam_epoch as epoch;
 use crossbeam_skiplist::base::{Entry, SkipList};
+use siftdb_filter::hash::xxph3_64;
 use std::borrow::Borrow;
 use std::cmp;
 use std::ops::Bound;

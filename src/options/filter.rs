@@ -5,12 +5,12 @@
 //! A filter prints as words: its encoding with its bits, then what differs from the defaults.
 
 use crate::base::levels::LEVELS;
-use crate::filter::bloom::fast_local::millibits;
-use crate::filter::bloom::legacy::whole_bits;
-use crate::filter::encoding::Encoding;
-use crate::filter::policy::FilterPolicy;
-use crate::filter::prefix::Prefix;
 use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, TableFilter};
+use siftdb_filter::bloom::fast_local::millibits;
+use siftdb_filter::bloom::legacy::whole_bits;
+use siftdb_filter::encoding::Encoding;
+use siftdb_filter::policy::FilterPolicy;
+use siftdb_filter::prefix::Prefix;
 use std::fmt;
 use std::sync::Arc;
 

@@ -5,11 +5,11 @@
 //! after a change of options, or of the tree, there are old and new filters at the same time.
 
 use crate::base::levels::LEVELS;
-use crate::filter::allocation::{Run, millibits_by_run};
 use crate::options::database::Options;
 use crate::options::filter::{FILTER_DEFAULT, Filter};
 use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::tree::runs::SortedRuns;
+use siftdb_filter::allocation::{Run, millibits_by_run};
 
 impl Options {
     /// Tables at level 0 that slow writes down.

@@ -16,15 +16,15 @@
 
 use crate::base::coding::{Decoder, put_length_prefixed};
 use crate::base::levels::LEVELS;
-use crate::filter::encoding::{Encoding, FilterReader};
-use crate::filter::policy::FilterPolicy;
-use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::log::record::format::Undecodable;
 use crate::options::filter::{Filter, Unregistered};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::table::filter::layout::{FilterLayout, FilterPinning};
 use crate::table::format::Compression;
 use crate::tree::fields::{Decoded, Value, damaged, malformed, record};
+use siftdb_filter::encoding::{Encoding, FilterReader};
+use siftdb_filter::policy::FilterPolicy;
+use siftdb_filter::prefix::{Prefix, PrefixExtractor};
 use std::sync::Arc;
 
 /// Equal if they are saved as the same bytes: a user's rules are compared by name.

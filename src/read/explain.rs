@@ -8,11 +8,11 @@ use crate::base::key::{Lookup, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::stats::text::{bytes, counted};
 use crate::base::value::Value;
-use crate::filter::encoding::FilterVerdict;
 use crate::options::access::ReadOptions;
 use crate::read::point::{self, LookupTrace, MemtableStep};
 use crate::state::keyspace::KeyspaceState;
 use crate::table::file::TableIo;
+use siftdb_filter::encoding::FilterVerdict;
 use std::fmt;
 
 /// What one lookup touched, memtable by memtable and table by table. Print it.

@@ -17,14 +17,14 @@ use crate::base::key::{Lookup, SequenceNumber, key_head};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::stats::latency::TimedCall;
 use crate::base::value::Value;
-use crate::filter::encoding::FilterVerdict;
-use crate::filter::hash::KeyHash;
 use crate::options::access::ReadOptions;
 use crate::read::point::{sequence_in, unexpired};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::table::batch_key::{BatchKey, WINDOW_KEYS, ask, set_all};
 use crate::tree::filter_prepass::FilterPrepass;
+use siftdb_filter::encoding::FilterVerdict;
+use siftdb_filter::hash::KeyHash;
 
 /// Keys that are searched for in tables at the same time: their blocks' parts that a search touches
 /// fit into a processor's second cache.

@@ -17,12 +17,12 @@ use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::stats::latency::TimedCall;
 use crate::base::sync::Arc;
 use crate::base::value::Value;
-use crate::filter::hash::KeyHash;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::tree::version::TableStep;
+use siftdb_filter::hash::KeyHash;
 
 /// What one lookup did in a memtable.
 #[derive(Clone, Debug, PartialEq, Eq)]

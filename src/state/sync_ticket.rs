@@ -23,7 +23,7 @@ use crate::base::error::{Error, Result};
 use crate::base::process::Process;
 use crate::base::sync::thread::{self, JoinHandle, ThreadId};
 use crate::base::sync::{Arc, Condvar, Mutex, OnceLock, signalled_until};
-use crate::filter::policy::guarded;
+use siftdb_filter::policy::guarded;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

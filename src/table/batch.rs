@@ -13,13 +13,13 @@
 
 use crate::base::error::Result;
 use crate::base::key::Lookup;
-use crate::filter::encoding::FilterVerdict;
 use crate::table::batch_key::{BatchKey, ReadAhead, set_all};
 use crate::table::block::directory::HashedBlock;
 use crate::table::fetch::BlockRef;
 use crate::table::file::TableIo;
 use crate::table::index::{Index, IndexEntry};
 use crate::table::reader::Table;
+use siftdb_filter::encoding::FilterVerdict;
 
 impl Table {
     /// Asks the filter for all keys, and sets their verdicts. `OpenFilter::look_ahead` was called

@@ -7,10 +7,10 @@
 use crate::base::key::{Lookup, LookupKey, SequenceNumber, key_head};
 use crate::base::sync::Arc;
 use crate::cache::cached::Cached;
-use crate::filter::encoding::FilterVerdict;
-use crate::filter::hash::KeyHash;
 use crate::table::file::TableIo;
 use crate::table::index::{CachedBlock, IndexEntry};
+use siftdb_filter::encoding::FilterVerdict;
+use siftdb_filter::hash::KeyHash;
 use std::fmt;
 
 /// Keys whose filter memory is prefetched before the first of them is probed. RocksDB's batches

@@ -23,7 +23,6 @@ use crate::base::key::{
 };
 use crate::base::range_deletes::RangeDeletes;
 use crate::env::api::WritableFile;
-use crate::filter::builder::Construction;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block_file::{BlockFile, DetachedBlocks};
 use crate::table::filter::dispatch::FilterBlockBuilder;
@@ -35,6 +34,7 @@ use crate::table::format::{
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
 use crate::table::writer::TableWriter;
+use siftdb_filter::construction::Construction;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -384,8 +384,8 @@ mod tests {
     use crate::base::key::{put_internal_key, put_key_with_trailer};
     use crate::env::api::Env;
     use crate::env::mem::MemEnv;
-    use crate::filter::encoding::Encoding;
     use crate::table::filter::layout::{FilterLayout, FilterMembers};
+    use siftdb_filter::encoding::Encoding;
     use std::path::Path;
 
     const PATH: &str = "/000001.sst";

@@ -9,14 +9,12 @@
 //! that it was read to, is searched there and dropped. That saves the copy, the memory and the
 //! eviction that a cached block costs.
 
-use crate::base::cache_line::AlignedBytes;
 use crate::base::error::Result;
 use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::sync::Arc;
 use crate::base::value::{COPY_BYTES, Value};
 use crate::cache::cache::{Answer, CacheKey, Priority, Request};
 use crate::cache::cached::{Cached, SlotRef, Slotted};
-use crate::filter::hash::KeyHash;
 use crate::table::block::block::{Block, Found};
 use crate::table::block::directory::HashedBlock;
 use crate::table::file::{BlockBuffer, TableFile, TableIo};
@@ -24,6 +22,8 @@ use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, fingerprint_of,
 };
 use crate::table::index::{CachedBlock, Index, IndexEntry};
+use siftdb_filter::cache_line::AlignedBytes;
+use siftdb_filter::hash::KeyHash;
 
 /// A block that a reader holds.
 pub(crate) enum BlockRef<'f> {

@@ -12,7 +12,6 @@
 //! thread has one pair of buffers, which the next block takes over when this one is dropped. A
 //! thread that holds two blocks allocates for the second.
 
-use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
@@ -27,6 +26,7 @@ use crate::table::format::{
     FOOTER_BYTES,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index};
+use siftdb_filter::cache_line::AlignedBytes;
 use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::ops::Deref;

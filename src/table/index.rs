@@ -14,7 +14,6 @@
 //! its handle. Handles are checked at load: each is in the file's data area, after the one before,
 //! so an iteration over them ends.
 
-use crate::base::cache_line::{AlignedBytes, LINE_BYTES};
 use crate::base::coding::{Decoder, get_u32};
 use crate::base::key::{
     LookupKey, common_prefix, compare_internal, key_head, put_key_with_trailer, separator,
@@ -26,6 +25,7 @@ use crate::cache::cached::{Cached, GROUP_SLOTS, SlotRef, Slots};
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block::directory::HashedBlock;
 use crate::table::format::BlockHandle;
+use siftdb_filter::cache_line::{AlignedBytes, LINE_BYTES};
 use std::cmp::Ordering;
 
 /// The block cache of a database.

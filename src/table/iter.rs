@@ -6,7 +6,6 @@
 //! as it is. The first failure ends the iteration and stays in `status`; without one, no part of a
 //! table is skipped.
 
-use crate::base::cache_line::{LINE_BYTES, prefetch_line_before};
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::sync::Arc;
@@ -18,6 +17,7 @@ use crate::table::fetch::BlockRef;
 use crate::table::file::TableIo;
 use crate::table::index::{CachedBlock, Index};
 use crate::table::reader::Table;
+use siftdb_filter::cache_line::{LINE_BYTES, prefetch_line_before};
 
 /// A position in a table; see `base::iterator::api` for the legal calls.
 pub(crate) struct TableIter {

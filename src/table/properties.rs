@@ -11,12 +11,12 @@ use crate::base::key::{
     INTERNAL_KEY_TRAILER_BYTES, KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, ValueKind,
     check_keyspace_name, split_internal_key, unpack_trailer,
 };
-use crate::filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
-use crate::filter::encoding::Encoding;
 use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::format::Compression;
+use siftdb_filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
+use siftdb_filter::encoding::Encoding;
 
 /// The properties of one table. Sizes of blocks are as stored, trailers included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl Field<'_> {
 impl Properties {
     /// The expected false-positive rate of the filter; `None` without one, or for a user's policy.
     ///
-    /// An estimate from the keys and bytes of one filter, which `filter/estimates.rs` knows to use.
+    /// An estimate from the keys and bytes of one filter, which `siftdb-filter` knows to use.
     /// A block-based filter is one small filter for each block or two. RocksDB's encodings round
     /// each of them up to whole cache lines. Their bytes are those in the table, without the offset
     /// of each window.

@@ -23,10 +23,6 @@ use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::cache::Reservation;
 use crate::env::handle::{FileHandle, FilePool};
-use crate::filter::encoding::{FilterVerdict, PreparedFilter};
-use crate::filter::hash::KeyHash;
-use crate::filter::policy::FilterPolicy;
-use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::fetch::{BlockRef, not_found};
 use crate::table::file::{TableFile, TableIo};
@@ -37,6 +33,10 @@ use crate::table::format::{
 };
 use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
 use crate::table::properties::Properties;
+use siftdb_filter::encoding::{FilterVerdict, PreparedFilter};
+use siftdb_filter::hash::KeyHash;
+use siftdb_filter::policy::FilterPolicy;
+use siftdb_filter::prefix::PrefixExtractor;
 use std::path::Path;
 
 /// What all tables of a database share.

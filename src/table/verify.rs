@@ -17,10 +17,6 @@ use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
 use crate::env::api::Env;
 use crate::env::handle::FilePool;
-use crate::filter::encoding::FilterVerdict;
-use crate::filter::hash::KeyHash;
-use crate::filter::policy::FilterPolicy;
-use crate::filter::prefix::PrefixExtractor;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::block::directory::HashedBlock;
 use crate::table::file::{TableFile, TableIo};
@@ -32,6 +28,10 @@ use crate::table::format::{
 use crate::table::index::Index;
 use crate::table::properties::Properties;
 use crate::table::reader::{Expect, Table, TableContext};
+use siftdb_filter::encoding::FilterVerdict;
+use siftdb_filter::hash::KeyHash;
+use siftdb_filter::policy::FilterPolicy;
+use siftdb_filter::prefix::PrefixExtractor;
 use std::cmp::Ordering;
 use std::path::Path;
 

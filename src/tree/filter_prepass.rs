@@ -8,10 +8,10 @@
 //! A key that is excluded is counted as `Version::get` counts it; any other key is not counted.
 
 use crate::base::stats::counters::{LevelCounter, Stripe};
-use crate::filter::bloom::fast_local::LineBits;
-use crate::filter::hash::KeyHash;
 use crate::tree::level::TableProbe;
 use crate::tree::version::Version;
+use siftdb_filter::bloom::fast_local::LineBits;
+use siftdb_filter::hash::KeyHash;
 
 /// The tables that may have the keys of a window.
 pub(crate) struct FilterPrepass<'v> {

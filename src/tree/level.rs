@@ -8,11 +8,11 @@
 use crate::base::key::key_head;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
-use crate::filter::bloom::fast_local::LineBits;
-use crate::filter::encoding::PreparedFilter;
-use crate::filter::hash::KeyHash;
 use crate::tree::handle::TableHandle;
 use crate::tree::overlap::{KeySpan, ends_before, ends_before_range};
+use siftdb_filter::bloom::fast_local::LineBits;
+use siftdb_filter::encoding::PreparedFilter;
+use siftdb_filter::hash::KeyHash;
 use std::ops::{Bound, Range};
 
 /// The facts that a probe of one table needs.

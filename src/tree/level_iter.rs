@@ -111,6 +111,8 @@ impl LevelIter {
     }
 
     /// Counts what the iterator reads as a scan of this level.
+    // Not a call: it would copy the iterator twice.
+    #[inline]
     #[must_use]
     pub(crate) fn counted(mut self, counters: &Arc<Counters>, level: usize) -> Self {
         self.counters = Some((Arc::clone(counters), level));
@@ -131,6 +133,7 @@ impl LevelIter {
     }
 
     /// Skips the tables that `range` excludes. The iterator may then lack keys outside that range.
+    #[inline]
     #[must_use]
     pub(crate) fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
         self.range = Some((range, level));
@@ -304,15 +307,15 @@ mod tests {
     use crate::env::api::Env;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
-    use crate::filter::builder::Construction;
-    use crate::filter::encoding::Encoding;
-    use crate::filter::prefix::Prefix;
     use crate::table::builder::{TableBuilder, TableOptions};
     use crate::table::filter::layout::FilterPinning;
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::tree::file_meta::FileMeta;
+    use siftdb_filter::construction::Construction;
+    use siftdb_filter::encoding::Encoding;
+    use siftdb_filter::prefix::Prefix;
     use std::ops::Bound;
     use std::path::Path;
 

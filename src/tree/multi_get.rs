@@ -14,13 +14,13 @@
 
 use crate::base::error::Result;
 use crate::base::stats::counters::{Counters, Stripe};
-use crate::filter::encoding::FilterVerdict;
 use crate::table::batch_key::BatchKey;
 use crate::table::file::TableIo;
 use crate::table::reader::TableReadOptions;
 use crate::tree::level::{Fence, Level, TableProbe};
 use crate::tree::read_ahead::read_ahead;
 use crate::tree::version::{Version, count_io, count_verdict};
+use siftdb_filter::encoding::FilterVerdict;
 use std::ops::Range;
 
 /// A table, the keys between its fences, and what the batch touches there.

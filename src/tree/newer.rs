@@ -15,15 +15,15 @@ use crate::base::iterator::newer::newer_within;
 use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber, key_head};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
-use crate::filter::bloom::fast_local::LineBits;
-use crate::filter::encoding::FilterVerdict;
-use crate::filter::hash::KeyHash;
 use crate::table::file::TableIo;
 use crate::table::reader::Table;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::TableProbe;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::version::Version;
+use siftdb_filter::bloom::fast_local::LineBits;
+use siftdb_filter::encoding::FilterVerdict;
+use siftdb_filter::hash::KeyHash;
 use std::ops::Bound;
 
 impl Version {

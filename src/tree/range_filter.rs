@@ -12,10 +12,10 @@ use crate::base::key::common_prefix;
 use crate::base::key::{LookupKey, SEQUENCE_MAX};
 use crate::base::stats::counters::{Counters, LevelCounter};
 use crate::base::sync::Arc;
-use crate::filter::encoding::FilterVerdict;
 use crate::table::file::TableIo;
 use crate::table::reader::Table;
 use crate::tree::version::count_scan_io;
+use siftdb_filter::encoding::FilterVerdict;
 
 /// The range of one scan, as a question to filters.
 #[derive(Debug)]

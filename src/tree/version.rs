@@ -15,15 +15,15 @@ use crate::base::key::{Lookup, LookupKey, key_head};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counter, LevelCounter, Stripe};
 use crate::base::sync::Arc;
-use crate::filter::bloom::fast_local::LineBits;
-use crate::filter::encoding::{FilterVerdict, PreparedFilter};
-use crate::filter::hash::KeyHash;
 use crate::table::file::TableIo;
 use crate::table::reader::TableReadOptions;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::{Level, TableProbe};
 use crate::tree::overlap::search_order;
+use siftdb_filter::bloom::fast_local::LineBits;
+use siftdb_filter::encoding::{FilterVerdict, PreparedFilter};
+use siftdb_filter::hash::KeyHash;
 
 /// The descriptions of the tables, by level: the input of the compaction picker.
 pub(crate) type LevelFiles = [Vec<Arc<FileMeta>>; LEVELS];

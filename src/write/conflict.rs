@@ -17,7 +17,6 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Ordering;
-use crate::filter::hash::KeyHash;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
@@ -27,6 +26,7 @@ use crate::state::recent_writes::{Conflict, RecentList};
 use crate::state::write_queue::{CheckedReads, Request};
 use crate::state::writer::LogState;
 use crate::state::writer::Writer;
+use siftdb_filter::hash::KeyHash;
 use std::ops::Bound;
 
 /// Recent writes that are compared at a time: the leader waits for their lock.

@@ -165,7 +165,7 @@ fn expected_rates_equal_measured_ones() {
             let place =
                 format!("{encoding:?}, {keys} keys: {hits} of {asked}, {expected} expected");
             // One hash of 32 bits chooses line and bits of a legacy Bloom. Unlucky numbers of lines
-            // pass up to a fifth more keys: `filter/bloom/line_rates.rs` says why.
+            // pass up to a fifth more keys: `siftdb-filter/bloom/line_rates.rs` says why.
             let unlucky = match encoding {
                 Encoding::LegacyBloom { .. } if keys >= 1_000_000 => 0.2,
                 _ => 0.1,

@@ -3,12 +3,13 @@
 //! [`advice`] is a pure function of a report. A lookup of an absent key is assumed to
 //! search as many tables of level 0 as the report says on average, and at most one table of each
 //! deeper level. Its false positives are the sum of the rates of these tables. The budget is
-//! divided as by `Filter::monkey` (`millibits_by_run`), at the rates of FastLocalBloom. From
-//! the top level down, the layout is full while the filters fit into pinned memory, and partitioned
-//! below. A level counts less where lookups find their keys in it or above it.
+//! divided as by `Filter::monkey` (`siftdb_filter::allocation`), at the rates of FastLocalBloom.
+//! From the top level down, the layout is full while the filters fit into pinned memory, and
+//! partitioned below. A level counts less where lookups find their keys in it or above it.
 
-use siftdb::filter::{Encoding, MILLIBITS_MAX, Run, millibits_by_run};
 use siftdb::{FilterFacts, FilterLayout, FilterReport};
+use siftdb_filter::allocation::{MILLIBITS_MAX, Run, millibits_by_run};
+use siftdb_filter::encoding::Encoding;
 
 /// A table that hardly any lookup asks gets few bits, but some.
 const SHARE_MIN: f64 = 0.001;

@@ -166,8 +166,6 @@ mod tests {
     use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key};
     use crate::base::range_deletes::{RangeDelete, RangeDeletes};
     use crate::env::mem::MemEnv;
-    use crate::filter::builder::Construction;
-    use crate::filter::encoding::Encoding;
     use crate::log::wal::consistency::CleanClose;
     use crate::log::wal::format::DatabaseIdentity;
     use crate::log::wal::format::WalStart;
@@ -179,6 +177,8 @@ mod tests {
     use crate::tree::current::set_current;
     use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
     use crate::tree::manifest::ManifestWriter;
+    use siftdb_filter::construction::Construction;
+    use siftdb_filter::encoding::Encoding;
 
     const FILTERS: [Option<FilterLayout>; 4] = [
         None,

@@ -15,8 +15,6 @@ use crate::base::range_deletes::{RangeDelete, RangeDeletes};
 use crate::base::write_batch::WriteBatch;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
-use crate::filter::builder::Construction;
-use crate::filter::encoding::Encoding;
 use crate::log::record::format::{FILE_HEADER_BYTES, FRAGMENT_HEADER_BYTES};
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::WalStart;
@@ -31,6 +29,8 @@ use crate::table::format::{
 use crate::tree::current::{mark_unfinished, set_current};
 use crate::tree::edit::{FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
+use siftdb_filter::construction::Construction;
+use siftdb_filter::encoding::Encoding;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;

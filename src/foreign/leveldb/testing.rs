@@ -3,9 +3,9 @@
 
 use crate::base::coding::{put_length_prefixed, put_u32, put_u64, put_varint};
 use crate::base::key::{SEQUENCE_MAX, split_internal_key};
-use crate::filter::encoding::Encoding;
 use crate::foreign::checksum::masked_crc32c;
 use crate::table::filter::block_based::BlockBasedBuilder;
+use siftdb_filter::encoding::Encoding;
 
 /// An internal key and its value.
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);

@@ -7,7 +7,6 @@ use crate::base::sync::Arc;
 use crate::env::api::{Env, read_file};
 use crate::env::disk::DiskEnv;
 use crate::env::mem::MemEnv;
-use crate::filter::vectors::{array, load, number, unhex};
 use crate::foreign::block_based::BlockBasedFilter;
 use crate::foreign::damage::Damage;
 use crate::foreign::leveldb::database::LevelDb;
@@ -17,6 +16,7 @@ use crate::foreign::leveldb::testing::{Entry, TableStyle, batch, edit, record_fi
 use crate::log::recovery::DroppedPart;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
+use siftdb_filter::testing::vectors::{array, load, number, unhex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,6 @@ use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
 use crate::env::api::{Env, WritableFile};
 use crate::env::mem::MemEnv;
-use crate::filter::hash::KeyHash;
 use crate::foreign::block_file::BlockFile;
 use crate::foreign::checksum::{ChecksumKind, checksum_context};
 use crate::foreign::filter::rocksdb_filter;
@@ -17,6 +16,7 @@ use crate::foreign::table::Table;
 use crate::foreign::verify::verify;
 use crate::table::format::BlockHandle;
 use proptest::prelude::*;
+use siftdb_filter::hash::KeyHash;
 use std::ops::Range;
 use std::path::Path;
 

@@ -10,7 +10,6 @@ use crate::base::error::Result;
 use crate::base::sync::Arc;
 use crate::env::api::{Env, read_file};
 use crate::env::disk::DiskEnv;
-use crate::filter::vectors::{array, number, unhex};
 use crate::foreign::figures::FilterFigures;
 use crate::foreign::filter::TableFilter;
 use crate::foreign::rocksdb::properties::PropertyValue;
@@ -18,6 +17,7 @@ use crate::foreign::rocksdb::table::open;
 use crate::foreign::single::{ForeignTable, TableItem};
 use crate::foreign::table::Table;
 use serde_json::Value;
+use siftdb_filter::testing::vectors::{array, number, unhex};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -16,7 +16,6 @@ use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key, user_key};
 use crate::base::sync::Arc;
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::handle::FilePool;
-use crate::filter::builder::Construction;
 use crate::jobs::ingest::tables::check_sizes;
 use crate::jobs::rewrite::output::new_table_id;
 use crate::state::engine::Engine;
@@ -29,6 +28,7 @@ use crate::table::reader::{Table, TableContext};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
+use siftdb_filter::construction::Construction;
 use std::path::PathBuf;
 
 /// Runs are read once, from one end to the other: large blocks need few reads.

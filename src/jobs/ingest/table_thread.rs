@@ -11,9 +11,9 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{mpsc, thread};
-use crate::filter::policy::guarded;
 use crate::table::block_file::{BlockFile, FullBlocks};
 use crate::table::builder::{TableBuilder, TableSummary};
+use siftdb_filter::policy::guarded;
 use std::path::Path;
 
 /// The next work of the thread.

@@ -10,12 +10,12 @@ use crate::base::error::{Error, Result};
 use crate::base::expiry::{clock_millis, has_expired};
 use crate::base::key::{SequenceNumber, VALUE_BYTES_MAX, ValueKind};
 use crate::base::sync::{Arc, Ordering};
-use crate::filter::policy::guarded;
 use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
 use crate::state::catalog::Catalog;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
+use siftdb_filter::policy::guarded;
 
 /// The rules of one job. By default nothing expires and no filter is asked.
 #[derive(Clone, Debug, Default)]

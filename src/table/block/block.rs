@@ -9,7 +9,6 @@
 //! `block/directory.rs` is what lookups in cached blocks search by, `block/restart_search.rs` what
 //! lookups in uncached blocks do; `block/cursor.rs` iterates in order.
 
-use crate::base::cache_line::{LINE_BYTES, prefetch};
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
@@ -17,6 +16,7 @@ use crate::base::key::{
     unpack_trailer,
 };
 use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
+use siftdb_filter::cache_line::{LINE_BYTES, prefetch};
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
 

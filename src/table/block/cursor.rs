@@ -305,12 +305,12 @@ impl Block {
 mod tests {
     use super::*;
     use crate::base::key::{LookupKey, put_key_with_trailer, user_key};
-    use crate::filter::hash::xxph3_64;
     use crate::table::block::block::tests::{Entries, built, entries};
     use crate::table::block::directory::HashedBlock;
     use crate::table::block::directory::tests::block;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use siftdb_filter::hash::xxph3_64;
 
     fn iterate(block: &Block, direction: Direction, bound: Option<&[u8]>) -> Entries {
         let mut cursor = BlockCursor::new(direction);

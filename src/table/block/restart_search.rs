@@ -98,9 +98,9 @@ impl Block<&[u8]> {
 mod tests {
     use super::*;
     use crate::base::key::{ValueKind, put_internal_key};
-    use crate::filter::hash::xxph3_64;
     use crate::table::block::block::tests::{Entries, built};
     use crate::table::format::fingerprint_of;
+    use siftdb_filter::hash::xxph3_64;
 
     const ENTRIES: usize = 100;
 

@@ -14,16 +14,16 @@
 //! window of 2 KiB. siftdb stores `base_lg`, so other windows can be read. It is stricter than
 //! LevelDB in two cases: a shift beyond 63 and an empty range outside the filters are damage.
 
-use crate::base::cache_line::AlignedBytes;
 use crate::base::coding::{get_u32, put_u32};
 use crate::base::error::{Error, Result};
-use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::FilterVerdict;
-use crate::filter::hash::KeyHash;
 use crate::table::batch_key::BatchKey;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{BlockSink, FilterBlockSummary, FilterSource, write_one_block};
 use crate::table::index::Index;
+use siftdb_filter::builder::FilterBuilder;
+use siftdb_filter::cache_line::AlignedBytes;
+use siftdb_filter::encoding::FilterVerdict;
+use siftdb_filter::hash::KeyHash;
 
 /// Bytes after the offsets: where they begin, and the logarithm of the window.
 const TAIL_BYTES: usize = 5;
@@ -73,7 +73,7 @@ impl BlockBasedBuilder {
         })?;
         self.offsets.push(offset);
         self.entries += self.window.entries() as u64;
-        self.window.finish(&mut self.filters)
+        Ok(self.window.finish(&mut self.filters)?)
     }
 
     /// The bytes of the block, which are LevelDB's for LevelDB Bloom and windows of 2 KiB.
@@ -260,10 +260,10 @@ fn find_window(contents: &[u8], block_offset: u64) -> Option<Window<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::encoding::{Encoding, FilterReader};
-    use crate::filter::vectors;
     use crate::table::format::BlockHandle;
     use serde_json::Value;
+    use siftdb_filter::encoding::{Encoding, FilterReader};
+    use siftdb_filter::testing::vectors;
 
     fn builder(bits_per_key: u32, window_bytes: usize) -> BlockBasedBuilder {
         let keys = Encoding::LevelDbBloom { bits_per_key }.block_based_builder();

@@ -13,10 +13,6 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, filter_key};
 use crate::base::sync::Arc;
 use crate::cache::cache::Reservation;
-use crate::filter::builder::Construction;
-use crate::filter::encoding::{FilterReader, FilterVerdict, PreparedFilter};
-use crate::filter::hash::KeyHash;
-use crate::filter::policy::FilterPolicy;
 use crate::table::batch_key::{BatchKey, ask, set_all};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::block_based::{BlockBasedBuilder, BlockBasedReader};
@@ -28,6 +24,10 @@ use crate::table::filter::layout::{
 use crate::table::filter::partitioned::{PartitionedBuilder, PartitionedReader};
 use crate::table::format::BlockHandle;
 use crate::table::index::{CachedBlock, Index};
+use siftdb_filter::construction::Construction;
+use siftdb_filter::encoding::{FilterReader, FilterVerdict, PreparedFilter};
+use siftdb_filter::hash::KeyHash;
+use siftdb_filter::policy::FilterPolicy;
 
 /// Collects the keys of one table and writes its filter.
 #[derive(Debug)]
@@ -407,13 +407,13 @@ impl Layout {
 mod tests {
     use super::*;
     use crate::base::key::SEQUENCE_MAX;
-    use crate::filter::builder::faults;
-    use crate::filter::builder::testing::Budget;
-    use crate::filter::encoding::Encoding;
     use crate::table::block::builder::BlockBuilder;
     use crate::table::filter::testing::{Exact, Sink};
     use crate::table::format::BlockKind;
     use proptest::prelude::*;
+    use siftdb_filter::encoding::Encoding;
+    use siftdb_filter::testing::budget::Budget;
+    use siftdb_filter::testing::faults;
 
     fn custom() -> Vec<Arc<dyn FilterPolicy>> {
         vec![Arc::new(Exact)]
@@ -752,7 +752,8 @@ mod tests {
     fn finished_filters_are_charged_until_written() {
         for filter in choices() {
             let budget = Budget::new(u64::MAX);
-            let mut builder = FilterBlockBuilder::new(&filter, &budget.construction());
+            let mut builder =
+                FilterBlockBuilder::new(&filter, &Construction::checked(budget.clone()));
             let keys = some_keys(3_000);
             for (number, key) in keys.iter().enumerate() {
                 if number % 40 == 0 {
@@ -778,10 +779,12 @@ mod tests {
     fn changed_memory_fails_every_layout() {
         let built_in = |filter: &TableFilter| filter.encoding.bits_per_key().is_some();
         for filter in choices().into_iter().filter(built_in) {
+            faults::arm();
             for fault in [faults::CHANGES_HASH, faults::CLEARS_BITS] {
                 for verify in [true, false] {
                     let budget = Budget::new(u64::MAX);
-                    let construction = Construction { verify, ..budget.construction() };
+                    let construction =
+                        Construction { verify, ..Construction::checked(budget.clone()) };
                     let mut builder = FilterBlockBuilder::new(&filter, &construction);
                     builder.start_block(0);
                     builder.add_key(fault);
@@ -814,11 +817,11 @@ mod tests {
 mod prefix_tests {
     use super::*;
     use crate::base::key::SEQUENCE_MAX;
-    use crate::filter::encoding::Encoding;
-    use crate::filter::prefix::{Prefix, PrefixExtractor};
     use crate::table::filter::testing::{Exact, Sink};
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use siftdb_filter::encoding::Encoding;
+    use siftdb_filter::prefix::{Prefix, PrefixExtractor};
 
     /// Its prefixes do not sort as their keys do, and keys of one prefix are no neighbours.
     #[derive(Debug)]

@@ -8,12 +8,12 @@
 //! touching the table. Otherwise the block comes through the cache at each use.
 
 use crate::base::error::Result;
-use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::{FilterView, PreparedFilter};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, write_one_block,
 };
+use siftdb_filter::builder::FilterBuilder;
+use siftdb_filter::encoding::{FilterView, PreparedFilter};
 
 /// Writes a full filter.
 #[derive(Debug)]

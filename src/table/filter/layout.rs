@@ -3,15 +3,15 @@
 //! A filter block that cannot be read or understood is never a "no": the lookup counts it in
 //! `TableIo::filter_errors` and continues without a filter. Filter blocks are never compressed.
 
-use crate::base::cache_line::AlignedBytes;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, Ordering};
-use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::{Encoding, FilterReader};
-use crate::filter::prefix::{Prefix, PrefixExtractor};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind};
 use crate::table::properties::Properties;
+use siftdb_filter::builder::FilterBuilder;
+use siftdb_filter::cache_line::AlignedBytes;
+use siftdb_filter::encoding::{Encoding, FilterReader};
+use siftdb_filter::prefix::{Prefix, PrefixExtractor};
 use std::fmt;
 
 /// Where the bits of a table's filter live.

@@ -13,13 +13,9 @@
 //! neighbours. A "no" for a prefix at key `k` means that the next key of the table from `k` on does
 //! not have that prefix (rocksdb#5835, rocksdb#8137).
 
-use crate::base::cache_line::{AlignedBytes, prefetch};
 use crate::base::error::Result;
 use crate::base::key::{LookupKey, put_key_with_trailer};
 use crate::cache::cache::Reservation;
-use crate::filter::builder::FilterBuilder;
-use crate::filter::encoding::{FilterView, PreparedFilter};
-use crate::filter::hash::KeyHash;
 use crate::table::batch_key::{BatchKey, ask};
 use crate::table::block::builder::BlockBuilder;
 use crate::table::file::{TableFile, TableIo};
@@ -30,6 +26,10 @@ use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
 };
 use crate::table::index::{CachedBlock, Index, IndexEntry};
+use siftdb_filter::builder::FilterBuilder;
+use siftdb_filter::cache_line::{AlignedBytes, prefetch};
+use siftdb_filter::encoding::{FilterView, PreparedFilter};
+use siftdb_filter::hash::KeyHash;
 
 /// The share of the metadata block size that a partition takes: RocksDB's default deviation is
 /// 10 %.
@@ -393,11 +393,11 @@ const BYTES_PER_PARTITION: u64 = size_of::<Option<PreparedFilter>>() as u64 + 32
 mod tests {
     use super::*;
     use crate::base::key::SEQUENCE_MAX;
-    use crate::filter::encoding::{Encoding, FilterReader, FilterVerdict};
-    use crate::filter::prefix::Prefix;
-    use crate::filter::vectors;
     use crate::table::filter::testing::Sink;
     use crate::table::format::BLOCK_PREFIX_BYTES;
+    use siftdb_filter::encoding::{Encoding, FilterReader, FilterVerdict};
+    use siftdb_filter::prefix::Prefix;
+    use siftdb_filter::testing::vectors;
 
     const FAST: Encoding = Encoding::FastLocalBloom { millibits: 10_000 };
 

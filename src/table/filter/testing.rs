@@ -5,12 +5,12 @@ use crate::base::error::Result;
 use crate::cache::cache::Cache;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::env::mem::MemEnv;
-use crate::filter::policy::FilterPolicy;
 use crate::table::file::TableFile;
 use crate::table::filter::layout::BlockSink;
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES,
 };
+use siftdb_filter::policy::FilterPolicy;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -13,7 +13,6 @@ pub mod store;
 
 #[path = "../../../../src/base"]
 pub mod base {
-    pub mod cache_line;
     pub mod coding;
     pub mod error;
     pub mod expiry;
@@ -30,10 +29,6 @@ pub mod base {
     pub mod value;
     pub mod batch_format;
     pub mod write_batch;
-}
-#[path = "../../../../src/filter"]
-pub mod filter {
-    pub mod hash;
 }
 #[path = "../../../../src/memtable"]
 pub mod memtable {

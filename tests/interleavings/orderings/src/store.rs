@@ -3,7 +3,7 @@
 use crate::base::batch_format::DecodedBatch;
 use crate::base::key::{Lookup, LookupKey};
 use crate::base::write_batch::WriteBatch;
-use crate::filter::hash::KeyHash;
+use siftdb_filter::hash::KeyHash;
 use crate::memtable::memtable::Memtable;
 use crate::memtable::memtable::Published;
 use std::sync::Arc;

@@ -11,17 +11,15 @@
 //! 5 bytes for "no keys", siftdb only 0 bytes. LevelDB's name keeps LevelDB's rule: fewer than 2
 //! bytes mean "no keys".
 
-use crate::base::cache_line::AlignedBytes;
-#[cfg(feature = "inspect")]
-use crate::base::cache_line::LINE_BYTES;
-use crate::filter::bloom::fast_local::{self, FastLocalTrailer, LineBits};
-use crate::filter::bloom::legacy::{self, LegacyTrailer};
-use crate::filter::bloom::leveldb;
-#[cfg(feature = "inspect")]
-use crate::filter::bloom::line_rates;
-use crate::filter::hash::KeyHash;
-use crate::filter::policy::{FilterPolicy, check_name, guarded};
-use crate::filter::ribbon::ribbon::{self, RibbonTrailer};
+use crate::bloom::fast_local::{self, FastLocalTrailer, LineBits};
+use crate::bloom::legacy::{self, LegacyTrailer};
+use crate::bloom::leveldb;
+use crate::bloom::line_rates;
+use crate::cache_line::AlignedBytes;
+use crate::cache_line::LINE_BYTES;
+use crate::hash::{KeyHash, legacy_hash, leveldb_hash, xxph3_64};
+use crate::policy::{FilterPolicy, check_name, guarded};
+use crate::ribbon::ribbon::{self, RibbonTrailer};
 use std::sync::Arc;
 
 /// How the keys of new filters become bits.
@@ -114,7 +112,7 @@ impl Encoding {
     /// that they take.
     ///
     /// ```
-    /// use siftdb::filter::Encoding;
+    /// # use siftdb_filter::Encoding;
     /// let labels: Vec<_> = Encoding::built_in(9_900).iter().map(Encoding::label).collect();
     /// assert_eq!(labels[..2], ["leveldb-bloom", "fast-local-bloom"]);
     /// ```
@@ -150,6 +148,18 @@ impl Encoding {
         let millibits = u32::try_from(millibits).ok().filter(|millibits| *millibits > 0)?;
         Encoding::built_in(millibits).into_iter().find(|encoding| encoding.label() == label)
     }
+
+    /// The hash that this encoding makes its bits of. A 32-bit hash is widened.
+    #[inline]
+    pub(crate) fn hash_of(&self, key: &[u8]) -> u64 {
+        match self {
+            Encoding::LevelDbBloom { .. } => u64::from(leveldb_hash(key)),
+            Encoding::LegacyBloom { .. } => u64::from(legacy_hash(key)),
+            Encoding::FastLocalBloom { .. } | Encoding::Ribbon { .. } | Encoding::Custom(_) => {
+                xxph3_64(key)
+            }
+        }
+    }
 }
 
 /// The name of a user's policy. If asking panics, the name is empty, and no filter is persisted
@@ -160,7 +170,7 @@ fn policy_name(policy: &Arc<dyn FilterPolicy>) -> String {
 
 /// The answer of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FilterVerdict {
+pub enum FilterVerdict {
     /// Nothing was asked: no filter answers this question, or it cannot be read. Read on.
     NotConsulted,
     /// There is a filter, and asking it has not paid lately. Read on.
@@ -174,7 +184,7 @@ pub(crate) enum FilterVerdict {
 impl FilterVerdict {
     /// The verdict of a filter that was asked.
     #[inline]
-    pub(crate) fn of(may_contain: bool) -> Self {
+    pub fn of(may_contain: bool) -> Self {
         if may_contain { FilterVerdict::Maybe } else { FilterVerdict::No }
     }
 }
@@ -211,7 +221,7 @@ impl FilterReader {
     }
 
     /// The reader of what `encoding` writes.
-    pub(crate) fn of(encoding: &Encoding) -> FilterReader {
+    pub fn of(encoding: &Encoding) -> FilterReader {
         match encoding {
             Encoding::LevelDbBloom { .. } => FilterReader::LevelDbBloom,
             Encoding::Custom(policy) => FilterReader::Custom(Arc::clone(policy)),
@@ -221,12 +231,12 @@ impl FilterReader {
 
     /// `filter` with its trailer parsed.
     #[inline]
-    pub(crate) fn view<'f>(&'f self, filter: &'f [u8]) -> FilterView<'f> {
+    pub fn view<'f>(&'f self, filter: &'f [u8]) -> FilterView<'f> {
         FilterView { reader: self, trailer: self.parse(filter), bytes: filter }
     }
 
     /// True if no member is denied: what must hold of the hashes a filter was built from.
-    pub(crate) fn contains_all(&self, filter: &[u8], hashes: &[u64]) -> bool {
+    pub fn contains_all(&self, filter: &[u8], hashes: &[u64]) -> bool {
         let view = self.view(filter);
         hashes.iter().all(|&hash| view.may_contain(&KeyHash::of_hash(hash)))
     }
@@ -278,7 +288,7 @@ enum Trailer {
 
 /// One filter, ready to be asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FilterView<'f> {
+pub struct FilterView<'f> {
     reader: &'f FilterReader,
     trailer: Trailer,
     bytes: &'f [u8],
@@ -287,7 +297,7 @@ pub(crate) struct FilterView<'f> {
 impl FilterView<'_> {
     /// False only if the key is certainly not among those that the filter was built from.
     #[inline(always)]
-    pub(crate) fn may_contain(&self, key: &KeyHash<'_>) -> bool {
+    pub fn may_contain(&self, key: &KeyHash<'_>) -> bool {
         match self.trailer {
             Trailer::FastLocalBloom(trailer) => trailer.may_match(self.bytes, key.xxph3()),
             _ => self.may_contain_other(key),
@@ -314,7 +324,7 @@ impl FilterView<'_> {
 
     /// Asks the processor for the memory that [`may_contain`](Self::may_contain) will read.
     #[inline]
-    pub(crate) fn prefetch(&self, key: &KeyHash<'_>) {
+    pub fn prefetch(&self, key: &KeyHash<'_>) {
         match self.trailer {
             Trailer::FastLocalBloom(trailer) => trailer.prefetch(self.bytes, key.xxph3()),
             Trailer::Ribbon(trailer) => trailer.prefetch(self.bytes, key.xxph3()),
@@ -325,9 +335,8 @@ impl FilterView<'_> {
 }
 
 /// The facts in the trailer of a filter.
-#[cfg(feature = "inspect")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TrailerFacts {
+pub struct TrailerFacts {
     /// The label of the encoding.
     pub label: &'static str,
     /// Probes of a key; of a Ribbon filter its columns.
@@ -336,7 +345,6 @@ pub(crate) struct TrailerFacts {
     lines: f64,
 }
 
-#[cfg(feature = "inspect")]
 #[derive(Clone, Copy, Debug)]
 enum TrailerRate {
     FastLocalBloom,
@@ -345,10 +353,9 @@ enum TrailerRate {
     Ribbon(f64),
 }
 
-#[cfg(feature = "inspect")]
 impl TrailerFacts {
     /// The share of absent keys that the filter lets through if it has this many.
-    pub(crate) fn expected_fpr(&self, keys: f64) -> f64 {
+    pub fn expected_fpr(&self, keys: f64) -> f64 {
         match self.rate {
             TrailerRate::FastLocalBloom => line_rates::fast_local(keys, self.lines, self.probes),
             TrailerRate::LegacyBloom => line_rates::legacy(keys, self.lines, self.probes),
@@ -368,18 +375,17 @@ pub struct PreparedFilter {
 impl PreparedFilter {
     /// Parses the trailer of `bytes`, which are one filter under the reader's name.
     #[must_use]
-    #[cfg(any(test, feature = "inspect"))]
     pub fn new(reader: FilterReader, bytes: impl AsRef<[u8]>) -> Self {
         Self::of(reader, AlignedBytes::from(bytes.as_ref()))
     }
 
     /// The same for bytes in their place.
-    pub(crate) fn of(reader: FilterReader, bytes: AlignedBytes) -> Self {
+    pub fn of(reader: FilterReader, bytes: AlignedBytes) -> Self {
         PreparedFilter { trailer: reader.parse(&bytes), reader, bytes }
     }
 
     #[inline]
-    pub(crate) fn view(&self) -> FilterView<'_> {
+    pub fn view(&self) -> FilterView<'_> {
         FilterView { reader: &self.reader, trailer: self.trailer, bytes: &self.bytes }
     }
 
@@ -391,8 +397,7 @@ impl PreparedFilter {
     }
 
     /// The facts of a filter of RocksDB's encodings; `None` if it has no keys or is not known.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn facts(&self) -> Option<TrailerFacts> {
+    pub fn facts(&self) -> Option<TrailerFacts> {
         let lines = (self.bytes.len() as f64 - fast_local::ROCKSDB_TRAILER_BYTES as f64)
             / LINE_BYTES as f64;
         let facts = |label, probes, rate| Some(TrailerFacts { label, probes, rate, lines });
@@ -414,7 +419,7 @@ impl PreparedFilter {
     /// Like [`may_contain`](Self::may_contain), for a lookup that asks many filters: `bits` are
     /// those of the key's [`xxph3`](KeyHash::xxph3) hash, shared by all of its probes.
     #[inline(always)]
-    pub(crate) fn may_contain_bits(&self, key: &KeyHash<'_>, bits: &mut LineBits) -> bool {
+    pub fn may_contain_bits(&self, key: &KeyHash<'_>, bits: &mut LineBits) -> bool {
         match self.trailer {
             Trailer::FastLocalBloom(trailer) => trailer.may_match_bits(&self.bytes, bits),
             _ => self.may_contain(key),
@@ -429,7 +434,6 @@ impl PreparedFilter {
 
     /// Size of the filter in bytes.
     #[must_use]
-    #[cfg(feature = "inspect")]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -438,7 +442,7 @@ impl PreparedFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::vectors;
+    use crate::testing::vectors;
     use proptest::prelude::*;
 
     proptest! {

@@ -16,7 +16,7 @@
 //!   million keys on, a line has so few hashes that this shows: with 17 bits a key, 12 to 17 % more
 //!   keys passed than the formula says (docs/measurements.md).
 //!
-//! Called by `filter/estimates.rs` with the size that a filter has.
+//! Called by `estimates.rs` with the size that a filter has.
 
 use std::sync::OnceLock;
 
@@ -56,7 +56,7 @@ fn mean_over_lines(keys: f64, lines: f64, rate: impl Fn(i32) -> f64) -> f64 {
 
 /// The share of absent keys that a FastLocalBloom of this many lines lets through.
 #[must_use]
-pub(crate) fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
+pub fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
     let k = f64::from(probes);
     let bits = LINE as f64;
     let rate = |j: i32| {
@@ -73,7 +73,7 @@ pub(crate) fn fast_local(keys: f64, lines: f64, probes: u32) -> f64 {
 
 /// The share of absent keys that a legacy Bloom of this many lines lets through.
 #[must_use]
-pub(crate) fn legacy(keys: f64, lines: f64, probes: u32) -> f64 {
+pub fn legacy(keys: f64, lines: f64, probes: u32) -> f64 {
     let steps = steps_of((probes.max(1) as usize).min(PROBES_MAX));
     let mean_bits: f64 = steps.iter().map(|step| step.chance * step.bits as f64).sum();
     let hit = mean_bits / LINE as f64;

@@ -9,15 +9,15 @@
 //! `StandardHasher` and `StandardBanding` in RocksDB's `util/ribbon_impl.h`, `BandingAdd` and
 //! `InterleavedBackSubst` in its `util/ribbon_alg.h`.
 
-use crate::base::cache_line;
-use crate::filter::ribbon::space::{BLOCK_SLOTS, Columns, SEGMENT_BYTES};
+use crate::cache_line;
+use crate::ribbon::space::{BLOCK_SLOTS, Columns, SEGMENT_BYTES};
 
 /// How many equations ahead a slot is prefetched.
 const LOOKAHEAD: usize = 8;
 
 /// A key's equation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Equation {
+pub struct Equation {
     /// The slot of the first coefficient.
     pub start: u32,
     /// Bit `i` belongs to slot `start + i`; bit 0 is set.
@@ -28,7 +28,7 @@ pub(crate) struct Equation {
 
 /// Makes equations of hashes, for one seed and number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EquationMaker {
+pub struct EquationMaker {
     seed: u32,
     starts: u32,
 }
@@ -36,15 +36,14 @@ pub(crate) struct EquationMaker {
 impl EquationMaker {
     /// For the seed that a trailer names and a number of slots, at least 128.
     #[must_use]
-    pub(crate) fn new(ordinal_seed: u8, slots: u32) -> Self {
+    pub fn new(ordinal_seed: u8, slots: u32) -> Self {
         let mixed = u64::from(ordinal_seed).wrapping_mul(0xc782_19a2_3eea_dd03) as u32;
         let seed = mixed ^ (mixed & 0xf0f0_f0f0) >> 4;
         EquationMaker { seed, starts: slots - (BLOCK_SLOTS - 1) }
     }
 
     /// Blocks that equations start in; the last one has a single start.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn starting_blocks(self) -> u32 {
+    pub fn starting_blocks(self) -> u32 {
         self.starts / BLOCK_SLOTS
     }
 
@@ -61,14 +60,14 @@ impl EquationMaker {
     /// The first slot of the equation of a hash.
     #[inline]
     #[must_use]
-    pub(crate) fn start(self, hash: u64) -> u32 {
+    pub fn start(self, hash: u64) -> u32 {
         self.start_of(self.seeded(hash))
     }
 
     /// The equation of a hash.
     #[inline]
     #[must_use]
-    pub(crate) fn equation(self, hash: u64) -> Equation {
+    pub fn equation(self, hash: u64) -> Equation {
         let seeded = self.seeded(hash);
         let a = seeded.wrapping_mul(0xc28f_8282_2b65_0bed);
         let coefficients = u128::from(a) << 64 | u128::from(a ^ 0xc367_844a_6e52_731d) | 1;
@@ -79,13 +78,13 @@ impl EquationMaker {
 /// 1 if the number of set bits is odd.
 #[inline]
 #[must_use]
-pub(crate) fn parity(bits: u128) -> u32 {
+pub fn parity(bits: u128) -> u32 {
     ((bits >> 64) as u64 ^ bits as u64).count_ones() & 1
 }
 
 /// Equations in echelon form: the equation at a slot has its first coefficient there.
 #[derive(Debug)]
-pub(crate) struct Banding {
+pub struct Banding {
     /// 0 where a slot has no equation.
     coefficients: Vec<u128>,
     results: Vec<u32>,
@@ -94,14 +93,14 @@ pub(crate) struct Banding {
 impl Banding {
     /// Memory that a banding of `slots` takes.
     #[must_use]
-    pub(crate) fn memory_bytes(slots: u32) -> usize {
+    pub fn memory_bytes(slots: u32) -> usize {
         slots as usize * (size_of::<u128>() + size_of::<u32>())
     }
 
     /// Takes the equations of all hashes, in their order, with the first seed from `first_seed` on
     /// that has a solution. `None` if none of 256 seeds has one.
     #[must_use]
-    pub(crate) fn solve(hashes: &[u64], slots: u32, first_seed: u8) -> Option<(u8, Self)> {
+    pub fn solve(hashes: &[u64], slots: u32, first_seed: u8) -> Option<(u8, Self)> {
         let mut banding =
             Banding { coefficients: vec![0; slots as usize], results: vec![0; slots as usize] };
         for tried in 0..=u8::MAX {
@@ -154,7 +153,7 @@ impl Banding {
     }
 
     /// Writes the solution to `body`, in the interleaved layout that `columns` describes.
-    pub(crate) fn write_solution(&self, columns: Columns, body: &mut [u8]) {
+    pub fn write_solution(&self, columns: Columns, body: &mut [u8]) {
         let (segments, _) = body.as_chunks_mut::<SEGMENT_BYTES>();
         // Back substitution: from the last slot down, the bit of a slot follows from its equation
         // and the 127 bits after it, which are solved by then. Each column is a system of its own.
@@ -183,8 +182,8 @@ impl Banding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::hash::xxph3_64;
-    use crate::filter::vectors;
+    use crate::hash::xxph3_64;
+    use crate::testing::vectors;
 
     #[test]
     fn rows_equal_those_of_rocksdb() {

@@ -10,15 +10,15 @@
 //! time, and a load through a pointer. Miri interprets both (CONTRIBUTING.md).
 #![allow(unsafe_code)]
 
-use crate::base::cache_line::LINE_BYTES;
+use crate::cache_line::LINE_BYTES;
 
 /// The multiplier from one probe to the next: 2^32 divided by the golden ratio.
-pub(crate) const PROBE_STEP: u32 = 0x9e37_79b9;
+pub const PROBE_STEP: u32 = 0x9e37_79b9;
 
 /// True if all `probes` bits of `hash` are set in `line`.
 #[inline]
 #[must_use]
-pub(crate) fn probe_line(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> bool {
+pub fn probe_line(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> bool {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2, checked on the line above.
@@ -30,13 +30,13 @@ pub(crate) fn probe_line(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> boo
 /// The same, one bit at a time.
 #[inline]
 #[must_use]
-pub(crate) fn probe_line_scalar(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> bool {
+pub fn probe_line_scalar(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> bool {
     bits_in_line(hash, probes).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0)
 }
 
 /// The bits that `hash` has in its line, of 512.
 #[inline]
-pub(crate) fn bits_in_line(mut hash: u32, probes: u32) -> impl Iterator<Item = usize> {
+pub fn bits_in_line(mut hash: u32, probes: u32) -> impl Iterator<Item = usize> {
     (0..probes).map(move |_| {
         // The top 9 bits: a multiplication mixes upwards, so they are the best of the product.
         let bit = (hash >> 23) as usize;
@@ -47,8 +47,8 @@ pub(crate) fn bits_in_line(mut hash: u32, probes: u32) -> impl Iterator<Item = u
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use crate::base::cache_line::LINE_BYTES;
-    use crate::filter::bloom::simd::PROBE_STEP;
+    use crate::bloom::simd::PROBE_STEP;
+    use crate::cache_line::LINE_BYTES;
     use std::arch::x86_64::{
         __m256i, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps,
         _mm256_cmpgt_epi32, _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_permutevar8x32_epi32,
@@ -78,7 +78,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(crate) fn probe_line(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> bool {
+    pub fn probe_line(line: &[u8; LINE_BYTES], hash: u32, probes: u32) -> bool {
         let half = line.as_ptr().cast::<__m256i>();
         // SAFETY: the line has 64 bytes, so 32 can be read at 0 and at 32; no alignment is needed.
         let (low, high) = unsafe { (_mm256_loadu_si256(half), _mm256_loadu_si256(half.add(1))) };

@@ -12,17 +12,17 @@
 //! 1024 slots), for more than 950 million keys, if none of 256 seeds has a solution, or if the
 //! caller refuses the memory. No keys, no bytes.
 
-use crate::base::cache_line;
-use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
-use crate::filter::ribbon::banding::{Banding, EquationMaker, parity};
-use crate::filter::ribbon::space::{BLOCK_SLOTS, Columns, Plan, SEGMENT_BYTES};
+use crate::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
+use crate::cache_line;
+use crate::ribbon::banding::{Banding, EquationMaker, parity};
+use crate::ribbon::space::{BLOCK_SLOTS, Columns, Plan, SEGMENT_BYTES};
 
 /// The persisted name in the block-based layout, which RocksDB never wrote with this encoding.
 /// In the others it is that of all of RocksDB's encodings, [`fast_local::NAME`].
-pub(crate) const BLOCK_BASED_NAME: &str = "siftdb.Ribbon";
+pub const BLOCK_BASED_NAME: &str = "siftdb.Ribbon";
 
 /// First byte of the trailer.
-pub(crate) const MARKER: u8 = 0xfe;
+pub const MARKER: u8 = 0xfe;
 
 /// Bytes that one prefetch loads.
 const CACHE_LINE_BYTES: usize = 64;
@@ -30,7 +30,7 @@ const CACHE_LINE_BYTES: usize = 64;
 /// Appends the filter of the keys with these hashes: Ribbon, or Bloom in the cases above. Nothing
 /// for no keys. `reserve` is asked at most once, for the memory that solving takes until this
 /// returns.
-pub(crate) fn create_filter(
+pub fn create_filter(
     hashes: &[u64],
     millibits: u32,
     reserve: impl FnOnce(usize) -> bool,
@@ -53,7 +53,7 @@ pub(crate) fn create_filter(
 
 /// The parsed trailer of a Ribbon filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RibbonTrailer {
+pub struct RibbonTrailer {
     equations: EquationMaker,
     columns: Columns,
 }
@@ -74,7 +74,7 @@ impl RibbonTrailer {
     /// Reads the trailer; `None` if it is not one of this encoding or has fewer than two blocks. As
     /// in RocksDB any length is accepted; blocks without segments match everything.
     #[must_use]
-    pub(crate) fn parse(filter: &[u8]) -> Option<Self> {
+    pub fn parse(filter: &[u8]) -> Option<Self> {
         let (body, trailer) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let [MARKER, seed, low, middle, high] = *trailer else { return None };
         let blocks = u32::from_le_bytes([low, middle, high, 0]);
@@ -86,8 +86,7 @@ impl RibbonTrailer {
 
     /// Columns of most blocks, and the share of absent keys that pass: of a key that starts in a
     /// block of `c` columns one in `2^c`.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn columns_and_rate(self) -> (u32, f64) {
+    pub fn columns_and_rate(self) -> (u32, f64) {
         self.columns.count_and_rate(self.equations.starting_blocks())
     }
 
@@ -105,7 +104,7 @@ impl RibbonTrailer {
     /// is what was parsed; a shorter one answers "may match".
     #[inline]
     #[must_use]
-    pub(crate) fn may_match(self, filter: &[u8], hash: u64) -> bool {
+    pub fn may_match(self, filter: &[u8], hash: u64) -> bool {
         let equation = self.equations.equation(hash);
         let Run { here, next, bytes, slot } = self.run(equation.start);
         let (Some(here), Some(next)) =
@@ -131,7 +130,7 @@ impl RibbonTrailer {
 
     /// Prefetches the bytes that [`may_match`](Self::may_match) will read.
     #[inline]
-    pub(crate) fn prefetch(self, filter: &[u8], hash: u64) {
+    pub fn prefetch(self, filter: &[u8], hash: u64) {
         let Run { here, next, bytes, .. } = self.run(self.equations.start(hash));
         let end = (next + bytes).max(here + 1);
         for offset in (here..end).step_by(CACHE_LINE_BYTES) {
@@ -144,8 +143,8 @@ impl RibbonTrailer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::hash::xxph3_64;
-    use crate::filter::vectors;
+    use crate::hash::xxph3_64;
+    use crate::testing::vectors;
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -254,7 +253,7 @@ mod tests {
             let filter = filter_of(n, millibits);
             let probes = 50_000;
             let hits = (0..probes).filter(|j| asks(&filter, &vectors::key8(1_000_000 + j))).count();
-            let expected = crate::filter::ribbon::space::expected_fpr(millibits) * probes as f64;
+            let expected = crate::ribbon::space::expected_fpr(millibits) * probes as f64;
             // Five standard deviations, and a tenth for the rounding to whole blocks.
             let band = 5.0 * expected.sqrt() + expected / 10.0;
             let off = (hits as f64 - expected).abs();

@@ -8,7 +8,7 @@
 //! only a share of the lookups reach counts by that share. At the optimum, rates are about
 //! proportional to sizes: the small upper levels get many bits, the largest may get no filter.
 //!
-//! `options/levels.rs` calls this at each flush and compaction. The rates are those of
+//! siftdb calls this at each flush and compaction. The rates are those of
 //! FastLocalBloom, as a convex polyline with a point every quarter of a bit. On a convex polyline,
 //! buying the best step first is exact. (The ideal rate `exp(-b ln(2)^2)` gives a closed form whose
 //! sum is 0 to 1.2 % above this one.) No filter has less than one bit a key, so the last run to get
@@ -17,7 +17,7 @@
 //! %. A run of fewer keys never gets fewer bits. Trailers and the rounding to lines are not part of
 //! the budget.
 
-use crate::filter::bloom::fast_local::{choose_num_probes, expected_fpr};
+use crate::bloom::fast_local::{choose_num_probes, expected_fpr};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::OnceLock;
@@ -40,7 +40,7 @@ struct Step {
 /// The share of absent keys that a filter with this many thousandths of a bit per key passes; 0 is
 /// no filter.
 #[must_use]
-pub(crate) fn false_positive_rate(millibits: u32) -> f64 {
+pub fn false_positive_rate(millibits: u32) -> f64 {
     match millibits {
         0 => 1.0,
         _ => expected_fpr(f64::from(millibits) / 1_000.0, choose_num_probes(millibits)),

@@ -8,25 +8,25 @@
 //! Hashing, Same Performance", 2006. The bytes equal LevelDB's for the same keys, repeats included.
 
 /// The persisted name, in every layout.
-pub(crate) const NAME: &str = "leveldb.BuiltinBloomFilter2";
+pub const NAME: &str = "leveldb.BuiltinBloomFilter2";
 
 /// Larger numbers of probes are reserved for other encodings and mean "may match".
 const PROBES_MAX: u32 = 30;
 
 /// Probes per key: about `bits_per_key * ln 2`.
 #[must_use]
-pub(crate) fn probes(bits_per_key: u32) -> u32 {
+pub fn probes(bits_per_key: u32) -> u32 {
     ((f64::from(bits_per_key) * 0.69) as u32).clamp(1, PROBES_MAX)
 }
 
 /// The number of keys that a filter of at most `filter_bytes` has room for.
 #[must_use]
-pub(crate) fn keys_for_bytes(filter_bytes: usize, bits_per_key: u32) -> usize {
+pub fn keys_for_bytes(filter_bytes: usize, bits_per_key: u32) -> usize {
     filter_bytes.saturating_sub(1).saturating_mul(8) / (bits_per_key.max(1) as usize)
 }
 
 /// Appends the filter of the keys with these 32-bit hashes.
-pub(crate) fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
+pub fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
     let probes = probes(bits_per_key);
     let bits = hashes.len().saturating_mul(bits_per_key as usize).max(64);
     let start = dst.len();
@@ -45,7 +45,7 @@ pub(crate) fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>
 /// False only if no key with this hash was among those that `filter` was built from.
 #[inline]
 #[must_use]
-pub(crate) fn may_match(filter: &[u8], hash: u32) -> bool {
+pub fn may_match(filter: &[u8], hash: u32) -> bool {
     // LevelDB writes "no keys" as a filter of fewer than 2 bytes.
     let Some((&probes, body @ [_, ..])) = filter.split_last() else { return false };
     let probes = u32::from(probes);
@@ -57,9 +57,8 @@ pub(crate) fn may_match(filter: &[u8], hash: u32) -> bool {
 }
 
 /// The bits of `hash` in a filter of this length.
-#[cfg(feature = "inspect")]
 #[must_use]
-pub(crate) fn probed(filter_bytes: u64, bits_per_key: u32, hash: u32) -> Vec<usize> {
+pub fn probed(filter_bytes: u64, bits_per_key: u32, hash: u32) -> Vec<usize> {
     let bits = 8 * filter_bytes.saturating_sub(1).max(1);
     positions(hash, probes(bits_per_key), bits).collect()
 }
@@ -79,8 +78,8 @@ fn positions(mut hash: u32, probes: u32, bits: u64) -> impl Iterator<Item = usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::hash::leveldb_hash;
-    use crate::filter::vectors;
+    use crate::hash::leveldb_hash;
+    use crate::testing::vectors;
 
     fn filter_of<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>, bits_per_key: u32) -> Vec<u8> {
         let hashes: Vec<u64> =

@@ -13,13 +13,13 @@
 //! its `filter_policy.cc`. Everything here decides bytes of files and equals RocksDB, the
 //! floating-point arithmetic included.
 
-use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
+use crate::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
 
 /// Slots of a block, and bits of a key's coefficients.
-pub(crate) const BLOCK_SLOTS: u32 = 128;
+pub const BLOCK_SLOTS: u32 = 128;
 
 /// Bytes of one column of one block.
-pub(crate) const SEGMENT_BYTES: usize = 16;
+pub const SEGMENT_BYTES: usize = 16;
 
 /// Bits of a key's result.
 const COLUMNS_MAX: u64 = 32;
@@ -42,7 +42,7 @@ const SLOTS_PER_KEY_STEP: f64 = 0.003_8;
 
 /// The space of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Whole blocks, at least two.
     pub slots: u32,
     /// Bytes before the trailer.
@@ -54,7 +54,7 @@ impl Plan {
     /// keys, too many, or so few that a Bloom filter is smaller. The high half of the first hash
     /// decides between rounding up and down.
     #[must_use]
-    pub(crate) fn new(entries: usize, first_hash: u64, millibits: u32) -> Option<Self> {
+    pub fn new(entries: usize, first_hash: u64, millibits: u32) -> Option<Self> {
         let entries = u32::try_from(entries).ok()?;
         if !(1..=ENTRIES_MAX).contains(&entries) {
             return None;
@@ -79,7 +79,7 @@ fn one_in(millibits: u32) -> f64 {
 /// Bytes of the filter of `entries` keys, trailer included and rounded without bias; of the Bloom
 /// filter where there is no Ribbon filter.
 #[must_use]
-pub(crate) fn calculate_space(entries: u64, millibits: u32) -> u64 {
+pub fn calculate_space(entries: u64, millibits: u32) -> u64 {
     let keys = usize::try_from(entries).unwrap_or(usize::MAX);
     match Plan::new(keys, 0, millibits) {
         Some(plan) => (plan.body_bytes + ROCKSDB_TRAILER_BYTES) as u64,
@@ -89,7 +89,7 @@ pub(crate) fn calculate_space(entries: u64, millibits: u32) -> u64 {
 
 /// Columns of the blocks from `upper_start` on.
 #[must_use]
-pub(crate) fn columns(millibits: u32) -> u32 {
+pub fn columns(millibits: u32) -> u32 {
     let one_in = one_in(millibits);
     if one_in > f64::from(u32::MAX) { COLUMNS_MAX as u32 } else { lower_columns(one_in) + 1 }
 }
@@ -100,7 +100,7 @@ fn lower_columns(one_in: f64) -> u32 {
 
 /// The share of absent keys that a filter of many keys lets through.
 #[must_use]
-pub(crate) fn expected_fpr(millibits: u32) -> f64 {
+pub fn expected_fpr(millibits: u32) -> f64 {
     one_in(millibits).min((1u64 << COLUMNS_MAX) as f64).recip()
 }
 
@@ -185,7 +185,7 @@ fn body_bytes(slots: u32, one_in: f64, rounding: u32) -> u64 {
 /// Partitions are cut by this number, so it equals RocksDB's estimate, which is exact except for
 /// the rounding of blocks.
 #[must_use]
-pub(crate) fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
+pub fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
     let body = bytes.saturating_sub(ROCKSDB_TRAILER_BYTES as u64) & !(SEGMENT_BYTES as u64 - 1);
     let one_in = one_in(millibits);
     let bits_per_slot = if one_in > f64::from(u32::MAX) {
@@ -216,7 +216,7 @@ pub(crate) fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
 
 /// Which segments each block has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Columns {
+pub struct Columns {
     /// Columns of the blocks from `upper_start` on; one less before.
     upper: u32,
     upper_start: u32,
@@ -225,7 +225,7 @@ pub(crate) struct Columns {
 impl Columns {
     /// Spreads the whole segments of a body over `blocks` blocks, at most 32 to a block.
     #[must_use]
-    pub(crate) fn new(blocks: u32, body_bytes: usize) -> Self {
+    pub fn new(blocks: u32, body_bytes: usize) -> Self {
         let segments = (body_bytes / SEGMENT_BYTES) as u64;
         let upper = segments.div_ceil(u64::from(blocks.max(1)));
         if upper > COLUMNS_MAX {
@@ -238,8 +238,7 @@ impl Columns {
 
     /// The number of columns that most of `blocks` blocks have, and the mean rate of all: a block
     /// of `n` columns has the rate `2^-n`.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn count_and_rate(self, blocks: u32) -> (u32, f64) {
+    pub fn count_and_rate(self, blocks: u32) -> (u32, f64) {
         let lower = f64::from(self.upper_start.min(blocks)) / f64::from(blocks.max(1));
         let rate = 0.5f64.powi(self.upper as i32) * (1.0 + lower);
         (if lower > 0.5 { self.upper.saturating_sub(1) } else { self.upper }, rate)
@@ -248,7 +247,7 @@ impl Columns {
     /// The first segment of a block, and its number of columns.
     #[inline]
     #[must_use]
-    pub(crate) fn of(self, block: u32) -> (usize, usize) {
+    pub fn of(self, block: u32) -> (usize, usize) {
         // As if all blocks before it had `upper` columns, less one for each that has fewer.
         let first = block as usize * self.upper as usize - block.min(self.upper_start) as usize;
         let columns = self.upper - u32::from(block < self.upper_start);
@@ -268,7 +267,7 @@ mod tests {
             assert_eq!(Ok(f64::from(millibits) / 1_000.0), decimals.parse());
         }
     }
-    use crate::filter::vectors;
+    use crate::testing::vectors;
     use serde_json::Value;
 
     fn bits_per_key(entries: usize, millibits: u32) -> f64 {

@@ -4,17 +4,17 @@
 //! because the intrinsic takes a pointer.
 #![allow(unsafe_code)]
 
-use crate::base::sync::Arc;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// Bytes of a cache line.
-pub(crate) const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
 
 /// Tells the processor that the byte at `offset` will be read soon. No effect beyond the end of
 /// `bytes`, and on processors for which stable Rust has no such instruction.
 #[inline]
-pub(crate) fn prefetch(bytes: &[u8], offset: usize) {
+pub fn prefetch(bytes: &[u8], offset: usize) {
     if let Some(byte) = bytes.get(offset) {
         prefetch_line(byte);
     }
@@ -22,14 +22,14 @@ pub(crate) fn prefetch(bytes: &[u8], offset: usize) {
 
 /// Tells the processor that the cache line in which `place` begins will be read soon.
 #[inline]
-pub(crate) fn prefetch_line<T>(place: &T) {
+pub fn prefetch_line<T>(place: &T) {
     hint(std::ptr::from_ref(place).cast());
 }
 
 /// Tells the processor that the cache line before `place` will be read or written soon: where
 /// `place` is aligned to lines and in an `Arc`, that line has its counts.
 #[inline]
-pub(crate) fn prefetch_line_before<T>(place: &T) {
+pub fn prefetch_line_before<T>(place: &T) {
     hint(std::ptr::from_ref(place).cast::<i8>().wrapping_sub(LINE_BYTES));
 }
 
@@ -48,7 +48,7 @@ fn hint(pointer: *const i8) {
 /// Shared bytes whose first one is the first of a cache line. FastLocalBloom has all bits of a key
 /// in 64 bytes of the filter: in such bytes a probe touches one line, anywhere else two.
 #[derive(Clone)]
-pub(crate) struct AlignedBytes {
+pub struct AlignedBytes {
     /// Up to a line longer than the bytes, because the allocator knows no lines.
     memory: Arc<[u8]>,
     start: usize,
@@ -57,7 +57,7 @@ pub(crate) struct AlignedBytes {
 
 impl AlignedBytes {
     /// `len` zeros.
-    pub(crate) fn zeroed(len: usize) -> Self {
+    pub fn zeroed(len: usize) -> Self {
         let memory: Arc<[u8]> = std::iter::repeat_n(0, len + LINE_BYTES - 1).collect();
         // An interpreter may not know the place. Any start is right; the first byte is slower.
         let start = memory.as_ptr().align_offset(LINE_BYTES);
@@ -65,7 +65,7 @@ impl AlignedBytes {
     }
 
     /// The bytes, to write to. Nothing else may refer to them yet.
-    pub(crate) fn get_mut(&mut self) -> &mut [u8] {
+    pub fn get_mut(&mut self) -> &mut [u8] {
         // A copy would begin anywhere.
         debug_assert_eq!(Arc::strong_count(&self.memory), 1, "the bytes are shared");
         &mut Arc::make_mut(&mut self.memory)[self.start..self.start + self.len]

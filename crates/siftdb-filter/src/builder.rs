@@ -1,7 +1,7 @@
 //! Builds filters: collects the keys of one filter, then writes its bytes.
 //!
 //! A builder makes one filter after another: `((add_key | add_key_and_alternate)* finish)*`, with
-//! sorted keys. The layouts (`table/filter`) call it. A built-in encoding needs one hash of each
+//! sorted keys. The layouts of siftdb call it. A built-in encoding needs one hash of each
 //! key; a user's policy needs the keys themselves.
 //!
 //! Repeats are dropped by RocksDB's rule (`XXPH3FilterBitsBuilder::AddKeyAndAlt` in its
@@ -20,17 +20,17 @@
 //! shows a hash that changed in memory, and the filter's reader is asked for every member. A
 //! user's policy is always asked for every member. An error leaves no bytes in the output.
 
-use crate::base::error::{Error, Result};
-use crate::cache::budget::ConstructionBudget;
-use crate::filter::bloom::fast_local;
-use crate::filter::bloom::legacy;
-use crate::filter::bloom::leveldb;
-use crate::filter::encoding::{Encoding, FilterReader};
-use crate::filter::hash::{legacy_hash, leveldb_hash, xxph3_64};
-use crate::filter::policy::{FilterPolicy, guarded};
-use crate::filter::ribbon::ribbon;
-use crate::filter::ribbon::space;
-use std::sync::Arc;
+use crate::bloom::fast_local;
+use crate::bloom::legacy;
+use crate::bloom::leveldb;
+use crate::construction::{Charge, Construction};
+use crate::encoding::{Encoding, FilterReader};
+use crate::error::BuildError;
+use crate::policy::{FilterPolicy, guarded};
+use crate::ribbon::ribbon;
+use crate::ribbon::space;
+#[cfg(any(test, feature = "testing"))]
+use crate::testing::faults;
 
 impl Encoding {
     /// A builder for one filter after the other. It drops a key equal to the one before it.
@@ -51,8 +51,7 @@ impl Encoding {
 /// Collects the keys of one filter, then writes its bytes; after that it is empty again.
 ///
 /// ```
-/// use siftdb::filter::{Encoding, FilterReader, KeyHash};
-///
+/// # use siftdb_filter::{Encoding, FilterReader, KeyHash};
 /// let encoding = Encoding::FastLocalBloom { millibits: 10_000 };
 /// let mut builder = encoding.builder();
 /// builder.add_key(b"ada");
@@ -94,7 +93,7 @@ impl FilterBuilder {
 
     /// The same builder with the settings of a table. To be called before the first key.
     #[must_use]
-    pub(crate) fn under(mut self, construction: &Construction) -> Self {
+    pub fn under(mut self, construction: &Construction) -> Self {
         self.construction = construction.clone();
         self.members_charge = Charge::new(construction);
         self.filters_charge = Charge::new(construction);
@@ -105,7 +104,7 @@ impl FilterBuilder {
     pub fn add_key(&mut self, user_key: &[u8]) {
         match &self.encoding {
             Encoding::Custom(_) => self.keys.add(user_key.into(), self.keep_repeats),
-            encoding => self.hashes.add(hash_for(encoding, user_key), self.keep_repeats),
+            encoding => self.hashes.add(encoding.hash_of(user_key), self.keep_repeats),
         }
         self.members_charge.cover(self.hashes.bytes + self.keys.bytes);
     }
@@ -113,7 +112,7 @@ impl FilterBuilder {
     /// Adds a user key and a second name for it, its prefix: both are members. Keys come sorted; a
     /// name equal to that of the key before counts once. Not for the block-based layout.
     pub fn add_key_and_alternate(&mut self, user_key: &[u8], alternate: &[u8]) {
-        let hash = |key| hash_for(&self.encoding, key);
+        let hash = |key| self.encoding.hash_of(key);
         match &self.encoding {
             Encoding::Custom(_) => self.keys.add_with_alternate(user_key.into(), alternate.into()),
             _ => self.hashes.add_with_alternate(hash(user_key), hash(alternate)),
@@ -161,9 +160,9 @@ impl FilterBuilder {
     /// Appends the filter of the entries and forgets them; appends nothing for no entries.
     ///
     /// # Errors
-    /// `InvalidOptions` if a user's policy panicked or denied a member, `MemoryCorruption` if a
+    /// `BrokenPolicy` if a user's policy panicked or denied a member, `MemoryCorruption` if a
     /// check found that hashes or filter had changed. `dst` is then as it was.
-    pub fn finish(&mut self, dst: &mut Vec<u8>) -> Result<()> {
+    pub fn finish(&mut self, dst: &mut Vec<u8>) -> Result<(), BuildError> {
         let start = dst.len();
         let result = self.append(dst).and_then(|()| self.check(&dst[start..]));
         match &result {
@@ -177,13 +176,13 @@ impl FilterBuilder {
         result
     }
 
-    fn append(&mut self, dst: &mut Vec<u8>) -> Result<()> {
+    fn append(&mut self, dst: &mut Vec<u8>) -> Result<(), BuildError> {
         if self.entries() == 0 {
             return Ok(());
         }
-        #[cfg(test)]
-        faults::change_hash(&self.encoding, &mut self.hashes.list);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
+        faults::change_hash(self.encoding.hash_of(faults::CHANGES_HASH), &mut self.hashes.list);
+        #[cfg(any(test, feature = "testing"))]
         let start = dst.len();
         let hashes = &self.hashes.list;
         match &self.encoding {
@@ -203,15 +202,15 @@ impl FilterBuilder {
                 ribbon::create_filter(hashes, *millibits, |bytes| solving.add(bytes), dst);
             }
         }
-        #[cfg(test)]
-        faults::clear_bits(&self.encoding, hashes, &mut dst[start..]);
+        #[cfg(any(test, feature = "testing"))]
+        faults::clear_bits(self.encoding.hash_of(faults::CLEARS_BITS), hashes, &mut dst[start..]);
         Ok(())
     }
 
     /// Checks `filter` against the hashes it was made of. Not inlined, so that a profile shows its
     /// cost.
     #[inline(never)]
-    fn check(&self, filter: &[u8]) -> Result<()> {
+    fn check(&self, filter: &[u8]) -> Result<(), BuildError> {
         // A policy's filter has no hashes; the policy was asked for each key when it had made it.
         let hashes = &self.hashes;
         if !self.construction.verify || filter.is_empty() {
@@ -224,25 +223,17 @@ impl FilterBuilder {
         } else {
             return Ok(());
         };
-        Err(Error::MemoryCorruption { what: what.to_string() })
-    }
-}
-
-/// The hash that `encoding` makes its bits of. A 32-bit hash is widened.
-#[inline]
-fn hash_for(encoding: &Encoding, key: &[u8]) -> u64 {
-    match encoding {
-        Encoding::LevelDbBloom { .. } => u64::from(leveldb_hash(key)),
-        Encoding::LegacyBloom { .. } => u64::from(legacy_hash(key)),
-        Encoding::FastLocalBloom { .. } | Encoding::Ribbon { .. } | Encoding::Custom(_) => {
-            xxph3_64(key)
-        }
+        Err(BuildError::MemoryCorruption { what: what.to_string() })
     }
 }
 
 /// Lets a user's policy write its filter, and asks it for every member. The policy gets a buffer
 /// of its own, so that one that does not append spoils no other filter.
-fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -> Result<()> {
+fn create_custom(
+    policy: &dyn FilterPolicy,
+    keys: &[&[u8]],
+    dst: &mut Vec<u8>,
+) -> Result<(), BuildError> {
     let built = guarded(|| {
         let mut filter = Vec::new();
         policy.create_filter(keys, &mut filter);
@@ -253,7 +244,8 @@ fn create_custom(policy: &dyn FilterPolicy, keys: &[&[u8]], dst: &mut Vec<u8>) -
         }
     });
     let filter = built.unwrap_or_else(|panic| Err(format!("panicked: {panic}")));
-    let refused = |what| Error::InvalidOptions { what: format!("filter policy {policy:?} {what}") };
+    let refused =
+        |what| BuildError::BrokenPolicy { what: format!("filter policy {policy:?} {what}") };
     dst.extend_from_slice(&filter.map_err(refused)?);
     Ok(())
 }
@@ -354,159 +346,18 @@ impl Members<Box<[u8]>> {
     }
 }
 
-/// How the filters of a table are built. The options fill it in.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Construction {
-    /// Check each filter against the hashes that it was built from before it is written.
-    pub verify: bool,
-    /// The budget that the memory is charged to.
-    pub budget: Option<Arc<dyn ConstructionBudget>>,
-}
-
-/// Unit in which growing memory is charged: 32,768 hashes of 8 bytes, as in RocksDB.
-const BUCKET_BYTES: usize = 32_768 * 8;
-
-/// Memory charged to a budget. Dropping it gives everything back, also after an error or a panic.
-///
-/// A refusal is no error. Memory that is needed either way is then not counted; Ribbon, which can
-/// do with less, falls back to Bloom.
-#[derive(Debug, Default)]
-struct Charge {
-    budget: Option<Arc<dyn ConstructionBudget>>,
-    bytes: u64,
-    /// Whole buckets that were asked for.
-    buckets: usize,
-}
-
-impl Charge {
-    /// An empty charge on the budget of `construction`.
-    fn new(construction: &Construction) -> Self {
-        Charge { budget: construction.budget.clone(), ..Charge::default() }
-    }
-
-    /// Charges `bytes` more; false if the budget refuses. Without a budget nothing is refused.
-    fn add(&mut self, bytes: usize) -> bool {
-        let Some(budget) = &self.budget else { return true };
-        let granted = budget.reserve(bytes as u64);
-        if granted {
-            self.bytes += bytes as u64;
-        }
-        granted
-    }
-
-    /// Charges memory that grows in small steps and is now `bytes`: in whole buckets, rounded to
-    /// the nearest. A refused bucket is not asked for again.
-    #[inline]
-    fn cover(&mut self, bytes: usize) {
-        while bytes >= self.buckets * BUCKET_BYTES + BUCKET_BYTES / 2 {
-            self.buckets += 1;
-            self.add(BUCKET_BYTES);
-        }
-    }
-
-    /// Gives everything back.
-    fn release(&mut self) {
-        self.buckets = 0;
-        let bytes = std::mem::take(&mut self.bytes);
-        if let Some(budget) = self.budget.as_ref().filter(|_| bytes > 0) {
-            budget.release(bytes);
-        }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
-/// Failing memory, for tests: a filter with one of these keys is damaged.
-#[cfg(test)]
-pub(crate) mod faults {
-    use super::*;
-
-    /// The first hash changes before the filter is made of it.
-    pub(crate) const CHANGES_HASH: &[u8] = b"fault: a hash changes";
-    /// The finished filter loses its bits.
-    pub(crate) const CLEARS_BITS: &[u8] = b"fault: bits are cleared";
-
-    pub(super) fn change_hash(encoding: &Encoding, hashes: &mut [u64]) {
-        if hashes.contains(&hash_for(encoding, CHANGES_HASH)) {
-            hashes[0] ^= u64::from(u32::MAX);
-        }
-    }
-
-    pub(super) fn clear_bits(encoding: &Encoding, hashes: &[u64], filter: &mut [u8]) {
-        if hashes.contains(&hash_for(encoding, CLEARS_BITS)) {
-            // All but the longest trailer.
-            let body = filter.len() - 5;
-            filter[..body].fill(0);
-        }
-    }
-}
-
-/// A budget whose use tests can read.
-#[cfg(test)]
-pub(crate) mod testing {
-    use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// Grants up to `limit` bytes and remembers the most that was taken at once.
-    #[derive(Debug)]
-    pub(crate) struct Budget {
-        limit: u64,
-        taken: AtomicU64,
-        peak: AtomicU64,
-    }
-
-    impl Budget {
-        pub(crate) fn new(limit: u64) -> Arc<Self> {
-            Arc::new(Budget { limit, taken: AtomicU64::new(0), peak: AtomicU64::new(0) })
-        }
-
-        /// Settings that charge this budget and check every filter.
-        pub(crate) fn construction(self: &Arc<Self>) -> Construction {
-            Construction { verify: true, budget: Some(Arc::clone(self) as _) }
-        }
-
-        pub(crate) fn taken(&self) -> u64 {
-            self.taken.load(Ordering::Relaxed)
-        }
-
-        /// The most at once since the last call.
-        pub(crate) fn take_peak(&self) -> u64 {
-            self.peak.swap(self.taken(), Ordering::Relaxed)
-        }
-    }
-
-    impl ConstructionBudget for Budget {
-        fn reserve(&self, bytes: u64) -> bool {
-            let taken = self.taken() + bytes;
-            if taken > self.limit {
-                return false;
-            }
-            self.taken.store(taken, Ordering::Relaxed);
-            self.peak.fetch_max(taken, Ordering::Relaxed);
-            true
-        }
-
-        fn release(&self, bytes: u64) {
-            assert!(bytes <= self.taken(), "more given back than was taken");
-            self.taken.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::coding::{Decoder, put_length_prefixed};
-    use crate::filter::builder::testing::Budget;
-    use crate::filter::encoding::PreparedFilter;
-    use crate::filter::hash::KeyHash;
-    use crate::filter::vectors;
+    use crate::encoding::PreparedFilter;
+    use crate::hash::KeyHash;
+    use crate::hash::xxph3_64;
+    use crate::testing::budget::Budget;
+    use crate::testing::faults;
+    use crate::testing::vectors;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     /// Keeps the keys themselves; `deny` and `panics` make it break its contract.
     #[derive(Debug, Default)]
@@ -529,14 +380,20 @@ mod tests {
                 dst.clear();
             }
             for key in keys {
-                put_length_prefixed(dst, key);
+                dst.push(key.len() as u8);
+                dst.extend_from_slice(key);
             }
         }
 
         fn key_may_match(&self, key: &[u8], filter: &[u8]) -> bool {
             assert!(!self.panic_on_read, "no answer today");
-            let mut decoder = Decoder::new(filter);
-            let mut keys = std::iter::from_fn(|| decoder.length_prefixed());
+            let mut rest = filter;
+            let mut keys = std::iter::from_fn(|| {
+                let (&len, after) = rest.split_first()?;
+                let (key, after) = after.split_at_checked(usize::from(len))?;
+                rest = after;
+                Some(key)
+            });
             !self.deny && keys.any(|member| member == key)
         }
     }
@@ -621,7 +478,7 @@ mod tests {
             let mut builder = Encoding::Custom(Arc::new(policy)).builder();
             builder.add_key(b"key");
             let error = builder.finish(&mut dst).expect_err("refused");
-            assert!(matches!(error, Error::InvalidOptions { .. }), "{error}");
+            assert!(matches!(error, BuildError::BrokenPolicy { .. }), "{error}");
             assert!(error.to_string().contains(says), "{error}");
             assert_eq!((dst.as_slice(), builder.entries()), (&b"before"[..], 0));
         }
@@ -650,6 +507,7 @@ mod tests {
 
     /// Keys from `first` on, and the key that triggers a fault.
     fn with_fault(builder: &mut FilterBuilder, first: u32, fault: &[u8]) {
+        faults::arm();
         (first..first + 500).for_each(|i| builder.add_key(&i.to_le_bytes()));
         builder.add_key(fault);
     }
@@ -659,11 +517,14 @@ mod tests {
         let budget = Budget::new(u64::MAX);
         for encoding in built_in() {
             for (fault, says) in FAULTS {
-                let mut builder = encoding.builder().under(&budget.construction());
+                let mut builder = encoding.builder().under(&Construction::checked(budget.clone()));
                 let mut dst = b"before".to_vec();
                 with_fault(&mut builder, 0, fault);
                 let error = builder.finish(&mut dst).expect_err("noticed");
-                assert!(matches!(error, Error::MemoryCorruption { .. }), "{encoding:?} {error}");
+                assert!(
+                    matches!(error, BuildError::MemoryCorruption { .. }),
+                    "{encoding:?} {error}"
+                );
                 assert!(error.to_string().contains(says), "{encoding:?} {error}");
                 let left = (dst.as_slice(), builder.entries(), budget.taken());
                 assert_eq!(left, (&b"before"[..], 0, 0), "{encoding:?}");
@@ -699,7 +560,7 @@ mod tests {
         const BUCKET: u64 = 256 << 10;
         for encoding in bloom_filters() {
             let budget = Budget::new(u64::MAX);
-            let mut builder = encoding.builder().under(&budget.construction());
+            let mut builder = encoding.builder().under(&Construction::checked(budget.clone()));
             for i in 0..100_000u32 {
                 builder.add_key(&i.to_le_bytes());
                 let bytes = (u64::from(i) + 1) * 8;
@@ -724,7 +585,7 @@ mod tests {
         let ribbon = Encoding::Ribbon { millibits: 10_000 };
         let build = |limit| {
             let budget = Budget::new(limit);
-            let mut builder = ribbon.builder().under(&budget.construction());
+            let mut builder = ribbon.builder().under(&Construction::checked(budget.clone()));
             (0..20_000u32).for_each(|i| builder.add_key(&i.to_le_bytes()));
             let mut filter = Vec::new();
             builder.finish(&mut filter).expect("built");
@@ -746,7 +607,7 @@ mod tests {
     fn keys_of_custom_policies_are_charged() {
         let budget = Budget::new(u64::MAX);
         let custom = Encoding::Custom(Arc::new(Exact::default()));
-        let mut builder = custom.builder().under(&budget.construction());
+        let mut builder = custom.builder().under(&Construction::checked(budget.clone()));
         for i in 0..50_000u32 {
             // 4 bytes of a key, and 16 for the slice that owns them.
             builder.add_key(&i.to_le_bytes());
@@ -761,7 +622,7 @@ mod tests {
     fn a_refused_reservation_leaves_bloom_bytes_unchanged() {
         for encoding in bloom_filters() {
             let budget = Budget::new(0);
-            let mut refused = encoding.builder().under(&budget.construction());
+            let mut refused = encoding.builder().under(&Construction::checked(budget.clone()));
             let mut granted = encoding.builder();
             for i in 0..70_000u32 {
                 refused.add_key(&i.to_le_bytes());
@@ -955,42 +816,5 @@ mod tests {
             assert_eq!(keys.sorted(), [&b"a"[..], b"ab"]);
             keys.clear();
         }
-    }
-
-    const BUCKET: u64 = BUCKET_BYTES as u64;
-
-    #[test]
-    fn growing_memory_is_charged_in_buckets() {
-        let budget = Budget::new(u64::MAX);
-        let mut charge = Charge::new(&budget.construction());
-        for (bytes, buckets) in [
-            (0, 0),
-            (BUCKET_BYTES / 2 - 1, 0),
-            (BUCKET_BYTES / 2, 1),
-            (BUCKET_BYTES * 3 / 2 - 1, 1),
-            (BUCKET_BYTES * 3 / 2, 2),
-            (BUCKET_BYTES * 9, 9),
-            (BUCKET_BYTES, 9),
-        ] {
-            charge.cover(bytes);
-            assert_eq!(budget.taken(), buckets * BUCKET, "{bytes} bytes");
-        }
-        charge.release();
-        assert_eq!(budget.taken(), 0);
-        // The charge starts at zero again.
-        charge.cover(BUCKET_BYTES);
-        assert_eq!(budget.taken(), BUCKET);
-    }
-
-    #[test]
-    fn refused_memory_is_not_returned() {
-        let budget = Budget::new(BUCKET + 10);
-        let mut charge = Charge::new(&budget.construction());
-        charge.cover(3 * BUCKET_BYTES);
-        assert!(!charge.add(11) && charge.add(10));
-        assert_eq!(budget.taken(), BUCKET + 10);
-        drop(charge);
-        assert_eq!(budget.taken(), 0);
-        assert!(Charge::default().add(usize::MAX), "without a budget nothing is refused");
     }
 }

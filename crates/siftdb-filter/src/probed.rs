@@ -1,9 +1,9 @@
 //! Which bits of a filter a lookup looks at, for `siftdb explain --step`.
 
-use crate::filter::bloom::fast_local;
-use crate::filter::bloom::leveldb;
-use crate::filter::encoding::Encoding;
-use crate::filter::hash::KeyHash;
+use crate::bloom::fast_local;
+use crate::bloom::leveldb;
+use crate::encoding::Encoding;
+use crate::hash::KeyHash;
 
 /// The bits that a filter is asked for, given one key.
 #[derive(Clone, Debug, PartialEq, Eq)]

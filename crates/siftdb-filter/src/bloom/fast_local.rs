@@ -10,21 +10,21 @@
 //! keys, up to its limit of 4 GiB - 64 bytes. `optimize_filters_for_memory` is left out: with it
 //! the bytes depend on the allocator.
 
-use crate::base::cache_line::{self, LINE_BYTES};
-use crate::filter::bloom::simd;
+use crate::bloom::simd;
+use crate::cache_line::{self, LINE_BYTES};
 
 /// The persisted name in the full and partitioned layouts. It is that of all of RocksDB's
 /// built-in encodings; the trailer tells which.
-pub(crate) const NAME: &str = "rocksdb.BuiltinBloomFilter";
+pub const NAME: &str = "rocksdb.BuiltinBloomFilter";
 
 /// The persisted name in the block-based layout, which RocksDB never wrote with this encoding.
-pub(crate) const BLOCK_BASED_NAME: &str = "siftdb.FastLocalBloom";
+pub const BLOCK_BASED_NAME: &str = "siftdb.FastLocalBloom";
 
 /// Bytes after the body of every filter of RocksDB's encodings.
-pub(crate) const ROCKSDB_TRAILER_BYTES: usize = 5;
+pub const ROCKSDB_TRAILER_BYTES: usize = 5;
 
 /// First byte of the trailer.
-pub(crate) const MARKER: u8 = 0xff;
+pub const MARKER: u8 = 0xff;
 
 /// The largest body: whole lines below 4 GiB.
 const BODY_BYTES_MAX: u64 = 0xffff_ffc0;
@@ -32,7 +32,7 @@ const BODY_BYTES_MAX: u64 = 0xffff_ffc0;
 /// Bits per key as RocksDB takes them, in thousandths: below 0.5 there is no filter (0), below 1
 /// it is 1, from 100 on (and for NaN) it is 100.
 #[must_use]
-pub(crate) fn millibits(bits_per_key: f64) -> u32 {
+pub fn millibits(bits_per_key: f64) -> u32 {
     if bits_per_key < 0.5 {
         0
     } else if bits_per_key < 1.0 {
@@ -46,7 +46,7 @@ pub(crate) fn millibits(bits_per_key: f64) -> u32 {
 
 /// Probes per key for a filter of `millibits`.
 #[must_use]
-pub(crate) fn choose_num_probes(millibits: u32) -> u32 {
+pub fn choose_num_probes(millibits: u32) -> u32 {
     // RocksDB's table, measured for lines: fewer probes than the textbook's `bits * ln 2`.
     const LIMITS: [u32; 12] =
         [2_080, 3_580, 5_100, 6_640, 8_300, 10_070, 11_720, 14_001, 16_050, 18_300, 22_001, 25_501];
@@ -58,7 +58,7 @@ pub(crate) fn choose_num_probes(millibits: u32) -> u32 {
 
 /// Bytes of the filter of `entries` keys, trailer included.
 #[must_use]
-pub(crate) fn calculate_space(entries: u64, millibits: u32) -> u64 {
+pub fn calculate_space(entries: u64, millibits: u32) -> u64 {
     let body = (u128::from(entries) * u128::from(millibits)).div_ceil(8_000);
     let body = u64::try_from(body).unwrap_or(u64::MAX).min(BODY_BYTES_MAX);
     body.next_multiple_of(LINE_BYTES as u64) + ROCKSDB_TRAILER_BYTES as u64
@@ -66,7 +66,7 @@ pub(crate) fn calculate_space(entries: u64, millibits: u32) -> u64 {
 
 /// The number of keys that a filter of `bytes` has room for; the inverse of [`calculate_space`].
 #[must_use]
-pub(crate) fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
+pub fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
     let Some(body) = bytes.checked_sub(ROCKSDB_TRAILER_BYTES as u64) else { return 0 };
     let lines = body.min(BODY_BYTES_MAX) & !(LINE_BYTES as u64 - 1);
     8_000 * lines / u64::from(millibits.max(1))
@@ -78,7 +78,7 @@ pub(crate) fn approximate_num_entries(bytes: u64, millibits: u32) -> u64 {
 /// Lines hold unequal numbers of keys; the estimate is the mean of one standard deviation to both
 /// sides. It is 2 % too low at 10 bits and 14 % at 20, so reports use `line_rates.rs`.
 #[must_use]
-pub(crate) fn expected_fpr(bits_per_key: f64, probes: u32) -> f64 {
+pub fn expected_fpr(bits_per_key: f64, probes: u32) -> f64 {
     const LINE_BITS: f64 = 8.0 * LINE_BYTES as f64;
     let keys_per_line = LINE_BITS / bits_per_key;
     let deviation = keys_per_line.sqrt();
@@ -89,7 +89,7 @@ pub(crate) fn expected_fpr(bits_per_key: f64, probes: u32) -> f64 {
 }
 
 /// Appends the filter of the keys with these hashes; nothing for none.
-pub(crate) fn create_filter(hashes: &[u64], millibits: u32, dst: &mut Vec<u8>) {
+pub fn create_filter(hashes: &[u64], millibits: u32, dst: &mut Vec<u8>) {
     if hashes.is_empty() {
         return;
     }
@@ -146,9 +146,8 @@ fn line_of(hash: u64, lines: u32) -> usize {
 
 /// The line of `hash` in a filter of `filter_bytes` bytes, the number of lines, and the bits in the
 /// line.
-#[cfg(feature = "inspect")]
 #[must_use]
-pub(crate) fn probed(filter_bytes: u64, millibits: u32, hash: u64) -> (u64, u64, Vec<usize>) {
+pub fn probed(filter_bytes: u64, millibits: u32, hash: u64) -> (u64, u64, Vec<usize>) {
     let lines = filter_bytes.saturating_sub(ROCKSDB_TRAILER_BYTES as u64) / LINE_BYTES as u64;
     let lines = u32::try_from(lines).unwrap_or(u32::MAX);
     let bits = simd::bits_in_line((hash >> 32) as u32, choose_num_probes(millibits));
@@ -157,7 +156,7 @@ pub(crate) fn probed(filter_bytes: u64, millibits: u32, hash: u64) -> (u64, u64,
 
 /// The parsed trailer of a FastLocalBloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FastLocalTrailer {
+pub struct FastLocalTrailer {
     lines: u32,
     probes: u32,
 }
@@ -168,7 +167,7 @@ impl FastLocalTrailer {
     /// body's size nor that it has a line, and would read past the end.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn parse(filter: &[u8]) -> Option<Self> {
+    pub fn parse(filter: &[u8]) -> Option<Self> {
         let (body, trailer) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let [MARKER, 0, line_and_probes, 0, 0] = *trailer else { return None };
         // The top 3 bits are the logarithm of the line size, 0 for 64 bytes; any other makes the
@@ -182,8 +181,7 @@ impl FastLocalTrailer {
     }
 
     /// Probes of a key.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn probes(self) -> u32 {
+    pub fn probes(self) -> u32 {
         self.probes
     }
 
@@ -196,7 +194,7 @@ impl FastLocalTrailer {
     /// is what was parsed; a shorter one answers "may match".
     #[inline]
     #[must_use]
-    pub(crate) fn may_match(self, filter: &[u8], hash: u64) -> bool {
+    pub fn may_match(self, filter: &[u8], hash: u64) -> bool {
         match self.line(filter, hash) {
             Some(line) => simd::probe_line(line, (hash >> 32) as u32, self.probes),
             None => true,
@@ -206,7 +204,7 @@ impl FastLocalTrailer {
     /// Like [`may_match`](Self::may_match), with the bits of the hash shared by many filters.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn may_match_bits(self, filter: &[u8], key: &mut LineBits) -> bool {
+    pub fn may_match_bits(self, filter: &[u8], key: &mut LineBits) -> bool {
         match self.line(filter, key.hash) {
             Some(line) => key.are_set_in(line, self.probes),
             None => true,
@@ -215,7 +213,7 @@ impl FastLocalTrailer {
 
     /// Prefetches the line of `hash`.
     #[inline]
-    pub(crate) fn prefetch(self, filter: &[u8], hash: u64) {
+    pub fn prefetch(self, filter: &[u8], hash: u64) {
         prefetch_line(filter, line_of(hash, self.lines) * LINE_BYTES);
     }
 }
@@ -223,7 +221,7 @@ impl FastLocalTrailer {
 /// The bits of one hash in its line. They are the same in every filter with as many probes, so a
 /// lookup that asks many filters computes them once.
 #[derive(Clone, Debug)]
-pub(crate) struct LineBits {
+pub struct LineBits {
     hash: u64,
     /// A filter was asked.
     asked: bool,
@@ -236,7 +234,7 @@ impl LineBits {
     /// For this hash. The bits are computed when a second filter is asked.
     #[inline]
     #[must_use]
-    pub(crate) fn of(hash: u64) -> Self {
+    pub fn of(hash: u64) -> Self {
         LineBits { hash, asked: false, probes: 0, bits: [0; LINE_BYTES / 8] }
     }
 
@@ -271,8 +269,8 @@ impl LineBits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::hash::xxph3_64;
-    use crate::filter::vectors;
+    use crate::hash::xxph3_64;
+    use crate::testing::vectors;
     use serde_json::Value;
 
     fn filter_of(n: u64, millibits: u32) -> Vec<u8> {

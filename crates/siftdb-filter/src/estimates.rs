@@ -1,18 +1,18 @@
 //! The size and the false-positive rate of a filter, estimated before it is built.
 //!
-//! `siftdb filter sim` prints it, `table/properties.rs` expects it of tables. Sizes are exact for
+//! `siftdb filter sim` prints it, siftdb expects it of its tables. Sizes are exact for
 //! the full layout (a Ribbon filter's to 16 bytes). Rates are computed from the size that a filter
 //! really has, and assume random hashes. For 1,000 to 10 million keys at 5 to 20 bits they are
 //! within 10 % of the measured rates (`tests/it/encodings.rs`). Custom policies have neither.
 
-use crate::base::cache_line::LINE_BYTES;
-use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
-use crate::filter::bloom::legacy;
-use crate::filter::bloom::leveldb;
-use crate::filter::bloom::leveldb_rate;
-use crate::filter::bloom::line_rates;
-use crate::filter::encoding::Encoding;
-use crate::filter::ribbon::space;
+use crate::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
+use crate::bloom::legacy;
+use crate::bloom::leveldb;
+use crate::bloom::leveldb_rate;
+use crate::bloom::line_rates;
+use crate::cache_line::LINE_BYTES;
+use crate::encoding::Encoding;
+use crate::ribbon::space;
 
 /// Steps in which the bits for a wanted rate are sought.
 const MILLIBITS_STEP: usize = 10;
@@ -71,7 +71,8 @@ impl Encoding {
     }
 
     /// The same for a filter, or the mean of several, with this many keys in this many bytes.
-    pub(crate) fn expected_fpr_in(&self, keys: f64, bytes: f64) -> Option<f64> {
+    #[doc(hidden)]
+    pub fn expected_fpr_in(&self, keys: f64, bytes: f64) -> Option<f64> {
         let lines = ((bytes - ROCKSDB_TRAILER_BYTES as f64) / LINE_BYTES as f64).max(1.0);
         let fast_local = |millibits| {
             line_rates::fast_local(keys, lines, fast_local::choose_num_probes(millibits))
@@ -118,7 +119,7 @@ impl Encoding {
 
     /// The share of absent keys whose hash equals that of one of `keys`; `None` where hashes are
     /// too long for that to matter.
-    #[cfg(feature = "inspect")]
+    #[doc(hidden)]
     pub fn equal_hash_rate(&self, keys: u64) -> Option<f64> {
         self.takes_whole_bits().then(|| -(-(keys as f64) / 2f64.powi(32)).exp_m1())
     }

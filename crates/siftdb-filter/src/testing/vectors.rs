@@ -9,7 +9,7 @@ use std::io::Read;
 
 /// The parsed file, or `None` where no folder of vectors is named.
 #[allow(clippy::disallowed_methods, reason = "a test reads its vectors, not a database")]
-pub(crate) fn load(name: &str) -> Option<Value> {
+pub fn load(name: &str) -> Option<Value> {
     let directory = std::env::var_os("SIFTDB_VECTORS")?;
     let path = std::path::Path::new(&directory).join(name);
     let mut text = String::new();
@@ -20,28 +20,28 @@ pub(crate) fn load(name: &str) -> Option<Value> {
 }
 
 /// The list under `name`.
-pub(crate) fn array<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+pub fn array<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("no list {name}"))
 }
 
 /// The bytes written as hex under `name`.
-pub(crate) fn bytes(value: &Value, name: &str) -> Vec<u8> {
+pub fn bytes(value: &Value, name: &str) -> Vec<u8> {
     unhex(value[name].as_str().unwrap_or_else(|| panic!("no hex {name}")))
 }
 
 /// The number under `name`.
-pub(crate) fn number(value: &Value, name: &str) -> u64 {
+pub fn number(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or_else(|| panic!("no number {name}"))
 }
 
 /// The 16 hex digits under `name`, as a value.
-pub(crate) fn hex_u64(value: &Value, name: &str) -> u64 {
+pub fn hex_u64(value: &Value, name: &str) -> u64 {
     let text = value[name].as_str().unwrap_or_else(|| panic!("no hash {name}"));
     u64::from_str_radix(text, 16).expect("hex")
 }
 
 /// The bytes of a hex string.
-pub(crate) fn unhex(text: &str) -> Vec<u8> {
+pub fn unhex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2));
     (0..text.len())
         .step_by(2)
@@ -50,11 +50,11 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// Lowercase hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// `K8(i)` of the vectors: 8 bytes, multiples of a constant.
-pub(crate) fn key8(i: u64) -> [u8; 8] {
+pub fn key8(i: u64) -> [u8; 8] {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()
 }

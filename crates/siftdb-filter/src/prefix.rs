@@ -8,10 +8,9 @@
 //!
 //! Users' code runs guarded and its answers are checked. [`Prefix::extract_checked`] is for
 //! building, where a broken contract is an error; the others are for reading, where it is `None`.
-//! `table/filter/layout.rs` decides what goes into a filter.
+//! The layout of a table decides what goes into a filter.
 
-use crate::base::key::KEY_BYTES_MAX;
-use crate::filter::policy::{check_name, guarded};
+use crate::policy::{check_name, guarded};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -43,8 +42,7 @@ use std::sync::Arc;
 /// The first word, for keys that have a space:
 ///
 /// ```
-/// use siftdb::filter::PrefixExtractor;
-///
+/// # use siftdb_filter::PrefixExtractor;
 /// #[derive(Debug)]
 /// struct FirstWord;
 ///
@@ -84,9 +82,10 @@ pub trait PrefixExtractor: Send + Sync + Debug {
 /// Which leading part of a key is its prefix.
 ///
 /// ```
-/// use siftdb::{Filter, Prefix};
-/// let by_tenant = Filter::bloom(10.0).prefix(Prefix::delimited(b'/', 1));
-/// let prefixes_only = Filter::bloom(10.0).prefix(Prefix::fixed(4)).whole_key(false);
+/// # use siftdb_filter::Prefix;
+/// let by_tenant = Prefix::delimited(b'/', 1);
+/// assert_eq!(by_tenant.extract(b"acme/order/7"), Some(&b"acme/"[..]));
+/// assert_eq!(Prefix::fixed(4).extract(b"abc"), None);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Prefix(Rule);
@@ -100,6 +99,9 @@ enum Rule {
 }
 
 const BUILT_IN: &str = "siftdb.";
+
+/// The most bytes of a prefix, those of the longest key of siftdb.
+pub const PREFIX_BYTES_MAX: usize = 65_535;
 
 impl Prefix {
     /// The first `bytes` bytes (1 to 65,535); shorter keys have no prefix.
@@ -149,8 +151,9 @@ impl Prefix {
     }
 
     /// The rule that tables persist under `id`; `None` if it is unknown.
+    #[doc(hidden)]
     #[must_use]
-    pub(crate) fn for_id(id: &str, custom: &[Arc<dyn PrefixExtractor>]) -> Option<Self> {
+    pub fn for_id(id: &str, custom: &[Arc<dyn PrefixExtractor>]) -> Option<Self> {
         if id.is_empty() {
             return None;
         }
@@ -160,13 +163,13 @@ impl Prefix {
     }
 
     /// What is wrong with this choice, if anything.
-    pub(crate) fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), String> {
         match &self.0 {
             Rule::Fixed(n) | Rule::Capped(n) | Rule::Delimited { count: n, .. } => {
-                if (1..=KEY_BYTES_MAX).contains(n) {
+                if (1..=PREFIX_BYTES_MAX).contains(n) {
                     return Ok(());
                 }
-                Err(format!("the prefix {} with {n}; it may be 1 to {KEY_BYTES_MAX}", self.id()))
+                Err(format!("the prefix {} with {n}; it may be 1 to {PREFIX_BYTES_MAX}", self.id()))
             }
             Rule::Custom(_) => check_name("prefix extractor's id", &self.id()),
         }
@@ -175,7 +178,7 @@ impl Prefix {
     /// The prefix of a key that is read; `None` also where a user's rule breaks its contract.
     #[inline]
     #[must_use]
-    pub(crate) fn extract<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+    pub fn extract<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         match &self.0 {
             Rule::Custom(extractor) => ask_custom(key, |key| extractor.prefix(key)).ok().flatten(),
             rule => built_in_prefix(rule, key),
@@ -184,8 +187,9 @@ impl Prefix {
 
     /// The prefix of a key that is written. The error says how a user's rule broke its contract;
     /// `prefix_of_all` is checked against the prefix, too.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn extract_checked<'k>(&self, key: &'k [u8]) -> Result<Option<&'k [u8]>, String> {
+    pub fn extract_checked<'k>(&self, key: &'k [u8]) -> Result<Option<&'k [u8]>, String> {
         let Rule::Custom(extractor) = &self.0 else { return Ok(built_in_prefix(&self.0, key)) };
         let broken = |what: String| format!("prefix extractor {extractor:?} {what}");
         let prefix = ask_custom(key, |key| extractor.prefix(key)).map_err(broken)?;
@@ -199,7 +203,7 @@ impl Prefix {
 
     /// The prefix of every key that begins with `common`, if there is one for certain.
     #[must_use]
-    pub(crate) fn extract_for_all<'k>(&self, common: &'k [u8]) -> Option<&'k [u8]> {
+    pub fn extract_for_all<'k>(&self, common: &'k [u8]) -> Option<&'k [u8]> {
         match &self.0 {
             // A longer key has more bytes than the cap.
             Rule::Fixed(bytes) | Rule::Capped(bytes) => common.get(..*bytes),
@@ -212,7 +216,8 @@ impl Prefix {
     }
 
     /// The user's rule, if it is one.
-    pub(crate) fn as_custom(&self) -> Option<&Arc<dyn PrefixExtractor>> {
+    #[doc(hidden)]
+    pub fn as_custom(&self) -> Option<&Arc<dyn PrefixExtractor>> {
         match &self.0 {
             Rule::Custom(extractor) => Some(extractor),
             _ => None,
@@ -432,7 +437,7 @@ mod tests {
 
     #[test]
     fn impossible_choices_are_refused() {
-        for bad in [0, KEY_BYTES_MAX + 1] {
+        for bad in [0, PREFIX_BYTES_MAX + 1] {
             assert!(Prefix::fixed(bad).validate().is_err());
             assert!(Prefix::capped(bad).validate().is_err());
             assert!(Prefix::delimited(b'/', bad).validate().is_err());

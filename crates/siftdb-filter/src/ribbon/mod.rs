@@ -3,6 +3,6 @@
 //! `ribbon` is the encoding; `banding` solves the linear equations that a filter represents;
 //! `space` says how many slots the keys need and where each bit is.
 
-pub(crate) mod ribbon;
-pub(crate) mod banding;
-pub(crate) mod space;
+pub mod ribbon;
+pub mod banding;
+pub mod space;

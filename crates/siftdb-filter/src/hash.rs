@@ -34,7 +34,7 @@ impl<'k> KeyHash<'k> {
     /// The hashes of a key of which only one hash is known, where the key itself is not needed.
     /// `hash` is the one that the filter's encoding uses, widened if it has 32 bits; the other two
     /// are wrong.
-    pub(crate) fn of_hash(hash: u64) -> Self {
+    pub fn of_hash(hash: u64) -> Self {
         let narrow = OnceCell::from(hash as u32);
         KeyHash { key: &[], xxph3: hash, leveldb: narrow.clone(), legacy: narrow }
     }
@@ -78,7 +78,7 @@ pub fn leveldb_hash(bytes: &[u8]) -> u32 {
 /// last whole 4 taken as signed.
 ///
 /// ```
-/// use siftdb::filter::{legacy_hash, leveldb_hash};
+/// use siftdb_filter::{legacy_hash, leveldb_hash};
 /// assert_eq!(legacy_hash(b"plain"), leveldb_hash(b"plain"));
 /// assert_ne!(legacy_hash(b"\xff"), leveldb_hash(b"\xff"));
 /// ```
@@ -138,7 +138,7 @@ const P64_5: u64 = 0x27d4_eb2f_1656_67c5;
 /// RocksDB's 64-bit hash of keys: XXPH3 with seed 0.
 ///
 /// ```
-/// assert_eq!(siftdb::filter::xxph3_64(b""), 0x5342_c301_0fe1_dd04);
+/// assert_eq!(siftdb_filter::xxph3_64(b""), 0x5342_c301_0fe1_dd04);
 /// ```
 #[inline]
 #[must_use]
@@ -293,7 +293,7 @@ fn accumulate(lanes: &mut [u64; 8], stripe: &[u8], secret_offset: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::vectors;
+    use crate::testing::vectors;
 
     /// Byte `j` of key `i` of length `len`, as in the golden vectors.
     fn splitmix_key(i: u64, len: usize) -> Vec<u8> {

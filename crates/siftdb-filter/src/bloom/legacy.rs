@@ -9,13 +9,13 @@
 //! one key in 512 sets a single bit, which no number of bits per key repairs, and in a filter of
 //! millions of keys whole hashes collide (`line_rates.rs`; rocksdb#4120).
 
-use crate::base::cache_line::{self, LINE_BYTES};
-use crate::filter::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
-use crate::filter::bloom::leveldb;
+use crate::bloom::fast_local::{self, ROCKSDB_TRAILER_BYTES};
+use crate::bloom::leveldb;
+use crate::cache_line::{self, LINE_BYTES};
 
 /// The persisted name in the block-based layout, which RocksDB never wrote with this encoding. In
 /// the others it is [`fast_local::NAME`].
-pub(crate) const BLOCK_BASED_NAME: &str = "siftdb.LegacyBloom";
+pub const BLOCK_BASED_NAME: &str = "siftdb.LegacyBloom";
 
 /// The most bits of a filter, before they are rounded up to lines.
 const BITS_MAX: u64 = 0xffff_0000;
@@ -24,13 +24,13 @@ const LINE_BITS: u64 = 8 * LINE_BYTES as u64;
 
 /// Whole bits per key of thousandths, rounded as RocksDB does.
 #[must_use]
-pub(crate) fn whole_bits(millibits: u32) -> u32 {
+pub fn whole_bits(millibits: u32) -> u32 {
     millibits.saturating_add(500) / 1_000
 }
 
 /// Bytes of the filter of `entries` keys, trailer included: an odd number of lines, or none.
 #[must_use]
-pub(crate) fn calculate_space(entries: u64, bits_per_key: u32) -> u64 {
+pub fn calculate_space(entries: u64, bits_per_key: u32) -> u64 {
     let bits = entries.saturating_mul(u64::from(bits_per_key)).min(BITS_MAX);
     // The low 9 bits of the hash choose the first bit in the line. With an odd number of lines the
     // choice of the line depends on the other bits too.
@@ -40,7 +40,7 @@ pub(crate) fn calculate_space(entries: u64, bits_per_key: u32) -> u64 {
 
 /// The number of keys that a filter of `bytes` has room for; the inverse of [`calculate_space`].
 #[must_use]
-pub(crate) fn approximate_num_entries(bytes: u64, bits_per_key: u32) -> u64 {
+pub fn approximate_num_entries(bytes: u64, bits_per_key: u32) -> u64 {
     let bits_per_key = u64::from(bits_per_key.max(1));
     let lines = bytes.saturating_sub(ROCKSDB_TRAILER_BYTES as u64) / LINE_BYTES as u64;
     if lines == 0 {
@@ -53,7 +53,7 @@ pub(crate) fn approximate_num_entries(bytes: u64, bits_per_key: u32) -> u64 {
 }
 
 /// Appends the filter of the keys with these 32-bit hashes; nothing for none.
-pub(crate) fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
+pub fn create_filter(hashes: &[u64], bits_per_key: u32, dst: &mut Vec<u8>) {
     if hashes.is_empty() {
         return;
     }
@@ -83,7 +83,7 @@ fn bits_in_line(mut hash: u32, probes: u32, line_bytes: u64) -> impl Iterator<It
 
 /// The parsed trailer of a legacy Bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LegacyTrailer {
+pub struct LegacyTrailer {
     lines: u32,
     line_bytes_log2: u32,
     probes: u32,
@@ -93,7 +93,7 @@ impl LegacyTrailer {
     /// Reads the trailer. `None` unless it has 1 to 127 probes and lines that divide the body into
     /// equal powers of two.
     #[must_use]
-    pub(crate) fn parse(filter: &[u8]) -> Option<Self> {
+    pub fn parse(filter: &[u8]) -> Option<Self> {
         let (body, &[probes, a, b, c, d]) = filter.split_last_chunk::<ROCKSDB_TRAILER_BYTES>()?;
         let lines = u32::from_le_bytes([a, b, c, d]);
         let line_bytes = (body.len() as u64).checked_div(u64::from(lines))?;
@@ -110,8 +110,7 @@ impl LegacyTrailer {
     }
 
     /// Probes of a key.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn probes(self) -> u32 {
+    pub fn probes(self) -> u32 {
         self.probes
     }
 
@@ -126,7 +125,7 @@ impl LegacyTrailer {
     /// is what was parsed; a shorter one answers "may match".
     #[inline]
     #[must_use]
-    pub(crate) fn may_match(self, filter: &[u8], hash: u32) -> bool {
+    pub fn may_match(self, filter: &[u8], hash: u32) -> bool {
         let Some(line) = filter.get(self.line(hash)) else { return true };
         bits_in_line(hash, self.probes, 1 << self.line_bytes_log2)
             .all(|bit| line.get(bit / 8).is_none_or(|byte| byte & (1 << (bit % 8)) != 0))
@@ -135,7 +134,7 @@ impl LegacyTrailer {
     /// Prefetches both ends of the line of `hash`. The middle of a longer foreign line is left to
     /// the processor.
     #[inline]
-    pub(crate) fn prefetch(self, filter: &[u8], hash: u32) {
+    pub fn prefetch(self, filter: &[u8], hash: u32) {
         let line = self.line(hash);
         cache_line::prefetch(filter, line.start);
         cache_line::prefetch(filter, line.end - 1);
@@ -145,8 +144,8 @@ impl LegacyTrailer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::hash::{legacy_hash, xxph3_64};
-    use crate::filter::vectors;
+    use crate::hash::{legacy_hash, xxph3_64};
+    use crate::testing::vectors;
     use serde_json::Value;
 
     fn filter_of(n: u64, bits_per_key: u32) -> Vec<u8> {

@@ -1,9 +1,9 @@
 //! `FilterPolicy`, the interface of a user's own encoding, and the guard around users' code.
 //!
 //! A policy works in every layout. The built-in encodings do not use the trait: they work on
-//! hashes, which a lookup computes once. Only `filter/builder.rs` and `filter/encoding.rs` call a
-//! policy, each time through [`guarded`]: a panic is an error while a table is built, and "may
-//! match" while one is read.
+//! hashes, which a lookup computes once. Only `builder.rs` and `encoding.rs` call a policy, each
+//! time through [`guarded`]: a panic is an error while a table is built, and "may match" while one
+//! is read.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -37,8 +37,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A policy that remembers the first bytes of its keys:
 ///
 /// ```
-/// use siftdb::filter::FilterPolicy;
-///
+/// # use siftdb_filter::FilterPolicy;
 /// #[derive(Debug)]
 /// struct FirstBytes;
 ///
@@ -90,7 +89,7 @@ pub trait FilterPolicy: Send + Sync + Debug {
 
 /// Runs a user's code; a panic comes back as text. The caller must then discard everything that
 /// `call` changed.
-pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+pub fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
         let text = panic_text(&*payload);
         // The drop of what a panic carries is the user's code, too, and could panic once more.
@@ -101,7 +100,7 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 
 /// What is wrong with a name that a user chose and tables persist, if anything. `what` names it in
 /// the message.
-pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
+pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     if !(1..=255).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!("a {what} has 1 to 255 printable ASCII characters, not {name:?}"));
     }

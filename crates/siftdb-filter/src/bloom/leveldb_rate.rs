@@ -18,7 +18,7 @@
 //!
 //! Any double hashing also loses in a small filter: keys with the same `d`, or the opposite one,
 //! share most of their bits (Dillinger and Manolios, "Bloom Filters in Probabilistic Verification",
-//! 2004). The rate is a sum of small terms, each of first order. Called by `filter/estimates.rs`.
+//! 2004). The rate is a sum of small terms, each of first order. Called by `estimates.rs`.
 
 use std::ops::RangeInclusive;
 
@@ -42,7 +42,7 @@ const GRID: usize = 12;
 
 /// The share of absent keys that a filter of `keys` keys lets through.
 #[must_use]
-pub(crate) fn expected_fpr(keys: u64, bits: u64, probes: u32) -> f64 {
+pub fn expected_fpr(keys: u64, bits: u64, probes: u32) -> f64 {
     // Bits beyond the reach of a 32-bit hash stay unused.
     let (keys, bits) = (keys as f64, bits.clamp(1, 1 << 32));
     let probes = probes.max(1) as usize;
@@ -253,8 +253,8 @@ fn grid(points: usize) -> impl Iterator<Item = f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::bloom::leveldb::{create_filter, may_match, probes};
-    use crate::filter::hash::leveldb_hash;
+    use crate::bloom::leveldb::{create_filter, may_match, probes};
+    use crate::hash::leveldb_hash;
 
     #[test]
     fn one_or_two_probes_pass_as_many_keys_as_expected() {
