@@ -305,6 +305,16 @@ pub(crate) fn ended() -> io::Error {
 }
 
 impl Error {
+    /// Why a filter was not built. No `From`: with a second one, the compiler could not infer the
+    /// error of a closure that calls siftdb.
+    pub(crate) fn of_filter_build(error: BuildError) -> Self {
+        match error {
+            BuildError::MemoryCorruption { what } => Error::MemoryCorruption { what },
+            // Only a policy that the options name can be at fault.
+            other => Error::InvalidOptions { what: other.to_string() },
+        }
+    }
+
     /// Wraps an error of the system. The name of the call becomes a word for users. [`ended`] is
     /// `Closed`.
     pub(crate) fn io(op: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
@@ -618,16 +628,6 @@ impl std::error::Error for Error {
             Error::Io { source, .. } => std::error::Error::source(&**source),
             Error::ReadOnly { cause } => std::error::Error::source(&**cause),
             _ => None,
-        }
-    }
-}
-
-impl From<BuildError> for Error {
-    fn from(error: BuildError) -> Self {
-        match error {
-            BuildError::MemoryCorruption { what } => Error::MemoryCorruption { what },
-            // Only a policy that the options name can be at fault.
-            other => Error::InvalidOptions { what: other.to_string() },
         }
     }
 }

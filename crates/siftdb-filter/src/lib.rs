@@ -42,8 +42,8 @@
 //! - [`KeyHash`] carries the hashes of a key through many filters; each is computed at most once.
 //! - [`Prefix`] says which leading part of a key a filter holds besides the key, or instead of it,
 //!   so that a scan can skip a table.
-//! - [`Encoding::filter_bytes`] and [`Encoding::expected_fpr_of`] estimate size and rate of a filter
-//!   before it is built.
+//! - [`Encoding::filter_bytes`] and [`Encoding::expected_fpr_of`] estimate a filter
+//!   before it is built: its size and its rate.
 //! - [`millibits_by_run`] divides memory over the levels of a tree, so that all of them together
 //!   pass the fewest absent keys.
 //! - A [`ConstructionBudget`] counts the memory of filters that are being built.

@@ -200,7 +200,7 @@ impl<'a> Rebuild<'a> {
     ) -> Result<TablesOfLogs> {
         let mut memtables: BTreeMap<KeyspaceId, Arc<Memtable>> = BTreeMap::new();
         let (mut found, mut bytes) = (TablesOfLogs::default(), 0);
-        let mut write = |memtables: &mut BTreeMap<KeyspaceId, Arc<Memtable>>| -> Result<()> {
+        let mut write = |memtables: &mut BTreeMap<KeyspaceId, Arc<Memtable>>| {
             for (id, memtable) in std::mem::take(memtables) {
                 if let Some(target) = targets.get(&id) {
                     found.tables.extend(self.table_of(target, &memtable)?);

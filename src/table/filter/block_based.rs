@@ -73,7 +73,7 @@ impl BlockBasedBuilder {
         })?;
         self.offsets.push(offset);
         self.entries += self.window.entries() as u64;
-        Ok(self.window.finish(&mut self.filters)?)
+        self.window.finish(&mut self.filters).map_err(Error::of_filter_build)
     }
 
     /// The bytes of the block, which are LevelDB's for LevelDB Bloom and windows of 2 KiB.

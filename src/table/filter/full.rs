@@ -7,7 +7,7 @@
 //! A pinned filter is a [`PreparedFilter`], which the version's probe array reaches without
 //! touching the table. Otherwise the block comes through the cache at each use.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, write_one_block,
@@ -42,7 +42,7 @@ impl FullBuilder {
     ) -> Result<Option<FilterBlockSummary>> {
         let entries = self.keys.entries() as u64;
         let mut contents = Vec::new();
-        self.keys.finish(&mut contents)?;
+        self.keys.finish(&mut contents).map_err(Error::of_filter_build)?;
         write_one_block(&contents, entries, sink)
     }
 }

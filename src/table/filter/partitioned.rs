@@ -13,7 +13,7 @@
 //! neighbours. A "no" for a prefix at key `k` means that the next key of the table from `k` on does
 //! not have that prefix (rocksdb#5835, rocksdb#8137).
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, put_key_with_trailer};
 use crate::cache::cache::Reservation;
 use crate::table::batch_key::{BatchKey, ask};
@@ -142,7 +142,7 @@ impl PartitionedBuilder {
     fn cut(&mut self) -> Result<()> {
         let entries = self.keys.entries() as u64;
         let start = self.filters.len();
-        self.keys.finish(&mut self.filters)?;
+        self.keys.finish(&mut self.filters).map_err(Error::of_filter_build)?;
         // A cut may fall between the versions of one user key. Each version after the cut adds the
         // key again, so both partitions hold it, and a lookup finds the first one. A partition
         // with nothing but versions of that key would never be asked: it is not written.

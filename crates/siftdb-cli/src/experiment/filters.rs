@@ -173,7 +173,9 @@ fn build(encoding: &Encoding, keys: u64) -> Result<Vec<u8>> {
     let mut builder = encoding.builder();
     (0..keys).for_each(|number| builder.add_key(&key(number)));
     let mut filter = Vec::new();
-    builder.finish(&mut filter)?;
+    builder
+        .finish(&mut filter)
+        .map_err(|error| Error::InvalidOptions { what: error.to_string() })?;
     Ok(filter)
 }
 
