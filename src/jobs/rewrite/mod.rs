@@ -1,5 +1,5 @@
-//! A rewrite: entries of memtables or tables become new tables. Flushes, compactions and repairs are
-//! rewrites.
+//! A rewrite: entries of memtables or tables become new tables. Flushes, compactions and repairs
+//! are rewrites.
 //!
 //! `output` merges the inputs and writes the tables, `stripes` decides which entries and range
 //! deletes stay, `entry_rules` what becomes of entries, and `range_deletes` which table gets which
