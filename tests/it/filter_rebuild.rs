@@ -217,7 +217,6 @@ fn damaged_filters_are_found_and_rebuilt() {
         // By now a report that reads nothing shows the damage, too.
         let seen = db.filter_report();
         assert!(seen.stats.filter_errors > 0 && !seen.were_read, "{name}: {seen:?}");
-        assert!(seen.tables.iter().any(|table| table.damage.is_some()), "{name}: {seen:?}");
 
         assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), tables, "{name}");
         assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), 0, "{name}");
