@@ -166,7 +166,8 @@ fn ribbon() -> siftdb::Result<Vec<u8>> {
     let mut builder = Encoding::Ribbon { millibits: 10_000 }.builder();
     (0..200).for_each(|number| builder.add_key(key(number).as_bytes()));
     let mut filter = Vec::new();
-    builder.finish(&mut filter)?;
+    let built = builder.finish(&mut filter);
+    built.map_err(|error| siftdb::Error::InvalidArgument { what: error.to_string() })?;
     Ok(filter)
 }
 
