@@ -3,9 +3,9 @@
 use crate::base::batch_format::DecodedBatch;
 use crate::base::key::{Lookup, LookupKey};
 use crate::base::write_batch::WriteBatch;
-use siftdb_filter::hash::KeyHash;
 use crate::memtable::memtable::Memtable;
 use crate::memtable::memtable::Published;
+use siftdb_filter::hash::KeyHash;
 use std::sync::Arc;
 
 /// The bytes of a segment.
