@@ -23,4 +23,5 @@ pub(crate) mod sync;
 #[cfg(feature = "interleavings")]
 pub mod scheduled;
 pub(crate) mod process;
+mod error_text;
 pub(crate) mod error;

@@ -182,7 +182,7 @@ impl<V> Cache<V> {
     }
 
     /// Where the block of `request` is, whose slot the reader found empty. It may wait for another
-    /// thread that reads the block. If that fails, this thread is told to read it.
+    /// thread that reads the block. If that read fails, the answer is `Load`.
     pub(crate) fn block<'c>(&'c self, request: Request<'c, V>) -> Answer<'c, V> {
         if request.fill && self.admit(&request) {
             return self.held_or_load(request);

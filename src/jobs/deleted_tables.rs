@@ -24,7 +24,6 @@ use crate::state::session;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::NewTables;
-use crate::tree::set::VersionSet;
 use crate::tree::version::Version;
 
 /// Removes the tables of `keyspace` that range deletes hide whole.
@@ -52,7 +51,7 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
     }
     let synced_through = sync_range_deletes(engine, &view)?;
     engine.check_lock()?;
-    let removal = |_: &VersionSet, _: &NewTables| {
+    let removal = |_: &NewTables| {
         let current = Arc::clone(&keyspace.view.load().version);
         // A compaction may have begun or ended since. What it moved is still hidden.
         let deleted: Vec<_> = files(&current)

@@ -19,7 +19,6 @@ use crate::state::keyspace::KeyspaceState;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::NewTables;
-use crate::tree::set::VersionSet;
 use crate::tree::version::LevelFiles;
 use std::time::Duration;
 
@@ -44,7 +43,7 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
         engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
     engine.check_lock()?;
     let mut entries = 0;
-    let removal = |_: &VersionSet, _: &NewTables| {
+    let removal = |_: &NewTables| {
         // The tables as they are: a flush or the removal of hidden tables may have ended since.
         let expired = expired_tables(&keyspace.view.load().version.files(), now, oldest);
         entries = expired.iter().map(|(_, meta)| meta.entries).sum();

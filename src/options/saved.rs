@@ -12,7 +12,7 @@
 //! the registered ones. A name that is not among them is kept, so that settings pass unchanged
 //! through a process that does not have all the rules: see `KeyspaceOptions::check_registered`.
 //!
-//! The table of the settings is `KeyspaceOptions` itself, and that of a filter is `SavedFilter`.
+//! `KeyspaceOptions` declares the fields of the settings, and `SavedFilter` those of a filter.
 
 use crate::base::coding::{Decoder, put_length_prefixed};
 use crate::base::levels::LEVELS;

@@ -91,20 +91,21 @@ impl Catalog {
         NewTables::open(&self.tables, directory, tables, level, &pinning)
     }
 
-    /// The one door for edits of tables: logs the edit that `edit` makes of the current versions
-    /// and shows it to reads. `new` has the tables that it adds. What was opened in vain goes when
-    /// the caller drops `new`, which it does without a lock. False if `edit` makes none.
+    /// Logs the edit that `edit` makes and shows it to reads: for jobs that change nothing else in
+    /// the same step. `edit` is called under the lock of versions, so it sees the tables as they
+    /// are. `new` has the tables that it adds; what was opened in vain goes when the caller drops
+    /// `new`, after that lock. False if `edit` makes none.
     ///
     /// # Errors
     /// As [`VersionSet::apply`].
     pub(crate) fn apply(
         &self,
         new: &mut NewTables,
-        edit: impl FnOnce(&VersionSet, &NewTables) -> Option<VersionEdit>,
+        edit: impl FnOnce(&NewTables) -> Option<VersionEdit>,
     ) -> Result<bool> {
         // The lock is held from the edit to the new views, so views appear in the order of edits.
         let mut versions = self.versions.lock();
-        let Some(edit) = edit(&versions, new) else { return Ok(false) };
+        let Some(edit) = edit(new) else { return Ok(false) };
         let changed = versions.apply(edit, new, self.published.visible())?;
         self.show(changed);
         Ok(true)

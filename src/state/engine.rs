@@ -74,8 +74,8 @@ impl Engine {
         let snapshots = &self.catalog.snapshots;
         let oldest_went = snapshots.release(moment);
         self.catalog.clear_dropped();
-        // While an older snapshot lives, it keeps nearly all that this one kept. Without this
-        // condition each transaction beside it would wake both workers for nothing.
+        // An older snapshot that still lives keeps nearly all that this one kept. Without this
+        // condition each transaction would wake both workers although they find no work.
         if oldest_went && snapshots.keep_deleted.swap(false, Ordering::Relaxed) {
             let mut all = self.catalog.all_keyspaces();
             all.retain(|keyspace| keyspace.view.load().may_have_deleted_tables());

@@ -285,7 +285,7 @@ impl TableFile {
                 read
             }
         };
-        // The bytes of a file in memory are still those that were checked. A read may fail anew.
+        // Checked bytes of a file in memory need no second check. Bytes that are read again do.
         let was_checked = read.in_file.is_some() && read.has_checksum(known);
         let compression = match read.compression().filter(|_| was_checked) {
             Some(compression) => Ok(compression),

@@ -2,8 +2,8 @@
 //!
 //! [`DurableTables`] is given out only by a sync of the tables' names, and [`NewTables`] only for
 //! durable tables. An edit gets its tables from `NewTables` alone (`tree/set.rs`), so that no edit
-//! can name a table that a crash may lose (I5). Both are made without a lock: opening a table reads
-//! its filter and its index back.
+//! can name a table that a crash may lose (I5). Both are made before the lock of versions is taken:
+//! opening a table reads its filter and its index back.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;

@@ -26,12 +26,12 @@ pub(crate) struct Figure<R: 'static> {
 /// Which reports have a figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scope {
-    /// That of a database.
+    /// The report of a database.
     Database,
-    /// That of each keyspace; of a database those of its keyspaces, and not its own.
+    /// The report of each keyspace. The report of a database has the sum of its keyspaces.
     Keyspaces,
-    /// That of a keyspace, and the database's own: it is more than the sum of its keyspaces, since
-    /// flushed memtables that are not yet freed belong to none.
+    /// Both reports. The figure of a database exceeds the sum of its keyspaces: flushed memtables
+    /// that are not yet freed belong to no keyspace.
     Both,
 }
 

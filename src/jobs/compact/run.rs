@@ -39,7 +39,6 @@ use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::tree::overlap::{key_span, sequence_span};
-use crate::tree::set::VersionSet;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::{LevelFiles, Version};
 
@@ -267,7 +266,7 @@ fn run_reserved(
     }
     engine.check_lock()?;
     let (sums, files) = (TableSums::of(new.metas()), new.file_names());
-    let edit = |_: &VersionSet, new: &NewTables| {
+    let edit = |new: &NewTables| {
         let added = new.metas().cloned().collect();
         Some(VersionEdit { expired_through, ..task.edit(keyspace.id, added) })
     };

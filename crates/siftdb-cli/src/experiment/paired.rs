@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub struct Paired {
     /// The median of each side.
     pub medians: [f64; 2],
-    /// The time of the second side as a multiple of that of the first: the median over the rounds.
+    /// Median over the rounds of the second side's time divided by the first side's time.
     pub ratio: f64,
 }
 

@@ -14,6 +14,7 @@ pub mod store;
 #[path = "../../../../src/base"]
 pub mod base {
     pub mod coding;
+    mod error_text;
     pub mod error;
     pub mod expiry;
     #[path = "iterator"]

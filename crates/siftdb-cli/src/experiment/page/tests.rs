@@ -286,7 +286,7 @@ fn long_texts_are_wrapped_and_not_cut() {
     let mut lines = rates();
     lines.rows.iter_mut().for_each(|row| row[0] = text(&long));
     let tree = boxes();
-    // The browser wraps texts where they may be long, and is told to cut none.
+    // The browser wraps long texts. No style cuts a text off.
     assert!(!page().html().contains("text-overflow"));
     for (drawn, words) in [
         (lookup, &long[..]),
