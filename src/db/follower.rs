@@ -13,7 +13,7 @@ use crate::db::changes::Changes;
 use crate::db::database::Db;
 use crate::db::follow::Following;
 use crate::db::keyspace::Keyspace;
-use crate::db::read_methods::read_methods;
+use crate::db::read_methods::{lookup_methods, scan_methods};
 use crate::db::snapshot::Snapshot;
 use crate::options::access::ReadOptions;
 use crate::options::database::Options;
@@ -234,7 +234,8 @@ impl Follower {
         self.moment.load().stats()
     }
 
-    read_methods!("of the keyspace `default`, at the read point that it shows");
+    lookup_methods!("of the keyspace `default`, at the read point that it shows");
+    scan_methods!("of the keyspace `default`, at the read point that it shows");
 
     /// As [`Follower::get`], with options.
     ///

@@ -17,6 +17,7 @@ use crate::base::sync::Arc;
 use crate::base::value::{Key, Value};
 use crate::base::write_batch::WriteBatch;
 use crate::db::handle::Handle;
+use crate::db::read_methods::scan_methods;
 use crate::db::snapshot::Snapshot;
 use crate::jobs::compact::manual::FilterRebuild;
 use crate::options::access::{CompactRangeOptions, ReadOptions, WriteOptions};
@@ -166,14 +167,6 @@ impl Keyspace {
         multi_get::multi_get(&self.state, keys, None, options)
     }
 
-    /// True if `key` has a value.
-    ///
-    /// # Errors
-    /// As for [`Keyspace::get`].
-    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
-    }
-
     /// False only if `key` certainly has no value. Reads no file: tables whose filter is not
     /// pinned count as "may contain".
     ///
@@ -286,46 +279,11 @@ impl Keyspace {
         self.delete_range(KeyBounds::of_prefix(prefix.as_ref()))
     }
 
-    /// All entries, ascending.
-    pub fn iter(&self) -> Iter {
-        self.range(..)
-    }
-
-    /// The entries of a range of keys.
-    pub fn range(&self, range: impl KeyRange) -> Iter {
-        self.range_with(range, &ReadOptions::new())
-    }
+    scan_methods!("of the keyspace as it is now");
 
     /// As [`Keyspace::range`], with options.
     pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter {
-        self.iterate(range.into_bounds(), options)
-    }
-
-    /// The entries whose keys start with `prefix`, which may be any bytes.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        self.iterate(KeyBounds::of_prefix(prefix.as_ref()), &ReadOptions::new())
-    }
-
-    /// A cursor over all entries, which seeks and steps both ways. [`Iter::cursor`] makes one over
-    /// a range.
-    pub fn cursor(&self) -> Cursor {
-        self.iter().cursor()
-    }
-
-    /// The entry with the smallest key.
-    ///
-    /// # Errors
-    /// As for [`Keyspace::get`].
-    pub fn first(&self) -> Result<Option<(Key, Value)>> {
-        self.iter().next().transpose()
-    }
-
-    /// The entry with the largest key.
-    ///
-    /// # Errors
-    /// As for [`Keyspace::get`].
-    pub fn last(&self) -> Result<Option<(Key, Value)>> {
-        self.iter().next_back().transpose()
+        Iter::new(&self.state, None, range.into_bounds(), options)
     }
 
     /// The database as it is now, to be read later: this keyspace, and by
@@ -461,10 +419,6 @@ impl Keyspace {
     #[must_use]
     pub fn stats(&self) -> Stats {
         stats_report::keyspace_stats(self.engine(), &self.state)
-    }
-
-    fn iterate(&self, bounds: KeyBounds, options: &ReadOptions) -> Iter {
-        Iter::new(&self.state, None, bounds, options)
     }
 }
 

@@ -1,11 +1,11 @@
-//! The methods by which snapshots, followers and transactions are read, written once.
+//! The reads that keyspaces, snapshots, followers and transactions have in common, written once.
 //!
-//! A type that invokes [`read_methods`] has `get_with`, `multi_get_with` and `range_with` of its
-//! own; all other reads are made of these three. It imports the types that they name. The text of
-//! the invocation says what is read.
+//! A type that invokes the macros has `get_with`, `multi_get_with` and `range_with` of its own; all
+//! other reads are made of these three. It imports the types that they name. The text of the
+//! invocation says what is read.
 
-/// The methods that are the same for everything that can be read.
-macro_rules! read_methods {
+/// Lookups with default options.
+macro_rules! lookup_methods {
     ($at:literal) => {
         #[doc = concat!("The value of `key`, or `None`; ", $at, ".")]
         ///
@@ -27,7 +27,12 @@ macro_rules! read_methods {
         ) -> Result<Vec<Option<Value>>> {
             self.multi_get_with(keys, &ReadOptions::new())
         }
+    };
+}
 
+/// Scans with default options, and what is made of them or of a lookup.
+macro_rules! scan_methods {
+    ($at:literal) => {
         /// True if `key` has a value.
         ///
         /// # Errors
@@ -52,7 +57,8 @@ macro_rules! read_methods {
             self.range(KeyBounds::of_prefix(prefix.as_ref()))
         }
 
-        /// A cursor over all entries; see [`Keyspace::cursor`](crate::Keyspace::cursor).
+        /// A cursor over all entries, which seeks and steps both ways.
+        /// [`Iter::cursor`](crate::Iter::cursor) makes one over a range.
         pub fn cursor(&self) -> Cursor {
             self.iter().cursor()
         }
@@ -75,4 +81,4 @@ macro_rules! read_methods {
     };
 }
 
-pub(crate) use read_methods;
+pub(crate) use {lookup_methods, scan_methods};

@@ -10,7 +10,7 @@ use crate::base::key::SequenceNumber;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::value::{Key, Value};
-use crate::db::read_methods::read_methods;
+use crate::db::read_methods::{lookup_methods, scan_methods};
 use crate::env::directory_lock::DirectoryLock;
 use crate::options::access::ReadOptions;
 use crate::read::cursor::Cursor;
@@ -112,7 +112,8 @@ impl Snapshot {
         self
     }
 
-    read_methods!("as the snapshot has them");
+    lookup_methods!("as the snapshot has them");
+    scan_methods!("as the snapshot has them");
 
     /// As [`Snapshot::get`], with options.
     ///

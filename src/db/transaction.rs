@@ -17,7 +17,7 @@ use crate::base::write_batch::WriteBatch;
 use crate::db::again::run_again;
 use crate::db::keyspace::{Keyspace, put_with};
 use crate::db::own_writes::OwnWrites;
-use crate::db::read_methods::read_methods;
+use crate::db::read_methods::{lookup_methods, scan_methods};
 use crate::db::snapshot::Snapshot;
 use crate::options::access::{ReadOptions, WriteOptions};
 use crate::read::cursor::Cursor;
@@ -239,7 +239,8 @@ impl Keyspace {
 /// The methods that a transaction has in each of its keyspaces. `part` is that keyspace's.
 macro_rules! methods {
     () => {
-        read_methods!("as the transaction sees them");
+        lookup_methods!("as the transaction sees them");
+        scan_methods!("as the transaction sees them");
 
         /// As [`get`](Self::get), with options.
         ///
