@@ -5,6 +5,7 @@
 //! | `set` | the current version, and the only way to the next one |
 //! | `followed_manifest` | a manifest that another process appends to |
 //! | `session_manifest` | the manifest that this session writes |
+//! | `trees` | the trees of all keyspaces, as a manifest describes them |
 //! | `new_tables` | the tables that an edit adds: durable, then open |
 //! | `open_tables` | opens the tables of a version, several at a time |
 //! | `level_iter` | an iterator over one sorted level |
@@ -30,6 +31,7 @@ pub(crate) mod runs;
 pub(crate) mod set;
 pub(crate) mod session_manifest;
 pub(crate) mod followed_manifest;
+mod trees;
 pub(crate) mod new_tables;
 pub(crate) mod open_tables;
 pub(crate) mod newer;

@@ -24,28 +24,15 @@ use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::manifest::ManifestState;
 use crate::tree::new_tables::{NewTables, PinningByLevel};
-use crate::tree::open_tables::open_tables;
 use crate::tree::overlap::order_conflicts;
 use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
+use crate::tree::trees::{Tree, open_trees};
 use crate::tree::version::Version;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The most keyspaces that a database may have.
 const KEYSPACES_MAX: usize = 65_535;
-
-/// The tree of one keyspace.
-#[derive(Clone, Debug)]
-struct Tree {
-    meta: KeyspaceMeta,
-    current: Arc<Version>,
-}
-
-impl Tree {
-    fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
-        (0..LEVELS).flat_map(|level| self.current.level(level).iter().map(move |h| (level, h)))
-    }
-}
 
 /// A keyspace whose tables changed, and its new version.
 pub(crate) type NewVersion = (KeyspaceId, Arc<Version>);
@@ -556,50 +543,6 @@ impl VersionSet {
             ..VersionEdit::default()
         }
     }
-}
-
-/// The trees that `state` describes. Tables and whole versions that are in `before` are shared.
-fn open_trees(
-    context: &TableContext,
-    directory: &Path,
-    pinning: &dyn Fn(KeyspaceId) -> PinningByLevel,
-    state: &ManifestState,
-    obsolete: &Arc<ObsoleteFiles>,
-    before: &BTreeMap<KeyspaceId, Tree>,
-) -> Result<BTreeMap<KeyspaceId, Tree>> {
-    let handles = before.values().flat_map(Tree::tables);
-    let open: HashMap<u64, &Arc<TableHandle>> =
-        handles.map(|(_, handle)| (handle.meta.number, handle)).collect();
-    let known = |meta: &FileMeta| open.get(&meta.number).filter(|handle| *handle.meta == *meta);
-    let pinning: BTreeMap<_, _> = state.keyspaces.keys().map(|&id| (id, pinning(id))).collect();
-    let new = state.tables().filter(|(_, meta)| known(meta).is_none());
-    let wanted = new.map(|(level, meta)| (meta, pinning[&meta.keyspace][level]));
-    let mut opened = open_tables(context, directory, &wanted.collect::<Vec<_>>())?.into_iter();
-    let mut trees = BTreeMap::new();
-    for (&id, keyspace) in &state.keyspaces {
-        let levels: [Vec<Arc<TableHandle>>; LEVELS] = std::array::from_fn(|level| {
-            let handle = |meta: &FileMeta| match known(meta) {
-                Some(handle) => Some(Arc::clone(handle)),
-                None => Some(TableHandle::new(Arc::new(meta.clone()), opened.next()?, obsolete)),
-            };
-            // `opened` has one table for each that is not known, in this order.
-            keyspace.levels[level].iter().filter_map(handle).collect()
-        });
-        let same = |tree: &&Tree| {
-            let pairs = levels.iter().zip((0..LEVELS).map(|level| tree.current.level(level)));
-            let same_level = |ours: &[Arc<TableHandle>], theirs: &[Arc<TableHandle>]| {
-                ours.len() == theirs.len()
-                    && ours.iter().zip(theirs).all(|(ours, theirs)| Arc::ptr_eq(ours, theirs))
-            };
-            pairs.into_iter().all(|(ours, theirs)| same_level(ours, theirs))
-        };
-        let current = match before.get(&id).filter(same) {
-            Some(tree) => Arc::clone(&tree.current),
-            None => Arc::new(Version::new(levels)),
-        };
-        trees.insert(id, Tree { meta: keyspace.meta.clone(), current });
-    }
-    Ok(trees)
 }
 
 #[cfg(test)]
