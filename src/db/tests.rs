@@ -20,7 +20,7 @@ use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::catalog::new_memtable;
-use crate::state::keyspace::TOMBSTONES_MAX;
+use crate::state::keyspace::{TOMBSTONES_MAX, TOMBSTONES_PASSED_MAX};
 use crate::state::write_queue::{Request, Switch};
 use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, VersionEdit};
@@ -364,6 +364,22 @@ fn until(what: &str, holds: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "never: {what}");
         yield_now();
     }
+}
+
+/// No write follows the scan: the worker looks at the keyspaces whose scans passed tombstones.
+#[test]
+fn a_scan_past_tombstones_flushes_them() {
+    let db = Options::new().env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    let tombstones = TOMBSTONES_PASSED_MAX as u64 + 100;
+    (0..tombstones).for_each(|n| db.delete(n.to_be_bytes()).unwrap());
+    db.put("~", "v").unwrap();
+    let view = || db.engine().catalog.default.view.load_full();
+    assert!(!view().active.is_empty(), "too few of them for a flush without a scan");
+    assert_eq!(db.first().unwrap().unwrap().0, "~");
+    until("the tombstones are flushed", || {
+        view().active.is_empty() && view().immutables.is_empty()
+    });
+    db.close().unwrap();
 }
 
 /// No write followed to look at the tombstones again, so they stayed in memory.
