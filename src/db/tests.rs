@@ -371,7 +371,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 fn a_scan_past_tombstones_flushes_them() {
     let db = Options::new().env(Arc::new(MemEnv::new())).open("/db").unwrap();
     let tombstones = TOMBSTONES_PASSED_MAX as u64 + 100;
-    (0..tombstones).for_each(|n| db.delete(n.to_be_bytes()).unwrap());
+    (0..tombstones).for_each(|n| db.delete(format!("{n:05}")).unwrap());
     db.put("~", "v").unwrap();
     let view = || db.engine().catalog.default.view.load_full();
     assert!(!view().active.is_empty(), "too few of them for a flush without a scan");
