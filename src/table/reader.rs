@@ -211,10 +211,11 @@ impl Table {
         io.index_seeks += 1;
         let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
 
-        let mut at_hand = None;
+        let mut in_memory = None;
         if let FilterVerdict::Bypassed = verdict {
-            at_hand = self.file.at_hand(index, entry, BlockKind::Data, options.fill_cache, io);
-            if at_hand.is_none() {
+            in_memory =
+                self.file.in_memory_block(index, entry, BlockKind::Data, options.fill_cache, io);
+            if in_memory.is_none() {
                 // The block may have to be read, and a "no" saves that.
                 verdict = self.filter.table_may_contain(&self.file, key, hash, io);
                 if verdict == FilterVerdict::No {
@@ -230,7 +231,7 @@ impl Table {
             }
         }
 
-        let block = match at_hand {
+        let block = match in_memory {
             Some(block) => block,
             None => self.fetch_data(index, entry, options.fill_cache, io)?,
         };

@@ -630,7 +630,7 @@ pub(crate) mod tests {
             "a long common prefix 20",
             "a long common prefix 21",
         ];
-        assert_eq!(shared(400, long), 21, "more than a reader has at hand");
+        assert_eq!(shared(400, long), 21, "more than a reader keeps in memory");
     }
 
     #[test]
