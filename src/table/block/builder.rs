@@ -33,7 +33,8 @@ pub(crate) const RESTART_INTERVAL: usize = 16;
 /// Most entries of one restart interval. A reader that iterates in reverse holds one interval.
 pub(crate) const RESTART_INTERVAL_MAX: usize = 256;
 
-/// Bytes of the anchor, what all restart entries of a block begin with, that a reader keeps in memory.
+/// Bytes of the anchor, what all restart entries of a block begin with, that a reader keeps in
+/// memory.
 pub(crate) const ANCHOR_BYTES: usize = 16;
 
 /// Entries share less than they could, for the sake of the anchor, if the block grows by at most
