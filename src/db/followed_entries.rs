@@ -24,7 +24,6 @@ use std::path::Path;
 pub(super) struct FollowedEntries {
     /// Oldest first: one for each log and keyspace.
     memtables: Vec<LogMemtable>,
-    /// What these take.
     pub memory: LogMemory,
     /// Everything up to this sequence was applied or is in tables.
     pub applied: SequenceNumber,
