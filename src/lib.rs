@@ -47,12 +47,12 @@
 //!
 //! | chapter | subject |
 //! |---|---|
-//! | [Keyspaces](guide::keyspaces) | a [`Keyspace`] or a key prefix; batches over several keyspaces |
-//! | [Filters](guide::filters) | which [`Filter`] and [`FilterLayout`] to choose, and what scans skip |
+//! | [Keyspaces](guide::keyspaces) | a [`Keyspace`] or a key prefix; batches over several |
+//! | [Filters](guide::filters) | which [`Filter`] and [`FilterLayout`] to choose; what scans skip |
 //! | [Durability](guide::durability) | what a crash leaves; [`Db::sync`] and [`SyncTicket`] |
 //! | [Transactions](guide::transactions) | [`Keyspace::transact`], conflicts, changes of one key |
 //! | [Expiry](guide::expiry) | entries that disappear at a time; [`CompactionFilter`] |
-//! | [Bulk loads](guide::bulk_loads) | [`Keyspace::ingest`]: sorted entries become tables directly |
+//! | [Bulk loads](guide::bulk_loads) | [`Keyspace::ingest`]: sorted entries become tables |
 //! | [Backup](guide::backup) | [`Db::checkpoint`] beside writers |
 //! | [Followers](guide::followers) | other processes read while one writes: [`Follower`] |
 //! | [Operations](guide::operations) | verify, repair, events, counters, spans |

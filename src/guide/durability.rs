@@ -28,7 +28,8 @@
 //!   names the file. If the disk was only full, [`Db::resume`] continues without reopening.
 //! - **Damage:** a damaged byte never gives an older value, and never "not found" for a key that
 //!   is there.
-//! - **Closing:** [`Db::close`] returns the error of the last sync. Dropping the last handle cannot.
+//! - **Closing:** [`Db::close`] returns the error of the last sync. Dropping the last handle
+//!   cannot.
 //! - **Servers:** [`Db::sync_ticket`] is a sync that no thread has to wait for. The [`SyncTicket`]
 //!   is a future: a server replies to its client when it resolves.
 //!

@@ -10,8 +10,9 @@
 //!   go by one time, that of the first expiring entry that they meet.
 //! - An older value never comes back: an expired entry hides what a deletion would hide.
 //! - A snapshot may lose what expires, and nothing else.
-//! - The clock is that of the [`Env`](crate::env::Env), by default the system's. If it goes back, reads
-//!   find again what has not expired by then, except what a compaction has removed: that is gone.
+//! - The clock is that of the [`Env`](crate::env::Env), by default the system's. If it goes back,
+//!   reads find again what has not expired by then, except what a compaction has removed: that is
+//!   gone.
 //! - Compactions remove by the clock, or by the time of an earlier removal if that is later. It is
 //!   saved with the database and never goes back: a clock that was far ahead shortens later times.
 //! - A table in which all has expired is deleted unread, within seconds, if no older table has keys
