@@ -3,8 +3,8 @@
 //! [`Db::keyspace`] opens or creates a [`Keyspace`]: keys, tables, filters and settings of its own.
 //! Log, cache, threads and write buffer are those of the database. The methods of [`Db`] that read
 //! and write act on the keyspace `default`, which is always there. A [`WriteBatch`] writes to
-//! several keyspaces as one step, and a [`Snapshot`] sees all of them at one point. Functions that
-//! take any of the three to read from are written for the trait [`Readable`].
+//! several keyspaces as one step, and a [`Snapshot`] sees all of them at one point. A function that
+//! reads from a [`Db`], a [`Keyspace`] or a [`Snapshot`] is written for the trait [`Readable`].
 //!
 //! The other way to keep kinds of data apart is a prefix of the key: `user/7`, `order/1001`, or the
 //! first part of a tuple that [`keys`] encodes.
