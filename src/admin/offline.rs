@@ -17,7 +17,6 @@ use std::path::Path;
 
 /// The state of a database without a writer.
 pub(crate) struct OfflineDatabase {
-    /// Its identity.
     pub database: DatabaseIdentity,
     /// The database that it is a checkpoint of.
     pub checkpoint_of: Option<DatabaseIdentity>,
@@ -29,7 +28,6 @@ pub(crate) struct OfflineDatabase {
     pub next_keyspace: u64,
     /// The largest time by which entries were taken for expired.
     pub expired_through: u64,
-    /// All keyspaces.
     pub keyspaces: Vec<KeyspaceMeta>,
     /// All tables with their levels. They are durable; their names become so with that of the log.
     pub tables: Vec<(usize, FileMeta)>,

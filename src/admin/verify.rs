@@ -41,9 +41,9 @@ use std::io::ErrorKind;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyProgress {
-    /// Tables checked.
+    /// Tables that were checked so far.
     pub tables_done: u64,
-    /// All tables.
+    /// Tables to check in all.
     pub tables: u64,
     /// Bytes of the checked tables, and of the data read in the current one.
     pub bytes_done: u64,
@@ -57,7 +57,7 @@ pub struct VerifyProgress {
 pub struct VerifiedKeyspace {
     /// The name of the keyspace.
     pub name: String,
-    /// Its tables.
+    /// Tables of the keyspace, damaged ones included.
     pub tables: u64,
     /// Entries in those that are sound.
     pub entries: u64,
@@ -69,7 +69,7 @@ pub struct VerifiedKeyspace {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// Tables read.
+    /// Tables that were read, damaged ones included.
     pub tables: u64,
     /// Bytes of their files.
     pub table_bytes: u64,
@@ -80,9 +80,9 @@ pub struct VerifyReport {
     /// Keys that their filter contains, as it must. 0 without filters, or if the policies are not
     /// registered.
     pub filter_probes: u64,
-    /// Logs read.
+    /// Logs that were read.
     pub logs: u64,
-    /// Records in them.
+    /// Records in these logs.
     pub log_records: u64,
     /// Entries and range deletes that are in logs and in no table yet.
     pub log_entries: u64,

@@ -24,15 +24,12 @@ pub(crate) const FILE_NUMBER_MAX: u64 = 1 << 57;
 pub(crate) enum FileName {
     /// Names the manifest in force.
     Current,
-    /// The lock file.
     Lock,
     /// Counters kept across openings.
     Stats,
-    /// A manifest.
     Manifest(u64),
     /// A write-ahead log.
     Wal(u64),
-    /// A table.
     Table(u64),
     /// A file that will be renamed.
     Temporary(u64),

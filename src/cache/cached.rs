@@ -340,7 +340,6 @@ impl<V> SlotRef<'_, V> {
 }
 
 impl<V> Slotted<V> {
-    /// The value.
     #[inline]
     pub(crate) fn cached(&self) -> &Arc<Cached<V>> {
         // Only `SlotRef::get` makes one, of a slot that holds a value.

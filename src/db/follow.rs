@@ -59,7 +59,6 @@ const TRIES: u32 = 100;
 enum RefreshError {
     /// The files changed while they were read. If they did not, this is the error.
     Retry(Error),
-    /// The answer.
     Fatal(Error),
 }
 

@@ -503,7 +503,6 @@ pub(crate) fn finish_log(engine: &Engine) -> Result<()> {
     })
 }
 
-/// Nanoseconds since `started`.
 pub(crate) fn nanos(started: Instant) -> u64 {
     started.elapsed().as_nanos() as u64
 }

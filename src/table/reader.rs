@@ -42,9 +42,7 @@ use std::path::Path;
 /// What all tables of a database share.
 #[derive(Clone, Debug)]
 pub(crate) struct TableContext {
-    /// Descriptors.
     pub files: Arc<FilePool>,
-    /// Blocks.
     pub cache: Arc<BlockCache>,
     /// Filter policies of the user's, found by the names that tables persist.
     pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
@@ -59,9 +57,7 @@ pub(crate) struct TableContext {
 /// What the manifest records of a file. A field that is `None` is not checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expect {
-    /// The table's id.
     pub table_id: Option<u64>,
-    /// The file's length.
     pub bytes: Option<u64>,
     /// The keyspace that the table is of.
     pub keyspace: Option<KeyspaceId>,
@@ -72,7 +68,6 @@ pub(crate) struct Expect {
 /// How a read uses tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableReadOptions {
-    /// Ask the filter.
     pub use_filters: bool,
     /// Keep what is read in the cache.
     pub fill_cache: bool,
@@ -296,7 +291,6 @@ impl Table {
         self.filter_offset
     }
 
-    /// The properties block.
     pub(crate) fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -319,22 +313,18 @@ impl Table {
         read_metaindex(&self.file, self.footer.metaindex)
     }
 
-    /// Its id.
     pub(crate) fn table_id(&self) -> u64 {
         self.file.table_id()
     }
 
-    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Its file.
     pub(crate) fn file(&self) -> &TableFile {
         &self.file
     }
 
-    /// Its footer.
     pub(crate) fn footer(&self) -> &Footer {
         &self.footer
     }

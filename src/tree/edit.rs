@@ -57,9 +57,7 @@ impl SessionBegin {
 /// The manifest's facts about a keyspace besides its tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyspaceMeta {
-    /// Its number.
     pub id: KeyspaceId,
-    /// Its name.
     pub name: String,
     /// Its entries up to this sequence are in tables, or it was created after them. The logs may
     /// hold them too.
@@ -80,9 +78,7 @@ impl KeyspaceMeta {
 /// A table that an edit removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeletedFile {
-    /// Its keyspace.
     pub keyspace: KeyspaceId,
-    /// Its level.
     pub level: usize,
     /// The number in its name.
     pub number: u64,

@@ -147,7 +147,6 @@ pub(crate) fn replay_file(env: &dyn Env, path: &Path, number: u64) -> Result<Man
 /// Reads the edits of one manifest in order and applies them.
 #[derive(Debug)]
 pub(crate) struct ManifestCursor {
-    /// The file.
     pub path: PathBuf,
     reader: RecordReader,
     /// The edits so far. Its state names the end of the last one; 0 before the first.

@@ -18,7 +18,6 @@ use std::path::Path;
 /// was written, so a log that ends before the mark is damaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CleanClose {
-    /// The last log.
     pub log: u64,
     /// Where its last record ends, in bytes from its start.
     pub log_bytes: u64,

@@ -65,7 +65,6 @@ enum Beginning {
     StartOver,
     /// No start record yet, or not any more; or an opening that has not finished, or never did.
     None,
-    /// Its start.
     Start(Box<OpenLog>),
 }
 

@@ -96,7 +96,6 @@ pub(crate) struct Found {
     pub trailer: u64,
     /// Where the value begins in the block.
     pub value_start: usize,
-    /// Its length.
     pub value_len: usize,
 }
 
