@@ -152,7 +152,7 @@ impl LogTail {
         self.current.as_ref().map_or(0, |log| log.cursor.file().number)
     }
 
-    /// The manifest that was in force when the newest log was created, and how many bytes of it
+    /// The manifest that was current when the newest log was created, and how many bytes of it
     /// were durable then: a manifest of that number that is shorter was read too early, or it is
     /// damaged.
     #[must_use]
