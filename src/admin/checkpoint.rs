@@ -321,18 +321,19 @@ fn link_tables(
             Some(_) if files.contains(&name) => continue,
             _ => {}
         }
-        let (path, place) = (name.path(&context.directory), name.path(target));
-        if is_foreign_table(env, &place)? {
+        let (path, target_path) = (name.path(&context.directory), name.path(target));
+        if is_foreign_table(env, &target_path)? {
             return Err(refused(target, &format!("{name} is a table of LevelDB or RocksDB")));
         }
         // Left by a checkpoint that was interrupted: it may be half of a copy.
-        match env.remove(&place) {
+        match env.remove(&target_path) {
             Err(error) if error.kind() != NotFound => {
-                return Err(Error::io("remove", place, error));
+                return Err(Error::io("remove", target_path, error));
             }
             _ => {}
         }
-        second_name(env, &path, &place).map_err(|error| Error::io("hard_link", place, error))?;
+        second_name(env, &path, &target_path)
+            .map_err(|error| Error::io("hard_link", target_path, error))?;
         report.tables_new += 1;
         report.bytes_new += meta.bytes;
     }

@@ -415,7 +415,7 @@ impl Following {
             return Ok(());
         };
         let later = match sessions.iter().position(|session| session.id == old) {
-            Some(place) => &sessions[place + 1..],
+            Some(index) => &sessions[index + 1..],
             // The session that created the database is not listed.
             None if old == 0 && sessions.len() < SESSIONS_MAX => &sessions[..],
             None => {

@@ -124,8 +124,8 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
         };
         let mut changed = versions.restart(manifest, edit, &mut tables)?;
         for keyspace in &keyspaces {
-            let place = changed.iter().position(|(id, _)| *id == keyspace.id);
-            let version = place.map(|place| changed.swap_remove(place).1);
+            let index = changed.iter().position(|(id, _)| *id == keyspace.id);
+            let version = index.map(|index| changed.swap_remove(index).1);
             keyspace.update_view(|view| ReadView {
                 active: Arc::clone(&engine.catalog.empty_memtable),
                 active_log: 0,

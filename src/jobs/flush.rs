@@ -365,8 +365,8 @@ fn install(
         // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
         // neither, and none sees both.
         for flushed in flushed.iter().filter(|f| there.contains(&f.keyspace.id)) {
-            let place = changed.iter().position(|(id, _)| *id == flushed.keyspace.id);
-            let version = place.map(|place| changed.swap_remove(place).1);
+            let index = changed.iter().position(|(id, _)| *id == flushed.keyspace.id);
+            let version = index.map(|index| changed.swap_remove(index).1);
             flushed.keyspace.update_view(|view| ReadView {
                 immutables: view.immutables.iter().filter(|f| !flushed.has(f)).cloned().collect(),
                 version: version.unwrap_or_else(|| Arc::clone(&view.version)),

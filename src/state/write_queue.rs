@@ -281,8 +281,8 @@ impl<'a> Leadership<'a> {
     /// Answers everyone in the group, in the order of its requests.
     #[inline]
     pub(crate) fn complete(&mut self, mut results: impl FnMut(usize) -> Result<Committed>) {
-        for (place, waiter) in self.group.drain(..).enumerate() {
-            waiter.set(Turn::Done(results(place)));
+        for (index, waiter) in self.group.drain(..).enumerate() {
+            waiter.set(Turn::Done(results(index)));
         }
     }
 }

@@ -358,8 +358,8 @@ impl Replay {
         self.apply_counters(&edit)?;
         self.apply_keyspaces(&edit)?;
         for file in edit.deleted {
-            let place = (file.keyspace, file.number);
-            if self.tables.remove(&place).is_none_or(|(level, _)| level != file.level) {
+            let identity = (file.keyspace, file.number);
+            if self.tables.remove(&identity).is_none_or(|(level, _)| level != file.level) {
                 let (level, number) = (file.level, file.number);
                 return damaged(format!("file {number} leaves level {level} and is not there"));
             }

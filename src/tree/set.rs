@@ -480,7 +480,7 @@ impl VersionSet {
         for file in edit.deleted.iter().filter(|file| file.keyspace == id) {
             let handles = &mut levels[file.level];
             match handles.iter().position(|handle| handle.meta.number == file.number) {
-                Some(place) => removed.push(handles.remove(place)),
+                Some(index) => removed.push(handles.remove(index)),
                 None => {
                     let what =
                         format!("edit removes table {}, not at level {}", file.number, file.level);

@@ -352,13 +352,13 @@ mod tests {
         for path in paths {
             let good = env.read_file(path).unwrap();
             let whole = dumped(&env, path).0;
-            for place in 0..good.len() {
+            for index in 0..good.len() {
                 let mut flipped = good.clone();
-                flipped[place] ^= 0x21;
+                flipped[index] ^= 0x21;
                 env.write_file(path, &flipped);
                 let (text, outcome) = dumped(&env, path);
                 // The text names a damaged filter, and damage in the padding of a log.
-                assert!(outcome.is_err() || text != whole, "{} byte {place}", path.display());
+                assert!(outcome.is_err() || text != whole, "{} byte {index}", path.display());
             }
             for cut in (0..good.len()).step_by(7) {
                 env.write_file(path, &good[..cut]);

@@ -221,13 +221,13 @@ impl LogTail {
                 None if followed => "valid records follow".to_string(),
                 None => return Ok(TailEnd::UpToDate),
             };
-            let place = (self.log(), offset);
-            if suspect == Some(place) {
+            let position = (self.log(), offset);
+            if suspect == Some(position) {
                 let what =
                     format!("{what}; the batches end with sequence {}, but {why}", self.last);
                 return Err(self.culprit(next, logs).corruption(offset, what));
             }
-            suspect = Some(place);
+            suspect = Some(position);
             if let Some(log) = self.open_ahead(logs, &mut check)? {
                 return Ok(TailEnd::StartOver { log });
             }
