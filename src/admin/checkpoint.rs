@@ -52,13 +52,13 @@ const TRIES: u32 = 10;
 pub struct CheckpointReport {
     /// The last sequence number: every write up to it is there, and no later one.
     pub last_sequence: u64,
-    /// Tables in it.
+    /// Tables in the checkpoint, those of earlier calls included.
     pub tables: u64,
     /// Bytes of these tables.
     pub bytes: u64,
     /// Tables that were linked or copied now; the others were there.
     pub tables_new: u64,
-    /// Bytes of these.
+    /// Bytes of the new tables: what this call added to the disk, unless they were linked.
     pub bytes_new: u64,
 }
 

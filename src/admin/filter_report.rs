@@ -99,9 +99,10 @@ pub struct FilterDamage {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct WantedFilter {
-    /// The encoding's label.
+    /// The label of the encoding, as [`Encoding::label`](crate::filter::Encoding::label) returns
+    /// it.
     pub encoding: String,
-    /// The layout.
+    /// The layout, as [`FilterLayout`](crate::FilterLayout) prints it.
     pub layout: String,
     /// Bits per key; `None` if the policy decides.
     pub bits_per_key: Option<f64>,

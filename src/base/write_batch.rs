@@ -61,7 +61,6 @@ pub(crate) struct KeyspaceChanges {
 /// A keyspace that a [`WriteBatch`] creates.
 #[derive(Clone, Debug)]
 pub(crate) struct CreatedKeyspace {
-    /// Its name.
     pub name: String,
     /// Its settings, encoded.
     pub settings: Vec<u8>,
@@ -76,7 +75,7 @@ impl Default for WriteBatch {
 }
 
 impl WriteBatch {
-    /// An empty batch.
+    /// A batch without entries.
     pub fn new() -> Self {
         WriteBatch {
             entries: Vec::new(),
@@ -132,7 +131,7 @@ impl WriteBatch {
         self
     }
 
-    /// Number of entries.
+    /// Number of entries; a range delete is one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count as usize + self.created().map(WriteBatch::len).sum::<usize>()

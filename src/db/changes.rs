@@ -34,7 +34,7 @@ pub struct Change {
     pub keyspace_number: u32,
     /// The name of its keyspace; `None` if that was dropped since.
     pub keyspace: Option<Arc<str>>,
-    /// The write.
+    /// What was written: a value, a deletion, or the deletion of a range.
     pub entry: ChangedEntry,
 }
 
@@ -44,21 +44,21 @@ pub struct Change {
 pub enum ChangedEntry {
     /// A value was written under a key.
     Put {
-        /// The key.
+        /// The key, whole.
         key: Vec<u8>,
-        /// The value.
+        /// The value, without the time at which it expires.
         value: Vec<u8>,
         /// From when on it is gone; `None` for never. No change follows at that time.
         expires_at: Option<SystemTime>,
     },
     /// A key was deleted, which need not have been there.
     Delete {
-        /// The key.
+        /// The key that was deleted.
         key: Vec<u8>,
     },
     /// The keys from `start` on and below `end` were deleted; all from `start` on without one.
     DeleteRange {
-        /// The first key.
+        /// The first key of the range.
         start: Vec<u8>,
         /// The key after the last one.
         end: Option<Vec<u8>>,

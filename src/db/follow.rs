@@ -59,7 +59,6 @@ const TRIES: u32 = 100;
 enum RefreshError {
     /// The files changed while they were read. If they did not, this is the error.
     Retry(Error),
-    /// The answer.
     Fatal(Error),
 }
 
@@ -479,7 +478,7 @@ impl Following {
         Ok(read)
     }
 
-    /// Refuses what was read if the manifest in force is another one by now, if keyspaces were
+    /// Refuses what was read if the current manifest is another one by now, if keyspaces were
     /// created or dropped, or if the manifest needs only later logs: then entries after that may
     /// have been read, or logs were removed before they were listed.
     fn check_unchanged(&mut self, number: u64) -> Attempt<()> {

@@ -8,7 +8,7 @@
 //! 1. Write, sync and remove a file as large as the write buffer, to see that there is room.
 //! 2. Flush all memtables, also the active one, to tables of level 0.
 //! 3. Create a new log that names the manifest to come. Recovery ignores it until step 4 is done.
-//! 4. Create the manifest with those tables and that log, and put it in force (I6).
+//! 4. Create the manifest with those tables and that log, and install it (I6).
 //! 5. Only then take writes and remove the old logs. A refused write cannot reappear any more.
 //!
 //! A crash before step 4 finds the old manifest and logs; a crash after it finds the new ones. If a

@@ -192,7 +192,6 @@ impl Flushed {
 
 /// The memtables of one keyspace that become tables.
 pub(crate) struct FlushInput {
-    /// The keyspace.
     pub keyspace: Arc<KeyspaceState>,
     /// Its memtables, oldest first.
     pub memtables: Vec<Arc<Memtable>>,

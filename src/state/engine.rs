@@ -15,7 +15,6 @@ use std::fmt;
 pub(crate) struct Engine {
     /// What the database is, and what all parts use.
     pub context: Arc<Context>,
-    /// What it contains.
     pub catalog: Catalog,
     /// What writes go through.
     pub writer: Writer,

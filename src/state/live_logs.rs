@@ -50,7 +50,6 @@ impl LiveLogs {
         self.live.iter().map(|log| log.number)
     }
 
-    /// The oldest log.
     pub(crate) fn oldest(&self) -> Option<LiveLog> {
         self.live.front().copied()
     }

@@ -33,7 +33,6 @@ pub(crate) struct ReadSet {
 /// The reads of one keyspace.
 #[derive(Debug)]
 pub(crate) struct KeyspaceReads {
-    /// The keyspace.
     pub keyspace: Arc<KeyspaceState>,
     /// Single keys.
     pub keys: BTreeSet<Key>,
@@ -42,14 +41,12 @@ pub(crate) struct KeyspaceReads {
 }
 
 impl ReadSet {
-    /// Adds a key.
     pub(crate) fn add_key(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
         if self.of(keyspace).keys.insert(Key::from(key)) {
             self.bytes += key.len() + ENTRY_BYTES;
         }
     }
 
-    /// Adds a range.
     fn add_range(&mut self, keyspace: &Arc<KeyspaceState>, bounds: &KeyBounds) {
         if bounds.is_empty() {
             return;

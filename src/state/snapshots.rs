@@ -111,7 +111,6 @@ impl SnapshotList {
         self.live.lock().keys().next_back().map(|moment| moment.sequence)
     }
 
-    /// Number of snapshots.
     pub(crate) fn len(&self) -> usize {
         self.live.lock().values().sum()
     }

@@ -27,7 +27,6 @@ pub(crate) const BYTES_MAX: u64 = 256 << 20;
 /// Saved counters and when counting began, in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SavedStats {
-    /// When counting began.
     pub since_unix_seconds: u64,
     /// What `Counters::saved` gave of the database.
     pub database: Vec<u64>,

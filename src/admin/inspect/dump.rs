@@ -96,7 +96,7 @@ fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> R
     let bytes = read_file(&**env, path, CURRENT_BYTES_MAX)?;
     match decode_current(&bytes).map_err(|bad| bad.into_error(path, 0))? {
         Current::Manifest(number) => {
-            let line = format_args!("{} is in force, checksum ok", FileName::Manifest(number));
+            let line = format_args!("{} is current, checksum ok", FileName::Manifest(number));
             printer.record("current", &[("manifest", number.into())], line)
         }
         Current::Unfinished => {
@@ -312,7 +312,7 @@ mod tests {
             text.contains("in all: tables none; logs from 3; next file 9; next keyspace 1"),
             "{text}"
         );
-        assert_eq!(dumped(&env, current).0, "MANIFEST-000004 is in force, checksum ok\n");
+        assert_eq!(dumped(&env, current).0, "MANIFEST-000004 is current, checksum ok\n");
         let (text, outcome) = dumped(&env, stats);
         outcome.unwrap();
         assert!(

@@ -45,7 +45,6 @@ use crate::tree::new_tables::NewTables;
 pub(crate) struct Installed {
     /// The sequence of all its entries.
     pub sequence: SequenceNumber,
-    /// Its level.
     pub level: usize,
 }
 

@@ -65,7 +65,6 @@ enum Beginning {
     StartOver,
     /// No start record yet, or not any more; or an opening that has not finished, or never did.
     None,
-    /// Its start.
     Start(Box<OpenLog>),
 }
 
@@ -153,7 +152,7 @@ impl LogTail {
         self.current.as_ref().map_or(0, |log| log.cursor.file().number)
     }
 
-    /// The manifest that was in force when the newest log was created, and how many bytes of it
+    /// The manifest that was current when the newest log was created, and how many bytes of it
     /// were durable then: a manifest of that number that is shorter was read too early, or it is
     /// damaged.
     #[must_use]

@@ -101,7 +101,6 @@ impl BlockCursor {
         self.next
     }
 
-    /// The value.
     #[inline]
     pub(crate) fn value<'b>(&self, block: &'b Block) -> &'b [u8] {
         block.slice(self.current.value_start, self.current.value_end)

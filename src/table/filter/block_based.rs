@@ -18,7 +18,6 @@ use siftdb_filter::hash::KeyHash;
 /// Reads a block-based filter.
 #[derive(Debug)]
 pub(crate) struct BlockBasedReader {
-    /// The block.
     pub source: FilterSource,
     pinned: Option<AlignedBytes>,
 }
