@@ -297,14 +297,9 @@ impl Error {
     }
 
     /// Notes that the damage concerns only a filter; leaves other errors as they are.
-    pub(crate) fn of_filter(self) -> Self {
-        self.with_remedy(Remedy::RebuildFilters)
-    }
-
-    /// Notes the cheapest repair of damage; leaves other errors as they are.
-    pub(crate) fn with_remedy(mut self, cheapest: Remedy) -> Self {
+    pub(crate) fn of_filter(mut self) -> Self {
         if let Error::Corruption { remedy, .. } = &mut self {
-            *remedy = cheapest;
+            *remedy = Remedy::RebuildFilters;
         }
         self
     }
