@@ -314,7 +314,7 @@ impl Demo {
             for act in report.acts.iter().filter(|act| act.kind != ActKind::Starved) {
                 let hits = self.hit_ratio.filter(|_| act.kind == ActKind::Mixed);
                 let more = hits.map_or(String::new(), |share| format!(" --hit-ratio {share}"));
-                shows.figures.push(blocks_figure(act, &self.command(&more)));
+                shows.figures.push(blocks_figure(act).again(self.command(&more)));
             }
         }
         if all || self.sweep.is_some() {
@@ -326,25 +326,26 @@ impl Demo {
                 [] => " --html demo.html".into(),
                 sizes => format!(" --cache {}", sizes.join(",")),
             };
-            let command = self.command(&more);
             let mut tell = |progress| bars.show(progress);
-            shows.figures.push(cache_figure(settings, keys, &self.cache, &command, &mut tell)?);
+            let figure = cache_figure(settings, keys, &self.cache, &mut tell)?;
+            shows.figures.push(figure.again(self.command(&more)));
         }
         if all {
             let starved = report.acts.iter().find(|act| act.kind == ActKind::Starved);
-            shows.figures.extend(starved.map(|act| blocks_figure(act, &self.command(""))));
+            shows.figures.extend(starved.map(|act| blocks_figure(act).again(self.command(""))));
             let acts = report.acts.iter().filter(|act| act.kind != ActKind::Starved);
-            shows.figures.extend(acts.map(|act| latency_figure(act, &page)));
+            shows.figures.extend(acts.map(|act| latency_figure(act).again(&page)));
             shows.figures.extend(self.tree_and_steps(settings, keys, &page)?);
             shows.figures.extend(self.encoding_figures(settings, keys, bars)?);
             let mut tell = |progress| bars.show(progress);
-            shows.figures.extend(monkey_figure(settings, keys, &page, &mut tell)?);
+            let monkey = monkey_figure(settings, keys, &mut tell)?;
+            shows.figures.extend(monkey.map(|figure| figure.again(&page)));
         }
         if self.cold {
             let files = ColdFiles { make_cold: &make_cold, disk_bytes_read: &disk_bytes_read };
             bars.show(Progress { stage: Stage::Cold, done: 0, total: 1 });
-            match cold_figure(settings, keys, &self.command(" --cold"), &files)? {
-                Ok(figure) => shows.figures.push(figure),
+            match cold_figure(settings, keys, &files)? {
+                Ok(figure) => shows.figures.push(figure.again(self.command(" --cold"))),
                 Err(why) => shows.not_cold = Some(why),
             }
         }
@@ -360,12 +361,12 @@ impl Demo {
         let sweep = self.sweep.clone().unwrap_or_default();
         let trial = filter_trial(settings, keys);
         let total = (4 * sweep.bits.len()) as u64 * (trial.keys + trial.lookups);
-        let command = self.command(&format!(" --sweep {}", sweep.text));
         let mut done = 0;
-        fpr_figure(&sweep.bits, &trial, &command, &mut |keys| {
+        let figure = fpr_figure(&sweep.bits, &trial, &mut |keys| {
             done += keys;
             bars.show(Progress { stage: Stage::Filters, done, total });
-        })
+        })?;
+        Ok(figure.again(self.command(&format!(" --sweep {}", sweep.text))))
     }
 
     fn encoding_figures(
@@ -380,10 +381,11 @@ impl Demo {
             format!("siftdb filter bench --keys {keys} --bits {} --lookups {lookups}", self.bits);
         let total = 4 * (3 * keys + 4 * lookups);
         let mut done = 0;
-        encoding_figures(self.bits, &trial, &command, &mut |keys| {
+        let figures = encoding_figures(self.bits, &trial, &mut |keys| {
             done += keys;
             bars.show(Progress { stage: Stage::Filters, done, total });
-        })
+        })?;
+        Ok(figures.map(|figure| figure.again(&command)))
     }
 
     /// The tree of a database, and what a lookup of an absent and of a present key touched in it.
@@ -394,12 +396,13 @@ impl Demo {
         page: &str,
     ) -> siftdb::Result<Vec<Figure>> {
         let db = database_to_show(settings)?;
-        let (mut figures, report) = (tree_figures(&db, page)?, db.filter_report());
+        let (figures, report) = (tree_figures(&db)?, db.filter_report());
+        let mut figures: Vec<_> = figures.into_iter().map(|figure| figure.again(page)).collect();
         let step = self.command(" --step");
         for (id, key) in
             ["lookup-absent", "lookup-present"].into_iter().zip(two_keys(settings, keys)?)
         {
-            figures.push(steps_figure(id, &db.explain(key)?, &report, &step));
+            figures.push(steps_figure(id, &db.explain(key)?, &report).again(&step));
         }
         db.close()?;
         Ok(figures)

@@ -2,9 +2,9 @@
 //! that takes.
 
 use crate::experiment::databases::{Databases, read_indexes};
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
-use crate::experiment::probe::{Measurement, measure};
+use crate::experiment::probe::measure;
 use crate::experiment::report::Column;
 use crate::experiment::settings::Settings;
 use siftdb::ReadOptions;
@@ -35,7 +35,6 @@ pub struct ColdFiles<'a> {
 pub fn cold_figure(
     settings: &Settings,
     keys: &KeySet,
-    command: &str,
     files: &ColdFiles<'_>,
 ) -> Result<std::result::Result<Figure, String>> {
     let databases = Databases::existing(settings)?;
@@ -68,28 +67,20 @@ pub fn cold_figure(
             runs.push((is_present, use_filters, one, disk));
         }
     }
-    type ColdRun = (bool, bool, Measurement, Option<u64>);
-    let words = |is_first: bool, words: [&'static str; 2]| words[usize::from(!is_first)];
     let mut figure = Figure {
         id: "cold",
         title: "Lookups in files that are not in the system's cache".into(),
-        command: command.into(),
         picture: Picture::Bars { labels: vec![0, 1], values: vec![2], interval: None },
-        ..Table::of(runs)
-            .column(Unit::Text, "keys", "keys", |run: &ColdRun| words(run.0, ["present", "absent"]))
-            .column(Unit::Text, "filters", "filters", |run| {
-                words(run.1, ["with filters", "without"])
-            })
-            .column(Unit::Number, "disk_reads", "reads of the disk", |(.., one, _)| {
-                one.per_lookup(one.env_read_calls)
-            })
-            .column(Unit::Bytes, "disk_bytes_read", "read from the disk", |(.., one, disk)| {
-                disk.map(|bytes| one.per_lookup(bytes))
-            })
-            .column(Unit::Nanos, "p50_nanos", "half within", |run| f64::from(run.2.p50_nanos))
-            .column(Unit::Nanos, "p99_nanos", "99 % within", |run| f64::from(run.2.p99_nanos))
-            .column(Unit::Count, "lookups", "lookups", |run| run.2.lookups)
-            .figure()
+        ..table! { for (is_present, use_filters, one, disk) in runs;
+            Unit::Text, "keys", "keys" => if is_present { "present" } else { "absent" };
+            Unit::Text, "filters", "filters" => if use_filters { "with filters" } else { "without" };
+            Unit::Number, "disk_reads", "reads of the disk" => one.per_lookup(one.env_read_calls);
+            Unit::Bytes, "disk_bytes_read", "read from the disk" =>
+                disk.map(|bytes| one.per_lookup(bytes));
+            Unit::Nanos, "p50_nanos", "half within" => f64::from(one.p50_nanos);
+            Unit::Nanos, "p99_nanos", "99 % within" => f64::from(one.p99_nanos);
+            Unit::Count, "lookups", "lookups" => one.lookups;
+        }
     };
     figure.finding = finding(&figure);
     Ok(Ok(figure))

@@ -5,7 +5,7 @@
 //! more with these bits: both have the same tables.
 
 use crate::experiment::databases::{Cache, Databases, PINNED_SHARE, load_one};
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
@@ -27,7 +27,6 @@ use std::path::Path;
 pub fn monkey_figure(
     settings: &Settings,
     keys: &KeySet,
-    command: &str,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Option<Figure>> {
     let databases = Databases::existing(settings)?;
@@ -59,48 +58,37 @@ pub fn monkey_figure(
     })?;
     let absent = keys.absent(settings.lookups, settings.seed ^ 0xab5e);
     let [even, divided] = [even, divided].map(|directory| asked(&databases, &directory, &absent));
-    Ok(Some(figure_of(&even?, &divided?, absent.len(), command)))
+    Ok(Some(figure_of(&even?, &divided?, absent.len())))
 }
 
 /// All filters fit.
 const CACHE: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
 
-fn figure_of(even: &[LevelStats], divided: &[LevelStats], lookups: usize, command: &str) -> Figure {
+fn figure_of(even: &[LevelStats], divided: &[LevelStats], lookups: usize) -> Figure {
     let levels = (0..LEVELS).filter(|level| even[*level].tables + divided[*level].tables > 0);
     let levels = levels.map(|n| (format!("L{n}"), [even[n].clone(), divided[n].clone()]));
     let [all_even, all_divided] = [even, divided].map(sum);
     let finding = finding(&all_even, &all_divided);
     let all = ("all".to_string(), [all_even, all_divided]);
-    type Row = (String, [LevelStats; 2]);
-    let passed =
-        |n: usize| move |(_, both): &Row| both[n].false_positives as f64 / lookups.max(1) as f64;
-    let bits = |n: usize| {
-        move |(_, both): &Row| {
-            let (bits, entries) = (8.0 * both[n].filter_bytes as f64, both[n].entries);
-            (entries > 0).then(|| bits / entries as f64)
-        }
+    let passed = |of: &LevelStats| of.false_positives as f64 / lookups.max(1) as f64;
+    let bits = |of: &LevelStats| {
+        (of.entries > 0).then(|| 8.0 * of.filter_bytes as f64 / of.entries as f64)
     };
-    let bytes = |n: usize| move |(_, both): &Row| both[n].filter_bytes;
     Figure {
         id: "monkey",
         title: "The same memory for filters, divided evenly and by Monkey".into(),
         finding,
-        command: command.into(),
         picture: Picture::bars(&[1, 2]),
-        ..Table::of(levels.chain([all]))
-            .column(Unit::Text, "level", "level", |(name, _)| name.clone())
-            .column(
-                Unit::Number,
-                "even_false_positives",
-                "false positives a lookup, even bits",
-                passed(0),
-            )
-            .column(Unit::Number, "monkey_false_positives", "the same, Monkey", passed(1))
-            .column(Unit::Number, "even_bits_per_key", "bits a key, even", bits(0))
-            .column(Unit::Number, "monkey_bits_per_key", "bits a key, Monkey", bits(1))
-            .column(Unit::Bytes, "even_filter_bytes", "filters, even", bytes(0))
-            .column(Unit::Bytes, "monkey_filter_bytes", "filters, Monkey", bytes(1))
-            .figure()
+        ..table! { for (name, [even, divided]) in levels.chain([all]);
+            Unit::Text, "level", "level" => name;
+            Unit::Number, "even_false_positives", "false positives a lookup, even bits" =>
+                passed(&even);
+            Unit::Number, "monkey_false_positives", "the same, Monkey" => passed(&divided);
+            Unit::Number, "even_bits_per_key", "bits a key, even" => bits(&even);
+            Unit::Number, "monkey_bits_per_key", "bits a key, Monkey" => bits(&divided);
+            Unit::Bytes, "even_filter_bytes", "filters, even" => even.filter_bytes;
+            Unit::Bytes, "monkey_filter_bytes", "filters, Monkey" => divided.filter_bytes;
+        }
     }
 }
 
