@@ -7,8 +7,7 @@ use crate::experiment::keys::KeySet;
 use crate::experiment::probe::measure;
 use crate::experiment::report::Column;
 use crate::experiment::settings::Settings;
-use siftdb::ReadOptions;
-use siftdb::Result;
+use siftdb::{ReadOptions, Result};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

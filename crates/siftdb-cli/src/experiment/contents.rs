@@ -7,12 +7,8 @@
 use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::steps::steps_figure;
 use crate::experiment::tree::tree_figures;
-use siftdb::Db;
-use siftdb::Keyspace;
-use siftdb::ReadOptions;
-use siftdb::Result;
 use siftdb::inspect::bytes;
-use siftdb::{LevelStats, Stats};
+use siftdb::{Db, Keyspace, LevelStats, ReadOptions, Result, Stats};
 
 /// Reads that leave the cache as it is: no lookup finds a block that another one read.
 const COLD: ReadOptions = ReadOptions::new().fill_cache(false);

@@ -6,14 +6,9 @@ use crate::experiment::load::{Load, table_totals};
 use crate::experiment::probe::{Measurement, measure};
 use crate::experiment::report::{Column, DatabaseFacts};
 use crate::experiment::settings::{Progress, Settings, Stage};
-use siftdb::Db;
-use siftdb::Options;
-use siftdb::ReadOptions;
-use siftdb::Result;
-use siftdb::env::CountingEnv;
-use siftdb::env::Env;
-use siftdb::inspect::LEVELS;
-use siftdb::inspect::live_tables;
+use siftdb::env::{CountingEnv, Env};
+use siftdb::inspect::{LEVELS, live_tables};
+use siftdb::{Db, Options, ReadOptions, Result};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -8,8 +8,7 @@
 //! everywhere.
 
 use crate::experiment::keys::mix;
-use siftdb::filter::KeyHash;
-use siftdb::filter::{Encoding, FilterReader, PreparedFilter};
+use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter};
 use siftdb::inspect::wilson_95;
 use siftdb::{Error, Result};
 use std::time::Instant;

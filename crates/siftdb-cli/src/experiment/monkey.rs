@@ -10,12 +10,9 @@ use crate::experiment::keys::KeySet;
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
 use crate::filter_advice::advice;
-use siftdb::Filter;
-use siftdb::LevelStats;
-use siftdb::Options;
-use siftdb::Result;
 use siftdb::filter::Encoding;
 use siftdb::inspect::LEVELS;
+use siftdb::{Filter, LevelStats, Options, Result};
 use std::path::Path;
 
 /// Loads a database whose filters take as many bytes as those of the database with full filters,

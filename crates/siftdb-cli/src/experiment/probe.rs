@@ -4,11 +4,8 @@
 //! what [`CountingEnv`] saw in between. No other thread may use the database at the same time, and
 //! compaction is off, so both agree to the byte. A disagreement is a fault of the measurement.
 
-use siftdb::Db;
-use siftdb::ReadOptions;
-use siftdb::Result;
 use siftdb::env::CountingEnv;
-use siftdb::{LevelStats, Stats};
+use siftdb::{Db, LevelStats, ReadOptions, Result, Stats};
 use std::time::Instant;
 
 /// The cost of a series of lookups.

@@ -6,10 +6,8 @@
 
 use crate::experiment::figure::Unit;
 use crate::experiment::probe::Measurement;
-use siftdb::Filter;
-use siftdb::FilterLayout;
-use siftdb::inspect::TableFacts;
-use siftdb::inspect::bytes;
+use siftdb::inspect::{TableFacts, bytes};
+use siftdb::{Filter, FilterLayout};
 use std::fmt;
 
 /// One way to look keys up: a column of the tables.

@@ -2,8 +2,7 @@
 
 use crate::experiment::report::Column;
 use siftdb::Filter;
-use siftdb::env::DiskEnv;
-use siftdb::env::Env;
+use siftdb::env::{DiskEnv, Env};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! The steps of one lookup, from an [`Explain`]: as data and as a picture.
 
 use crate::experiment::figure::{Figure, Picture, Unit, table};
-use siftdb::FilterReport;
 use siftdb::inspect::bytes;
-use siftdb::{Explain, ExplainOutcome, ExplainStep, ExplainTarget, FilterAnswer, FilterSource};
+use siftdb::{
+    Explain, ExplainOutcome, ExplainStep, ExplainTarget, FilterAnswer, FilterReport, FilterSource,
+};
 
 /// One thing that a lookup touched.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,8 @@
 //! Pictures of a keyspace's tree: its tables, and where the bytes are.
 
 use crate::experiment::figure::{Figure, Picture, Unit, table};
-use siftdb::FilterFacts;
-use siftdb::Keyspace;
-use siftdb::Result;
-use siftdb::TableInfo;
 use siftdb::inspect::bytes;
+use siftdb::{FilterFacts, Keyspace, Result, TableInfo};
 use std::ops::Bound;
 
 /// Boxes of one level. A level of more tables has boxes of several tables each.

@@ -3,11 +3,8 @@
 use crate::experiment::bench::data::Data;
 use crate::experiment::bench::store::{Counts, Direction, Footprint, Reader, Result, Store};
 use crate::experiment::keys::{KeySet, splitmix64};
-use siftdb::Db;
-use siftdb::LevelStats;
-use siftdb::WriteBatch;
 use siftdb::env::Env;
-use siftdb::{ReadOptions, WriteOptions};
+use siftdb::{Db, LevelStats, ReadOptions, WriteBatch, WriteOptions};
 use std::sync::Arc;
 
 /// An open database of siftdb and the file system that it is on.
