@@ -8,7 +8,6 @@
 
 use crate::args::options;
 use crate::bars::Bar;
-use crate::cold::{disk_bytes_read, make_cold};
 use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::figure_text::print_figure;
@@ -24,10 +23,9 @@ use crate::text::{escaped, shell_word};
 use clap::{Args, value_parser};
 use siftdb::{Db, Error, Filter, LevelStats, ReadOptions};
 use siftdb_cli::experiment::{
-    Act, ActKind, ColdFiles, Column, DatabaseFacts, Figure, FilterTrial, KEYS_MAX, KEYS_MIN,
-    KeySet, Measurement, Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure,
-    cold_figure, encoding_figures, fpr_figure, latency_figure, monkey_figure, run, steps_figure,
-    tree_figures,
+    Act, ActKind, Column, DatabaseFacts, Figure, FilterTrial, KEYS_MAX, KEYS_MIN, KeySet,
+    Measurement, Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure, cold_figure,
+    encoding_figures, fpr_figure, latency_figure, monkey_figure, run, steps_figure, tree_figures,
 };
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -342,9 +340,8 @@ impl Demo {
             shows.figures.extend(monkey.map(|figure| figure.again(&page)));
         }
         if self.cold {
-            let files = ColdFiles { make_cold: &make_cold, disk_bytes_read: &disk_bytes_read };
             bars.show(Progress { stage: Stage::Cold, done: 0, total: 1 });
-            match cold_figure(settings, keys, &files)? {
+            match cold_figure(settings, keys)? {
                 Ok(figure) => shows.figures.push(figure.again(self.command(" --cold"))),
                 Err(why) => shows.not_cold = Some(why),
             }

@@ -4,7 +4,6 @@ use crate::bars::Bar;
 use crate::bench::args::{BenchArgs, Filters};
 use crate::bench::compare::Compare;
 use crate::bench::databases::{CellSettings, Databases, failure_of};
-use crate::cold::make_cold;
 use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::wait_if_interrupted;
@@ -15,11 +14,11 @@ use crate::text::shell_word;
 use crate::whole_file::{check_file, replace};
 use clap::{Args, Subcommand};
 use serde_json::Value;
-use siftdb_cli::experiment::Page;
 use siftdb_cli::experiment::bench::{
     Cell, CoresUsed, Data, Machine, Progress, Run, Settings, SiftdbStore, Store, WORKLOADS, Watch,
     Workload, cells, csv, figures, run, warning_of_others, workload,
 };
+use siftdb_cli::experiment::{Page, make_cold};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

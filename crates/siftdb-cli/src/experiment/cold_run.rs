@@ -1,6 +1,7 @@
 //! Lookups in files that are not in the system's cache: how often they read the disk, and how long
 //! that takes.
 
+use crate::experiment::cold_files::{disk_bytes_read, make_cold};
 use crate::experiment::databases::{Databases, read_indexes};
 use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
@@ -8,7 +9,6 @@ use crate::experiment::probe::measure;
 use crate::experiment::report::Column;
 use crate::experiment::settings::Settings;
 use siftdb::{ReadOptions, Result};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Data blocks for each lookup: more lookups would often meet blocks that are read already.
@@ -16,14 +16,6 @@ const BLOCKS_PER_LOOKUP: u64 = 20;
 
 /// How long one run lasts, at most.
 const TIME_MAX: Duration = Duration::from_secs(5);
-
-/// The services that the experiment needs of the system.
-pub struct ColdFiles<'a> {
-    /// Drops the files of a directory from the system's cache, or says in a line why it cannot.
-    pub make_cold: &'a dyn Fn(&Path) -> std::result::Result<(), String>,
-    /// Bytes that this process had read from the disk so far, if the system counts them.
-    pub disk_bytes_read: &'a dyn Fn() -> Option<u64>,
-}
 
 /// Lookups of absent and of present keys in cold files, with filters and without. The databases are
 /// those of a finished run. The inner error is the line that says why nothing can be cold; there is
@@ -34,7 +26,6 @@ pub struct ColdFiles<'a> {
 pub fn cold_figure(
     settings: &Settings,
     keys: &KeySet,
-    files: &ColdFiles<'_>,
 ) -> Result<std::result::Result<Figure, String>> {
     let databases = Databases::existing(settings)?;
     // The same files with filters and without, if there are full ones.
@@ -53,15 +44,15 @@ pub fn cold_figure(
         for use_filters in [true, false] {
             let db = databases.open(column, cache)?;
             read_indexes(&db)?;
-            if let Err(why) = (files.make_cold)(db.path()) {
+            if let Err(why) = make_cold(db.path()) {
                 db.close()?;
                 return Ok(Err(why));
             }
             let options = ReadOptions::new().use_filters(use_filters);
-            let (started, before) = (Instant::now(), (files.disk_bytes_read)());
+            let (started, before) = (Instant::now(), disk_bytes_read());
             let in_time = keys.iter().take_while(|_| started.elapsed() < TIME_MAX);
             let one = measure(&db, &databases.env, in_time, |_| is_present, &options, &mut |_| {})?;
-            let disk = (files.disk_bytes_read)().zip(before).map(|(after, before)| after - before);
+            let disk = disk_bytes_read().zip(before).map(|(after, before)| after - before);
             db.close()?;
             runs.push((is_present, use_filters, one, disk));
         }

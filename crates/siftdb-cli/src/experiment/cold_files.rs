@@ -5,7 +5,7 @@
 //! memory. So the check asks for 100 pages whether they are cached; with more than 5 of them there
 //! are no cold figures.
 
-use siftdb_cli::experiment::random_numbers;
+use crate::experiment::keys::random_numbers;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -43,6 +43,7 @@ pub fn make_cold(directory: &Path) -> Result<(), String> {
 }
 
 /// Bytes that this process had read from disks so far; `None` if the system does not count them.
+#[must_use]
 pub fn disk_bytes_read() -> Option<u64> {
     let counts = std::fs::read_to_string("/proc/self/io").ok()?;
     counts.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
