@@ -211,7 +211,9 @@ impl Demo {
             .map_err(|error| without_space(directory.path(), error))?;
         let pages = self.page.html.is_some() || self.page.csv.is_some();
         let all = pages || output.is_json();
-        let shows = self.shows(&settings, &keys, &report, all, &mut bars);
+        let tell = &mut |progress| bars.show(progress);
+        let mut figures = Figures { demo: &self, settings: &settings, keys: &keys, tell };
+        let shows = figures.of(&report, all);
         let shows = shows.map_err(|error| without_space(directory.path(), error))?;
         drop(bars);
         let page = self.page_of(&keys, &report, shows);
@@ -226,7 +228,7 @@ impl Demo {
             if let Some((_, why)) = page.facts.iter().find(|(name, _)| name == "cold") {
                 writeln!(out, "\n{why}")?;
             }
-            if self.step { self.walk_two(&settings, &keys, out) } else { Ok(()) }
+            if self.step { walk_two(&settings, &keys, out) } else { Ok(()) }
         })?;
         if self.keep {
             let key = keys.absent(1, self.seed).pop().unwrap_or_default();
@@ -297,124 +299,6 @@ impl Demo {
         }
     }
 
-    /// All figures, or those that an option asks for.
-    fn shows(
-        &self,
-        settings: &Settings,
-        keys: &KeySet,
-        report: &Report,
-        all: bool,
-        bars: &mut Bars,
-    ) -> siftdb::Result<Shows> {
-        let mut shows = Shows::default();
-        let page = self.command(" --html demo.html");
-        if all {
-            for act in report.acts.iter().filter(|act| act.kind != ActKind::Starved) {
-                let hits = self.hit_ratio.filter(|_| act.kind == ActKind::Mixed);
-                let more = hits.map_or(String::new(), |share| format!(" --hit-ratio {share}"));
-                shows.figures.push(blocks_figure(act).again(self.command(&more)));
-            }
-        }
-        if all || self.sweep.is_some() {
-            shows.figures.push(self.sweep_figure(settings, keys, bars)?);
-        }
-        if all || !self.cache.is_empty() {
-            let sizes: Vec<String> = self.cache.iter().map(u64::to_string).collect();
-            let more = match sizes.as_slice() {
-                [] => " --html demo.html".into(),
-                sizes => format!(" --cache {}", sizes.join(",")),
-            };
-            let mut tell = |progress| bars.show(progress);
-            let figure = cache_figure(settings, keys, &self.cache, &mut tell)?;
-            shows.figures.push(figure.again(self.command(&more)));
-        }
-        if all {
-            let starved = report.acts.iter().find(|act| act.kind == ActKind::Starved);
-            shows.figures.extend(starved.map(|act| blocks_figure(act).again(self.command(""))));
-            let acts = report.acts.iter().filter(|act| act.kind != ActKind::Starved);
-            shows.figures.extend(acts.map(|act| latency_figure(act).again(&page)));
-            shows.figures.extend(self.tree_and_steps(settings, keys, &page)?);
-            shows.figures.extend(self.encoding_figures(settings, keys, bars)?);
-            let mut tell = |progress| bars.show(progress);
-            let monkey = monkey_figure(settings, keys, &mut tell)?;
-            shows.figures.extend(monkey.map(|figure| figure.again(&page)));
-        }
-        if self.cold {
-            bars.show(Progress { stage: Stage::Cold, done: 0, total: 1 });
-            match cold_figure(settings, keys)? {
-                Ok(figure) => shows.figures.push(figure.again(self.command(" --cold"))),
-                Err(why) => shows.not_cold = Some(why),
-            }
-        }
-        Ok(shows)
-    }
-
-    fn sweep_figure(
-        &self,
-        settings: &Settings,
-        keys: &KeySet,
-        bars: &mut Bars,
-    ) -> siftdb::Result<Figure> {
-        let sweep = self.sweep.clone().unwrap_or_default();
-        let trial = filter_trial(settings, keys);
-        let total = (4 * sweep.bits.len()) as u64 * (trial.keys + trial.lookups);
-        let mut done = 0;
-        let figure = fpr_figure(&sweep.bits, &trial, &mut |keys| {
-            done += keys;
-            bars.show(Progress { stage: Stage::Filters, done, total });
-        })?;
-        Ok(figure.again(self.command(&format!(" --sweep {}", sweep.text))))
-    }
-
-    fn encoding_figures(
-        &self,
-        settings: &Settings,
-        keys: &KeySet,
-        bars: &mut Bars,
-    ) -> siftdb::Result<[Figure; 2]> {
-        let trial = filter_trial(settings, keys);
-        let FilterTrial { keys, lookups, .. } = trial;
-        let command =
-            format!("siftdb filter bench --keys {keys} --bits {} --lookups {lookups}", self.bits);
-        let total = 4 * (3 * keys + 4 * lookups);
-        let mut done = 0;
-        let figures = encoding_figures(self.bits, &trial, &mut |keys| {
-            done += keys;
-            bars.show(Progress { stage: Stage::Filters, done, total });
-        })?;
-        Ok(figures.map(|figure| figure.again(&command)))
-    }
-
-    /// The tree of a database, and what a lookup of an absent and of a present key touched in it.
-    fn tree_and_steps(
-        &self,
-        settings: &Settings,
-        keys: &KeySet,
-        page: &str,
-    ) -> siftdb::Result<Vec<Figure>> {
-        let db = database_to_show(settings)?;
-        let (figures, report) = (tree_figures(&db)?, db.filter_report());
-        let mut figures: Vec<_> = figures.into_iter().map(|figure| figure.again(page)).collect();
-        let step = self.command(" --step");
-        for (id, key) in
-            ["lookup-absent", "lookup-present"].into_iter().zip(two_keys(settings, keys)?)
-        {
-            figures.push(steps_figure(id, &db.explain(key)?, &report).again(&step));
-        }
-        db.close()?;
-        Ok(figures)
-    }
-
-    /// Prints the steps of a lookup of an absent and of a present key.
-    fn walk_two(&self, settings: &Settings, keys: &KeySet, out: &mut Text<'_>) -> Outcome {
-        let db = database_to_show(settings)?;
-        for key in two_keys(settings, keys)? {
-            writeln!(out)?;
-            walk(&db.explain(key)?, &db.filter_report(), out)?;
-        }
-        Ok(db.close()?)
-    }
-
     fn page_of(&self, keys: &KeySet, report: &Report, shows: Shows) -> Page {
         let fact = |name: &str, text: String| (name.to_string(), text);
         let mut facts = vec![
@@ -442,13 +326,109 @@ impl Demo {
     }
 }
 
-/// How the figures of a page measure filters by themselves: all in the same way, so that an
-/// encoding has one rate.
-fn filter_trial(settings: &Settings, keys: &KeySet) -> FilterTrial {
-    let keys = keys.len().min(100_000) as u64;
-    let lookups = (10 * settings.lookups).min(500_000) as u64;
-    // Several times what processors cache, for many keys.
-    FilterTrial { keys, lookups, outside_bytes: 800 * keys as usize }
+/// Makes the figures of a finished run.
+struct Figures<'a> {
+    demo: &'a Demo,
+    settings: &'a Settings,
+    keys: &'a KeySet,
+    tell: &'a mut dyn FnMut(Progress),
+}
+
+impl Figures<'_> {
+    /// All figures, or those that an option asks for.
+    fn of(&mut self, report: &Report, all: bool) -> siftdb::Result<Shows> {
+        let (demo, settings, keys) = (self.demo, self.settings, self.keys);
+        let mut shows = Shows::default();
+        let page = demo.command(" --html demo.html");
+        if all {
+            for act in report.acts.iter().filter(|act| act.kind != ActKind::Starved) {
+                let hits = demo.hit_ratio.filter(|_| act.kind == ActKind::Mixed);
+                let more = hits.map_or(String::new(), |share| format!(" --hit-ratio {share}"));
+                shows.figures.push(blocks_figure(act).again(demo.command(&more)));
+            }
+        }
+        if all || demo.sweep.is_some() {
+            shows.figures.push(self.sweep()?);
+        }
+        if all || !demo.cache.is_empty() {
+            let sizes: Vec<String> = demo.cache.iter().map(u64::to_string).collect();
+            let more = match sizes.as_slice() {
+                [] => " --html demo.html".into(),
+                sizes => format!(" --cache {}", sizes.join(",")),
+            };
+            let figure = cache_figure(settings, keys, &demo.cache, self.tell)?;
+            shows.figures.push(figure.again(demo.command(&more)));
+        }
+        if all {
+            let starved = report.acts.iter().find(|act| act.kind == ActKind::Starved);
+            shows.figures.extend(starved.map(|act| blocks_figure(act).again(demo.command(""))));
+            let acts = report.acts.iter().filter(|act| act.kind != ActKind::Starved);
+            shows.figures.extend(acts.map(|act| latency_figure(act).again(&page)));
+            shows.figures.extend(self.tree_and_steps(&page)?);
+            shows.figures.extend(self.encodings()?);
+            let monkey = monkey_figure(settings, keys, self.tell)?;
+            shows.figures.extend(monkey.map(|figure| figure.again(&page)));
+        }
+        if demo.cold {
+            (self.tell)(Progress { stage: Stage::Cold, done: 0, total: 1 });
+            match cold_figure(settings, keys)? {
+                Ok(figure) => shows.figures.push(figure.again(demo.command(" --cold"))),
+                Err(why) => shows.not_cold = Some(why),
+            }
+        }
+        Ok(shows)
+    }
+
+    /// How the figures of a page measure filters by themselves: all in the same way, so that an
+    /// encoding has one rate.
+    fn trial(&self) -> FilterTrial {
+        let keys = self.keys.len().min(100_000) as u64;
+        let lookups = (10 * self.settings.lookups).min(500_000) as u64;
+        // Several times what processors cache, for many keys.
+        FilterTrial { keys, lookups, outside_bytes: 800 * keys as usize }
+    }
+
+    fn sweep(&mut self) -> siftdb::Result<Figure> {
+        let (sweep, trial) = (self.demo.sweep.clone().unwrap_or_default(), self.trial());
+        let total = (4 * sweep.bits.len()) as u64 * (trial.keys + trial.lookups);
+        let mut done = Stage::Filters.count(total, self.tell);
+        let figure = fpr_figure(&sweep.bits, &trial, &mut done)?;
+        Ok(figure.again(self.demo.command(&format!(" --sweep {}", sweep.text))))
+    }
+
+    fn encodings(&mut self) -> siftdb::Result<[Figure; 2]> {
+        let (bits, trial) = (self.demo.bits, self.trial());
+        let FilterTrial { keys, lookups, .. } = trial;
+        let mut done = Stage::Filters.count(4 * (3 * keys + 4 * lookups), self.tell);
+        let figures = encoding_figures(bits, &trial, &mut done)?;
+        let command =
+            format!("siftdb filter bench --keys {keys} --bits {bits} --lookups {lookups}");
+        Ok(figures.map(|figure| figure.again(&command)))
+    }
+
+    /// The tree of a database, and what a lookup of an absent and of a present key touched in it.
+    fn tree_and_steps(&self, page: &str) -> siftdb::Result<Vec<Figure>> {
+        let db = database_to_show(self.settings)?;
+        let (figures, report) = (tree_figures(&db)?, db.filter_report());
+        let mut figures: Vec<_> = figures.into_iter().map(|figure| figure.again(page)).collect();
+        let step = self.demo.command(" --step");
+        let keys = two_keys(self.settings, self.keys)?;
+        for (id, key) in ["lookup-absent", "lookup-present"].into_iter().zip(keys) {
+            figures.push(steps_figure(id, &db.explain(key)?, &report).again(&step));
+        }
+        db.close()?;
+        Ok(figures)
+    }
+}
+
+/// Prints the steps of a lookup of an absent and of a present key.
+fn walk_two(settings: &Settings, keys: &KeySet, out: &mut Text<'_>) -> Outcome {
+    let db = database_to_show(settings)?;
+    for key in two_keys(settings, keys)? {
+        writeln!(out)?;
+        walk(&db.explain(key)?, &db.filter_report(), out)?;
+    }
+    Ok(db.close()?)
 }
 
 /// A shell command that explains `key`, started in the same way as this process.

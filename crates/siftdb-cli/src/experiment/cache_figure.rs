@@ -36,14 +36,11 @@ pub fn cache_figure(
     let warm_up = keys.absent(absent.len(), settings.seed ^ 0x3a93);
     let lookups = Lookups { keys: &absent, warm_up: &warm_up, is_present: &|_| false };
     let total = (caches.len() * layouts.len() * absent.len()) as u64;
-    let (mut points, mut done) = (Vec::new(), 0);
+    let (mut points, mut looked_up) = (Vec::new(), Stage::Caches.count(total, progress));
     for column in &layouts {
         for bytes in &caches {
             let cache = Cache { bytes: *bytes, pinned_share: 0.0 };
-            let measured = databases.look_up(*column, cache, &lookups, &mut |count| {
-                done += count;
-                progress(Progress { stage: Stage::Caches, done, total });
-            })?;
+            let measured = databases.look_up(*column, cache, &lookups, &mut looked_up)?;
             points.push((*column, *bytes, measured));
         }
     }

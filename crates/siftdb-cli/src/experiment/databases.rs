@@ -47,13 +47,10 @@ impl<'a> Databases<'a> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let total = (keys.len() * settings.databases().count()) as u64;
-        let mut done = 0;
+        let mut written = Stage::Load.count(total, progress);
         for column in settings.databases() {
             let options = Options::new().filter(column.filter(settings.filter.clone()));
-            load_one(settings, keys, options, &settings.database(column), &mut |written| {
-                done += written;
-                progress(Progress { stage: Stage::Load, done, total });
-            })?;
+            load_one(settings, keys, options, &settings.database(column), &mut written)?;
         }
         Ok(())
     }

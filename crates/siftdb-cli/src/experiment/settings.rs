@@ -82,6 +82,17 @@ pub enum Stage {
     Cold,
 }
 
+impl Stage {
+    /// A counter of the keys of this stage, of `total`, that tells `progress` each time.
+    pub fn count(self, total: u64, progress: &mut dyn FnMut(Progress)) -> impl FnMut(u64) {
+        let mut done = 0;
+        move |keys| {
+            done += keys;
+            progress(Progress { stage: self, done, total });
+        }
+    }
+}
+
 /// How far a run is.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
