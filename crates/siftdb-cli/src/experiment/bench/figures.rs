@@ -157,8 +157,8 @@ fn latencies(groups: &[Group<'_>]) -> Figure {
                 }
                 let filters = if filters { "on" } else { "off" };
                 let series = format!("{} {kind}, filters {filters}", group[0].name());
-                for one_in in ONE_IN.into_iter().filter(|one| *one <= latencies.operations()) {
-                    let nanos = latencies.quantile(1.0 - 1.0 / one_in as f64);
+                for one_in in ONE_IN.into_iter().filter(|one| *one <= latencies.len()) {
+                    let nanos = latencies.value_at_quantile(1.0 - 1.0 / one_in as f64);
                     rows.push((series.clone(), one_in, nanos));
                 }
             }
@@ -191,7 +191,7 @@ fn all_latencies(group: &Group<'_>, filters: bool) -> Vec<(&'static str, Latenci
         variants.filter(|variant| variant.filters == filters).flat_map(|variant| &variant.kinds)
     {
         match all.iter_mut().find(|(name, _)| *name == kind.name()) {
-            Some((_, sum)) => sum.add(latencies),
+            Some((_, sum)) => *sum += latencies,
             None => all.push((kind.name(), latencies.clone())),
         }
     }

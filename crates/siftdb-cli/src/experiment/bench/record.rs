@@ -175,11 +175,11 @@ fn variant_fields(variant: &Variant) -> Fields {
 fn kind_fields((kind, latencies): &(Kind, Latencies)) -> Fields {
     let mut fields = vec![
         ("kind", json!(kind.name())),
-        ("operations", json!(latencies.operations())),
+        ("operations", json!(latencies.len())),
         ("mean_nanos", json!(latencies.mean())),
     ];
-    fields.extend(QUANTILES.map(|(name, share)| (name, json!(latencies.quantile(share)))));
-    fields.push(("longest_nanos", json!(latencies.longest())));
+    fields.extend(QUANTILES.map(|(name, share)| (name, json!(latencies.value_at_quantile(share)))));
+    fields.push(("longest_nanos", json!(latencies.max())));
     fields
 }
 
