@@ -5,6 +5,7 @@
 //! so none of them can be forgotten.
 
 use serde_json::Value;
+use siftdb_cli::experiment::bench::KeyShape;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -28,7 +29,7 @@ macro_rules! plain {
     ($($type:ty),*) => { $(impl Described for $type {})* };
 }
 plain!(bool, u8, u32, u64, usize, f64, &'static str, String, PathBuf, Value, [u64; 2]);
-plain!(BTreeSet<String>);
+plain!(BTreeSet<String>, KeyShape);
 
 impl<T: Described> Described for Option<T> {
     const FIELDS: &'static [Field] = T::FIELDS;

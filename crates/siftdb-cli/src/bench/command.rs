@@ -13,10 +13,10 @@ use crate::page_args::PageJson;
 use crate::text::shell_word;
 use crate::whole_file::{check_file, replace};
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 use siftdb_cli::experiment::bench::{
-    Cell, CoresUsed, Data, Machine, Progress, Run, Settings, SiftdbStore, Store, WORKLOADS, Watch,
-    Workload, cells, csv, figures, run, warning_of_others, workload,
+    Cell, CoresUsed, Data, KeyShape, Machine, Progress, Run, Settings, SiftdbStore, Store,
+    WORKLOADS, Watch, Workload, cells, csv, figures, run, warning_of_others, workload,
 };
 use siftdb_cli::experiment::{Page, make_cold};
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ result! {
         keys: u64 = answer.keys;
         seed, value_bytes, batch: u64;
         rounds: u32;
-        key_shape: String;
+        key_shape: KeyShape;
         distribution: String = args.distribution.to_string();
         hit_ratio: f64;
         /// as given
@@ -46,7 +46,7 @@ result! {
         rate: Option<u64>;
         /// processor, cores, governor, memory_bytes, file_system, kernel, load_average, commit (of
         /// the sources, null if unknown), is_optimized
-        machine: Value = answer.machine.json();
+        machine: Value = json!(answer.machine);
         /// on average during the runs, or null
         cores_used_by_others: Option<f64> = answer.others;
         /// what of each

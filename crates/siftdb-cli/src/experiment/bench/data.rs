@@ -7,10 +7,13 @@
 //! of bytes, so that making one costs nothing.
 
 use crate::experiment::keys::{KeySet, absent, below, mix, present, shuffled, splitmix64};
+use clap::ValueEnum;
+use serde::Serialize;
 use std::fmt::Write;
 
 /// The shape of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum KeyShape {
     /// 16 hex digits in no order and without a common prefix.
     Random,
@@ -25,22 +28,6 @@ pub enum KeyShape {
 }
 
 impl KeyShape {
-    /// All of them.
-    pub const ALL: [KeyShape; 5] =
-        [KeyShape::Random, KeyShape::Sequential, KeyShape::Uuid, KeyShape::Path, KeyShape::U64];
-
-    /// Its name in options and in results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            KeyShape::Random => "random",
-            KeyShape::Sequential => "sequential",
-            KeyShape::Uuid => "uuid",
-            KeyShape::Path => "path",
-            KeyShape::U64 => "u64",
-        }
-    }
-
     /// Replaces `key` by the key of an index.
     fn write(self, index: u64, key: &mut Vec<u8>) {
         key.clear();

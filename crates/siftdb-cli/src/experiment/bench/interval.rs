@@ -7,9 +7,10 @@
 //! binomial distribution says how rare that is. Outliers, however large, count as one value each.
 
 use crate::experiment::paired::median;
+use serde::Serialize;
 
 /// A median and the interval that contains the true one.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The median of the values.
     pub median: f64,
@@ -18,6 +19,7 @@ pub struct Interval {
     /// The upper end.
     pub high: f64,
     /// How many values there were.
+    #[serde(rename = "pairs")]
     pub values: usize,
 }
 

@@ -3,7 +3,7 @@
 //! Everything comes from files of the kernel's that anybody may read. What a system does not tell
 //! is `None`, and `null` in JSON.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const TICKS_A_SECOND: f64 = 100.0;
 const OTHERS_CORES_MOST: f64 = 0.2;
 
 /// Facts that decide about times.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
     /// The name of the processor.
     pub processor: Option<String>,
@@ -54,22 +54,6 @@ impl Machine {
             commit: commit(),
             is_optimized: !cfg!(debug_assertions),
         }
-    }
-
-    /// An object of these facts.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        json!({
-            "processor": self.processor,
-            "cores": self.cores,
-            "governor": self.governor,
-            "memory_bytes": self.memory_bytes,
-            "file_system": self.file_system,
-            "kernel": self.kernel,
-            "load_average": self.load_average,
-            "commit": self.commit,
-            "is_optimized": self.is_optimized,
-        })
     }
 
     /// Names and texts of these facts, for people.

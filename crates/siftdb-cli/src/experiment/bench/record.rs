@@ -95,14 +95,6 @@ impl Run {
     pub fn json(&self) -> Value {
         let settings: Map<String, Value> =
             self.cell.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let ratio = self.measured.ratio.map(|ratio| {
-            json!({
-                "median": ratio.median,
-                "low": ratio.low,
-                "high": ratio.high,
-                "pairs": ratio.values,
-            })
-        });
         let variants = self.measured.variants.iter().map(|variant| {
             let kinds = variant.kinds.iter().map(|kind| object(&kind_fields(kind)).into());
             let mut variant = object(&variant_fields(variant));
@@ -111,7 +103,7 @@ impl Run {
         });
         let mut run = object(&[self.first_fields(), self.last_fields()].concat());
         run.insert("settings".into(), settings.into());
-        run.insert("off_on_ratio".into(), json!(ratio));
+        run.insert("off_on_ratio".into(), json!(self.measured.ratio));
         run.insert("variants".into(), variants.collect::<Vec<Value>>().into());
         run.into()
     }
