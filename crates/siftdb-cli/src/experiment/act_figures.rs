@@ -5,17 +5,17 @@ use crate::experiment::probe::Measurement;
 use crate::experiment::report::{Act, ActKind, Column};
 use siftdb::inspect::bytes;
 
+/// The names of figures by [`ActKind`].
+const BLOCKS_IDS: [&str; 4] = ["blocks-absent", "blocks-present", "blocks-mixed", "blocks-starved"];
+const LATENCY_IDS: [&str; 4] =
+    ["latency-absent", "latency-present", "latency-mixed", "latency-starved"];
+
 /// The blocks and bytes that a lookup of `act` reads, by column.
 #[must_use]
 pub fn blocks_figure(act: &Act) -> Figure {
     let saved = |column: Column| act.data_reads_saved(column).filter(|_| column.filters());
     Figure {
-        id: match act.kind {
-            ActKind::Absent => "blocks-absent",
-            ActKind::Present => "blocks-present",
-            ActKind::Mixed => "blocks-mixed",
-            ActKind::Starved => "blocks-starved",
-        },
+        id: BLOCKS_IDS[act.kind as usize],
         title: format!("Blocks read: {} (cache {})", lower(act.kind), bytes(act.cache_bytes)),
         finding: blocks_finding(act),
         picture: Picture::bars(&[2, 3, 4]),
@@ -88,12 +88,7 @@ pub fn latency_figure(act: &Act) -> Figure {
         measured.slower_nanos.iter().map(|(one_in, nanos)| (*column, *one_in, *nanos))
     });
     Figure {
-        id: match act.kind {
-            ActKind::Absent => "latency-absent",
-            ActKind::Present => "latency-present",
-            ActKind::Mixed => "latency-mixed",
-            ActKind::Starved => "latency-starved",
-        },
+        id: LATENCY_IDS[act.kind as usize],
         title: format!("Time of a lookup: {}", lower(act.kind)),
         finding: latency_finding(act),
         picture: Picture::log_lines(1, 3),

@@ -236,7 +236,8 @@ mod tests {
     #[test]
     fn keys_are_distinct_in_every_shape() {
         let listed = KeySet::new((0..3_000u32).map(|i| format!("{i:04}").into_bytes()));
-        let shapes = KeyShape::ALL.map(|shape| Data::of_shape(shape, 3_000, 10));
+        let shapes = KeyShape::value_variants();
+        let shapes = shapes.iter().map(|shape| Data::of_shape(*shape, 3_000, 10));
         for data in shapes.into_iter().chain([Data::of_keys(&listed, 10, 1)]) {
             let (present, absent) = (keys(&data, Data::present), keys(&data, Data::absent));
             let all: BTreeSet<&Vec<u8>> = present.iter().collect();

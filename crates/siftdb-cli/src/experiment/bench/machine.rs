@@ -199,6 +199,6 @@ mod tests {
         assert!(machine.cores >= 1 && machine.memory_bytes.unwrap() > 1 << 20, "{machine:?}");
         assert!(machine.kernel.is_some() && machine.file_system.is_some(), "{machine:?}");
         assert!(resident_bytes().unwrap() > 1 << 16);
-        assert_eq!(machine.json()["cores"], machine.cores);
+        assert_eq!(serde_json::json!(machine)["cores"], machine.cores);
     }
 }
