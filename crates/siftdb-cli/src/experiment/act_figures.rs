@@ -11,7 +11,6 @@ const LATENCY_IDS: [&str; 4] =
     ["latency-absent", "latency-present", "latency-mixed", "latency-starved"];
 
 /// The blocks and bytes that a lookup of `act` reads, by column.
-#[must_use]
 pub fn blocks_figure(act: &Act) -> Figure {
     let saved = |column: Column| act.data_reads_saved(column).filter(|_| column.filters());
     Figure {
@@ -82,7 +81,6 @@ fn blocks_finding(act: &Act) -> String {
 }
 
 /// The distribution of the times of `act`'s lookups, by column.
-#[must_use]
 pub fn latency_figure(act: &Act) -> Figure {
     let points = act.columns.iter().flat_map(|(column, measured)| {
         measured.slower_nanos.iter().map(|(one_in, nanos)| (*column, *one_in, *nanos))

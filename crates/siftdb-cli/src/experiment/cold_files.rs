@@ -43,7 +43,6 @@ pub fn make_cold(directory: &Path) -> Result<(), String> {
 }
 
 /// Bytes that this process had read from disks so far; `None` if the system does not count them.
-#[must_use]
 pub fn disk_bytes_read() -> Option<u64> {
     let counts = std::fs::read_to_string("/proc/self/io").ok()?;
     counts.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()

@@ -28,13 +28,11 @@ pub struct Figure {
 
 impl Figure {
     /// The same, made again by the shell command `command`.
-    #[must_use]
     pub fn again(self, command: impl Into<String>) -> Self {
         Figure { command: command.into(), ..self }
     }
 
     /// The text of the cell at `row` and `column`, as people read it; a dash if there is none.
-    #[must_use]
     pub fn text(&self, row: &[Cell], column: usize) -> String {
         match (row.get(column), self.columns.get(column)) {
             (Some(Cell::Text(text)), _) => text.clone(),
@@ -44,7 +42,6 @@ impl Figure {
     }
 
     /// The number at `row` and `column`, if there is a finite one.
-    #[must_use]
     pub fn number(&self, row: &[Cell], column: usize) -> Option<f64> {
         match row.get(column) {
             Some(Cell::Number(number)) if number.is_finite() => Some(*number),
@@ -71,13 +68,11 @@ impl Figure {
     }
 
     /// The words over the column `column`.
-    #[must_use]
     pub fn label(&self, column: usize) -> &'static str {
         self.columns.get(column).map_or("", |heading| heading.label)
     }
 
     /// The unit of the numbers of the column `column`.
-    #[must_use]
     pub fn unit(&self, column: usize) -> Unit {
         self.columns.get(column).map_or(Unit::Text, |heading| heading.unit)
     }
@@ -132,7 +127,6 @@ pub enum Unit {
 
 impl Unit {
     /// A number as people read it: three digits and a unit, or a whole count.
-    #[must_use]
     pub fn print(self, number: f64) -> String {
         match self {
             Unit::Text | Unit::Number => digits(number),

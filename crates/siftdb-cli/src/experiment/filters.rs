@@ -68,19 +68,16 @@ pub struct PassedKeys {
 
 impl PassedKeys {
     /// Bits of the filter for each key.
-    #[must_use]
     pub fn bits_per_key(&self) -> f64 {
         8.0 * self.filter_bytes as f64 / self.keys.max(1) as f64
     }
 
     /// The share of absent keys that passed.
-    #[must_use]
     pub fn observed_fpr(&self) -> f64 {
         self.false_positives as f64 / self.lookups.max(1) as f64
     }
 
     /// The 95 % interval of that share; `None` without lookups.
-    #[must_use]
     pub fn interval(&self) -> Option<(f64, f64)> {
         wilson_95(self.false_positives, self.lookups)
     }

@@ -38,21 +38,18 @@ pub struct Measurement {
 
 impl Measurement {
     /// Blocks of any kind read from files.
-    #[must_use]
     pub fn blocks_read(&self) -> u64 {
         let total = &self.total;
         total.data_blocks_read + total.index_blocks_read + total.filter_blocks_read
     }
 
     /// Bytes of those.
-    #[must_use]
     pub fn bytes_read(&self) -> u64 {
         let total = &self.total;
         total.data_bytes_read + total.index_bytes_read + total.filter_bytes_read
     }
 
     /// `count` for each lookup.
-    #[must_use]
     pub fn per_lookup(&self, count: u64) -> f64 {
         count as f64 / self.lookups.max(1) as f64
     }

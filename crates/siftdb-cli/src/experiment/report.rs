@@ -36,7 +36,6 @@ impl Column {
     ];
 
     /// The columns of a layout's name: `none`, `full`, `partitioned` or `block-based`.
-    #[must_use]
     pub fn named(layout: &str) -> Option<&'static [Column]> {
         Some(match layout {
             "none" => &[Column::NoFilter],
@@ -48,7 +47,6 @@ impl Column {
     }
 
     /// Its heading.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Column::NoFilter => "no filter",
@@ -64,7 +62,6 @@ impl Column {
         [Column::NoFilter, Column::BlockBased, Column::Full, Column::Partitioned];
 
     /// Its filters, with the encoding of `filter`.
-    #[must_use]
     pub fn filter(self, filter: Filter) -> Filter {
         match self {
             Column::NoFilter => Filter::none(),
@@ -75,13 +72,11 @@ impl Column {
     }
 
     /// Whether lookups ask filters, if there are any.
-    #[must_use]
     pub fn asks_filters(self) -> bool {
         self != Column::FullNotAsked
     }
 
     /// Whether tables have filters and lookups ask them.
-    #[must_use]
     pub fn filters(self) -> bool {
         self.asks_filters() && self != Column::NoFilter
     }
@@ -103,7 +98,6 @@ pub enum ActKind {
 
 impl ActKind {
     /// Its heading.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             ActKind::Absent => "Keys that are not there",
@@ -140,13 +134,11 @@ pub struct Act {
 
 impl Act {
     /// The column `column`, if it was measured.
-    #[must_use]
     pub fn column(&self, column: Column) -> Option<&Measurement> {
         self.columns.iter().find(|(of, _)| *of == column).map(|(_, measured)| measured)
     }
 
     /// The share of data block reads that `column` saves against the database without filters.
-    #[must_use]
     pub fn data_reads_saved(&self, column: Column) -> Option<f64> {
         let without = self.column(Column::NoFilter)?.total.data_blocks_read;
         let with = self.column(column)?.total.data_blocks_read;

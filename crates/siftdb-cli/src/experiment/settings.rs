@@ -33,7 +33,6 @@ pub struct Settings {
 
 impl Settings {
     /// The defaults, with databases in `directory`.
-    #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Settings {
             directory: directory.into(),
@@ -53,7 +52,6 @@ impl Settings {
     }
 
     /// The directory of a column's database.
-    #[must_use]
     pub fn database(&self, column: Column) -> PathBuf {
         self.directory.join(match column {
             Column::NoFilter => "no-filter",

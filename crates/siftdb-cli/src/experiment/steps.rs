@@ -38,7 +38,6 @@ pub enum LookupPart {
 
 impl LookupPart {
     /// It in words.
-    #[must_use]
     pub fn name(self) -> String {
         match self {
             LookupPart::Memtable => "entries".into(),
@@ -51,7 +50,6 @@ impl LookupPart {
 }
 
 /// The steps of a lookup in their order. `report` says which filters are asked after the index.
-#[must_use]
 pub fn lookup_steps(explain: &Explain, report: &FilterReport) -> Vec<LookupStep> {
     let steps = explain.steps.iter().flat_map(|step| match step.target {
         ExplainTarget::Table { number, .. } => {
@@ -135,7 +133,6 @@ fn found_in(outcome: ExplainOutcome) -> &'static str {
 }
 
 /// Where a step found its bytes, in words.
-#[must_use]
 pub fn source_name(source: Option<FilterSource>) -> &'static str {
     match source {
         Some(FilterSource::Pinned) => "memory",
@@ -146,7 +143,6 @@ pub fn source_name(source: Option<FilterSource>) -> &'static str {
 }
 
 /// The steps of a lookup as the figure `id`.
-#[must_use]
 pub fn steps_figure(id: &'static str, explain: &Explain, report: &FilterReport) -> Figure {
     let asked = lookup_steps(explain, report).into_iter().map(|step| {
         let (place, what) = (step.target.to_string(), step.part.name());

@@ -110,13 +110,11 @@ impl Data {
 
     /// `count` entries with keys of a shape and values of `value_bytes`, half of which can be
     /// compressed. `count` is 1 to [`Data::KEYS_MAX`].
-    #[must_use]
     pub fn of_shape(shape: KeyShape, count: u64, value_bytes: usize) -> Self {
         Data::new(Source::Shape(shape), count.clamp(1, Data::KEYS_MAX), value_bytes)
     }
 
     /// Entries with the keys of a set, which is not empty.
-    #[must_use]
     pub fn of_keys(keys: &KeySet, value_bytes: usize, seed: u64) -> Self {
         let absent = keys.absent(keys.len(), seed);
         Data::of_lists(keys.iter().map(<[u8]>::to_vec).collect(), absent, value_bytes)
@@ -124,7 +122,6 @@ impl Data {
 
     /// Entries with keys that are `present`, ascending, and lookups of those and of `absent` ones.
     /// There is at least one of both.
-    #[must_use]
     pub fn of_lists(present: Vec<Vec<u8>>, absent: Vec<Vec<u8>>, value_bytes: usize) -> Self {
         let count = present.len() as u64;
         Data::new(Source::Listed(present, absent), count, value_bytes)
@@ -141,13 +138,11 @@ impl Data {
     }
 
     /// Number of entries.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Bytes of all keys and values.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         let mut key = Vec::new();
         let mut key_bytes = |n| {
@@ -162,7 +157,6 @@ impl Data {
     }
 
     /// Bytes of each value.
-    #[must_use]
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
     }
@@ -195,7 +189,6 @@ impl Data {
     }
 
     /// The value of entry `n`, after it was written this often before.
-    #[must_use]
     pub fn value(&self, n: u64, version: u64) -> &[u8] {
         let mut state = mix(n) ^ version;
         let start = below(&mut state, POOL_STARTS);
@@ -203,7 +196,6 @@ impl Data {
     }
 
     /// The numbers of all entries, in the order of their keys.
-    #[must_use]
     pub fn ascending(&self) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..self.count as u32).collect();
         if let Source::Shape(shape) = &self.source {
@@ -213,7 +205,6 @@ impl Data {
     }
 
     /// The numbers of all entries, in an order that looks random.
-    #[must_use]
     pub fn shuffled(&self, seed: u64) -> Vec<u32> {
         shuffled(self.count as u32, seed)
     }

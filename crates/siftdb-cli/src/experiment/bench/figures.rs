@@ -16,7 +16,6 @@ const ONE_IN: [u64; 8] = [2, 5, 10, 50, 100, 1_000, 10_000, 100_000];
 const LINES_MAX: usize = 8;
 
 /// The figures of all runs. `command` makes them again.
-#[must_use]
 pub fn figures(runs: &[Run], command: &str) -> Vec<Figure> {
     let groups = groups(runs);
     let throughput = |variant: &Variant| Some(variant.operations_per_second().round());

@@ -25,7 +25,6 @@ pub struct Interval {
 
 impl Interval {
     /// True if `value` is in it.
-    #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
@@ -41,7 +40,6 @@ impl Interval {
 /// assert_eq!((interval.low, interval.median, interval.high), (1.0, 3.5, 99.0));
 /// assert!(median_interval(vec![1.0; 5], 0.95).is_none());
 /// ```
-#[must_use]
 pub fn median_interval(mut values: Vec<f64>, confidence: f64) -> Option<Interval> {
     values.sort_unstable_by(f64::total_cmp);
     let count = values.len();
@@ -51,7 +49,6 @@ pub fn median_interval(mut values: Vec<f64>, confidence: f64) -> Option<Interval
 }
 
 /// The least number of values from which an interval of this confidence can be had.
-#[must_use]
 pub fn values_needed(confidence: f64) -> usize {
     // Without any skipped value the interval misses if all coins show the same side.
     (1..64).find(|count| 0.5f64.powi(*count - 1) <= 1.0 - confidence).map_or(64, |n| n as usize)

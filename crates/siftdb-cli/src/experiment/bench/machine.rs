@@ -40,7 +40,6 @@ pub struct Machine {
 
 impl Machine {
     /// The machine now, with the file system of `directory`.
-    #[must_use]
     pub fn of(directory: &Path) -> Self {
         Machine {
             processor: field("/proc/cpuinfo", "model name"),
@@ -57,7 +56,6 @@ impl Machine {
     }
 
     /// Names and texts of these facts, for people.
-    #[must_use]
     pub fn facts(&self) -> Vec<(String, String)> {
         let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
         let memory = self.memory_bytes.map(|bytes| format!("{:.1} GB", bytes as f64 / 1e9));
@@ -85,7 +83,6 @@ pub struct CoresUsed {
 
 impl CoresUsed {
     /// The times up to now; `None` if the system does not tell.
-    #[must_use]
     pub fn now() -> Option<Self> {
         let stat = text("/proc/stat")?;
         let mut ticks =
@@ -104,7 +101,6 @@ impl CoresUsed {
     }
 
     /// How many cores other processes used on average since then; `None` after too short a time.
-    #[must_use]
     pub fn by_others_since(&self) -> Option<f64> {
         let now = CoresUsed::now()?;
         let seconds = (now.at - self.at).as_secs_f64();
@@ -115,7 +111,6 @@ impl CoresUsed {
 }
 
 /// A warning if other processes used this many of `cores`.
-#[must_use]
 pub fn warning_of_others(used: f64, cores: usize) -> Option<String> {
     (used > OTHERS_CORES_MOST).then(|| {
         format!(
@@ -126,7 +121,6 @@ pub fn warning_of_others(used: f64, cores: usize) -> Option<String> {
 }
 
 /// Bytes of memory that this process has resident now.
-#[must_use]
 pub fn resident_bytes() -> Option<u64> {
     kibibytes("/proc/self/status", "VmRSS")
 }

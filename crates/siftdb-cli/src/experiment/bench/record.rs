@@ -66,7 +66,6 @@ impl Run {
     }
 
     /// The workload and the cell, which name the run besides its round.
-    #[must_use]
     pub fn name(&self) -> String {
         let cell = cell_text(&self.cell);
         let space = if cell.is_empty() { "" } else { "  " };
@@ -74,7 +73,6 @@ impl Run {
     }
 
     /// Bytes written to files for each byte of the user in this run.
-    #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         let mut sum: Option<Counts> = None;
         for counts in self.measured.variants.iter().filter_map(|variant| variant.counts) {
@@ -84,14 +82,12 @@ impl Run {
     }
 
     /// Bytes of files for each byte of the user's entries.
-    #[must_use]
     pub fn space_amplification(&self) -> Option<f64> {
         let user_bytes = self.user_bytes.filter(|bytes| *bytes > 0)?;
         Some(self.footprint.disk_bytes as f64 / user_bytes as f64)
     }
 
     /// The whole run as an object.
-    #[must_use]
     pub fn json(&self) -> Value {
         let settings: Map<String, Value> =
             self.cell.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
@@ -178,7 +174,6 @@ fn kind_fields((kind, latencies): &(Kind, Latencies)) -> Fields {
 /// Runs as comma-separated values: a line of names, then a line for each kind of operation of each
 /// variant of each run. Names are those of JSON; the settings of a matrix have columns of their
 /// own, and the operations of the kind are `kind_operations`.
-#[must_use]
 pub fn csv(runs: &[Run]) -> String {
     let mut lines: Vec<Vec<(String, Value)>> = Vec::new();
     for run in runs {

@@ -40,7 +40,6 @@ impl Kind {
     ];
 
     /// Its name in results.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Get => "get",
@@ -110,19 +109,16 @@ pub struct Variant {
 
 impl Variant {
     /// `count` for each operation.
-    #[must_use]
     pub fn per_operation(&self, count: u64) -> f64 {
         count as f64 / self.operations.max(1) as f64
     }
 
     /// Operations a second of all threads together.
-    #[must_use]
     pub fn operations_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
     }
 
     /// Entries a second of all threads together.
-    #[must_use]
     pub fn entries_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.entries as f64 / self.seconds } else { 0.0 }
     }

@@ -17,19 +17,16 @@ pub struct SiftdbStore {
 
 impl SiftdbStore {
     /// The database `db`, which was opened with this `env`.
-    #[must_use]
     pub fn new(db: Db, env: Arc<dyn Env>) -> Self {
         SiftdbStore { db, env, fill_cache: true }
     }
 
     /// The same, whose reads keep no block in the cache of the database.
-    #[must_use]
     pub fn without_filling_the_cache(self) -> Self {
         SiftdbStore { fill_cache: false, ..self }
     }
 
     /// The database.
-    #[must_use]
     pub fn db(&self) -> &Db {
         &self.db
     }

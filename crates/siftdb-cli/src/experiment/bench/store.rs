@@ -149,14 +149,12 @@ impl Counts {
     }
 
     /// The share of false positives in the filters' answers about absent keys; `None` before any.
-    #[must_use]
     pub fn observed_fpr(&self) -> Option<f64> {
         let absent = self.false_positives + self.negatives;
         (absent > 0).then(|| self.false_positives as f64 / absent as f64)
     }
 
     /// Bytes written for each byte of the user; `None` if there are none.
-    #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         (self.user_bytes > 0).then(|| self.bytes_written as f64 / self.user_bytes as f64)
     }

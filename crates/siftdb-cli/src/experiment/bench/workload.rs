@@ -32,13 +32,11 @@ pub enum Action {
 
 impl Action {
     /// True if the action asks filters.
-    #[must_use]
     pub fn asks_filters(self) -> bool {
         matches!(self, Action::Get | Action::MultiGet | Action::ReadModifyWrite)
     }
 
     /// True if the action changes the store.
-    #[must_use]
     pub fn writes(self) -> bool {
         match self {
             Action::Fill | Action::Overwrite | Action::Insert => true,
@@ -177,7 +175,6 @@ pub const WORKLOADS: [Workload; 20] = [
 ];
 
 /// The workload of a name.
-#[must_use]
 pub fn workload(name: &str) -> Option<Workload> {
     WORKLOADS.into_iter().find(|workload| workload.name == name)
 }
@@ -188,31 +185,26 @@ impl Workload {
     }
 
     /// True if it writes all entries into an empty store.
-    #[must_use]
     pub fn fills(&self) -> bool {
         self.start != Start::Loaded
     }
 
     /// True if some of its operations ask filters, so that they can be compared with none.
-    #[must_use]
     pub fn asks_filters(&self) -> bool {
         self.actions().any(Action::asks_filters)
     }
 
     /// True if afterwards the same keys are there as before, or all of them after a fill.
-    #[must_use]
     pub fn keeps_entries(&self) -> bool {
         self.actions().all(|action| !matches!(action, Action::Insert | Action::Delete))
     }
 
     /// True if it leaves another store than it found.
-    #[must_use]
     pub fn writes(&self) -> bool {
         self.actions().any(Action::writes)
     }
 
     /// The action of a random number.
-    #[must_use]
     pub(crate) fn action(&self, random: u64) -> Action {
         let [(first, share), (second, _)] = self.mix;
         if random % 100 < share { first } else { second }

@@ -24,14 +24,12 @@ pub struct Page {
 
 impl Page {
     /// All figures with all numbers, and what the page says about them.
-    #[must_use]
     pub fn json(&self) -> Value {
         json!(self)
     }
 
     /// A table for each figure: its id, and lines of comma-separated values under a line of the
     /// names of the columns.
-    #[must_use]
     pub fn csv(&self) -> Vec<(&'static str, String)> {
         self.figures.iter().map(|figure| (figure.id, figure_csv(figure))).collect()
     }
