@@ -31,7 +31,8 @@ pub fn random_numbers(count: u64) -> impl Iterator<Item = u64> {
     (1..).map(move |step: u64| mix(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)) % count)
 }
 
-fn numbered(index: u64) -> [u8; 16] {
+/// 16 hex digits in no order, other ones for each index.
+pub(crate) fn numbered(index: u64) -> [u8; 16] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mixed = mix(index);
     std::array::from_fn(|place| DIGITS[(mixed >> (60 - 4 * place) & 15) as usize])

@@ -6,7 +6,7 @@
 //! take no memory, unless they are those of a file or of a database. Values are windows of one pool
 //! of bytes, so that making one costs nothing.
 
-use crate::experiment::keys::{KeySet, absent, below, mix, present, shuffled, splitmix64};
+use crate::experiment::keys::{KeySet, below, mix, numbered, shuffled, splitmix64};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write;
@@ -16,41 +16,55 @@ use std::fmt::Write;
 #[serde(rename_all = "lowercase")]
 pub enum KeyShape {
     /// 16 hex digits in no order and without a common prefix.
+    #[value(alias = "hex")]
     Random,
     /// 16 decimal digits, ascending.
     Sequential,
     /// A random UUID as text, of 36 bytes.
     Uuid,
     /// A path of 45 bytes, of which neighbours share most.
+    #[value(alias = "paths")]
     Path,
     /// A number in 8 bytes, big-endian, ascending.
+    #[value(alias = "big-endian")]
     U64,
+    /// 24 equal bytes before 16 hex digits in no order.
+    Shared24,
+    /// 8 bytes in no order.
+    Bytes8,
+    /// 64 hex digits in no order.
+    Bytes64,
 }
 
 impl KeyShape {
     /// Replaces `key` by the key of an index.
     fn write(self, index: u64, key: &mut Vec<u8>) {
         key.clear();
-        let text = match self {
-            KeyShape::Random if index & 1 == 0 => {
-                return key.extend_from_slice(&present(index / 2));
-            }
-            KeyShape::Random => return key.extend_from_slice(&absent(index / 2)),
-            KeyShape::U64 => return key.extend_from_slice(&swapped(index)),
-            KeyShape::Sequential => format!("{index:016}"),
-            KeyShape::Uuid => uuid(index),
+        match self {
+            KeyShape::Random => key.extend(numbered(index)),
+            KeyShape::Sequential => key.extend(format!("{index:016}").bytes()),
+            KeyShape::Uuid => key.extend(uuid(index).bytes()),
             KeyShape::Path => {
                 let (folder, file) = (index >> 12, index & 0xfff);
-                format!("/srv/data/archive/{folder:010}/object-{file:04}.json")
+                let path = format!("/srv/data/archive/{folder:010}/object-{file:04}.json");
+                key.extend(path.bytes());
             }
-        };
-        key.extend_from_slice(text.as_bytes());
+            KeyShape::U64 => key.extend(swapped(index)),
+            KeyShape::Shared24 => {
+                key.extend(b"tenant/0042/collection/8");
+                key.extend(numbered(index));
+            }
+            KeyShape::Bytes8 => key.extend(swapped(mix(index))),
+            KeyShape::Bytes64 => (0..4).for_each(|part| key.extend(numbered(index ^ part << 60))),
+        }
     }
 
     /// A number that grows with the key of an index.
     fn order(self, index: u64) -> u64 {
         match self {
-            KeyShape::Random => mix(index),
+            KeyShape::Random | KeyShape::Shared24 | KeyShape::Bytes8 | KeyShape::Bytes64 => {
+                mix(index)
+            }
             KeyShape::Uuid => uuid_head(index),
             KeyShape::Sequential | KeyShape::Path | KeyShape::U64 => index,
         }
