@@ -4,6 +4,7 @@
 //! table is what JSON and CSV hold. So every number that a page shows can be had as data.
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 /// A table and its picture.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -236,12 +237,17 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
     }
 }
 
-/// A field of RFC 4180: quoted where it must be.
-pub(crate) fn csv_field(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.into(),
-    }
+/// A line of comma-separated values by RFC 4180: quoted where needed, empty without a value.
+pub(crate) fn csv_line(values: impl IntoIterator<Item = Value>) -> String {
+    let fields = values.into_iter().map(|value| match value {
+        Value::Null => String::new(),
+        Value::String(text) if text.contains([',', '"', '\n', '\r']) => {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        }
+        Value::String(text) => text,
+        value => value.to_string(),
+    });
+    fields.collect::<Vec<_>>().join(",") + "\n"
 }
 
 /// How the steps of an axis grow.

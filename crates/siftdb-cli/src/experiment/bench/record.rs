@@ -4,7 +4,7 @@ use crate::experiment::bench::machine::resident_bytes;
 use crate::experiment::bench::matrix::{Cell, cell_text};
 use crate::experiment::bench::result::{Kind, Latencies, Measured, Variant};
 use crate::experiment::bench::store::{Counts, Footprint, Result, Store};
-use crate::experiment::figure::csv_field;
+use crate::experiment::figure::csv_line;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -193,21 +193,8 @@ pub fn csv(runs: &[Run]) -> String {
             }
         }
     }
-    let names = lines.first().map(|line| line.iter().map(|(name, _)| name.clone()).collect());
-    let names: Vec<String> = names.unwrap_or_default();
-    let mut text = names.join(",") + "\n";
-    for line in lines {
-        let fields: Vec<String> = line.iter().map(|(_, value)| field(value)).collect();
-        text += &(fields.join(",") + "\n");
-    }
-    text
-}
-
-/// A field of RFC 4180; empty if there is no value.
-fn field(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => csv_field(text),
-        value => value.to_string(),
-    }
+    let names = lines.iter().take(1).flatten().map(|(name, _)| name.as_str().into());
+    let head = csv_line(names);
+    let line = |line: Vec<(String, Value)>| csv_line(line.into_iter().map(|(_, value)| value));
+    head + &lines.into_iter().map(line).collect::<String>()
 }

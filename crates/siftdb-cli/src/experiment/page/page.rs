@@ -2,7 +2,7 @@
 //!
 //! All forms hold the same numbers. The HTML prints them with three digits, the others in full.
 
-use crate::experiment::figure::{Cell, Figure, csv_field};
+use crate::experiment::figure::{Cell, Figure, csv_line};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -40,16 +40,7 @@ fn named<S: Serializer>(facts: &[(String, String)], serializer: S) -> Result<S::
 }
 
 fn figure_csv(figure: &Figure) -> String {
-    let line = |cells: Vec<String>| cells.join(",") + "\n";
-    let head = figure.columns.iter().map(|column| csv_field(column.name)).collect();
-    let rows = figure.rows.iter().map(|row| line(row.iter().map(cell_csv).collect()));
-    line(head) + &rows.collect::<String>()
-}
-
-fn cell_csv(cell: &Cell) -> String {
-    match cell {
-        Cell::Text(text) => csv_field(text),
-        Cell::Number(number) if number.is_finite() => format!("{number}"),
-        Cell::Number(_) | Cell::Absent => String::new(),
-    }
+    let head = csv_line(figure.columns.iter().map(|column| json!(column.name)));
+    let line = |row: &Vec<Cell>| csv_line(row.iter().map(|cell| json!(cell)));
+    head + &figure.rows.iter().map(line).collect::<String>()
 }
