@@ -74,10 +74,11 @@ impl Run {
 
     /// Bytes written to files for each byte of the user in this run.
     pub fn write_amplification(&self) -> Option<f64> {
-        let mut sum: Option<Counts> = None;
-        for counts in self.measured.variants.iter().filter_map(|variant| variant.counts) {
-            *sum.get_or_insert_default() += counts;
-        }
+        let counts = self.measured.variants.iter().filter_map(|variant| variant.counts);
+        let sum = counts.reduce(|mut sum, counts| {
+            sum.add(&Counts::default(), &counts);
+            sum
+        });
         sum?.write_amplification()
     }
 

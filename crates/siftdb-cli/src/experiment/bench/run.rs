@@ -315,16 +315,15 @@ impl<'a> Turns<'a> {
     fn add(&mut self, variant: usize, sum: &Done) {
         // Not a number without operations: the turn keeps its place next to its neighbour.
         self.nanos.push((variant, sum.busy_nanos as f64 / sum.operations as f64));
-        let counts = self.common.store.counts();
-        let counted = counts.zip(self.counts).map(|(now, before)| now - before);
-        self.counts = counts;
         let of = &mut self.variants[variant];
         of.operations += sum.operations;
         of.entries += sum.entries;
         of.seconds += sum.nanos as f64 / 1e9;
-        if let Some(counted) = counted {
-            *of.counts.get_or_insert_default() += counted;
+        let counts = self.common.store.counts();
+        if let Some((before, now)) = self.counts.zip(counts) {
+            of.counts.get_or_insert_default().add(&before, &now);
         }
+        self.counts = counts;
     }
 
     /// Ends the threads and puts together what they measured.
