@@ -27,12 +27,12 @@ pub fn tree_figures(keyspace: &Keyspace) -> Result<Vec<Figure>> {
         ..table! { for TreeBox { label, tables, ends } in boxes;
             Unit::Text, "level", "level" => tables.name();
             Unit::Text, "table", "table" => label;
-            Unit::Count, "entries", "entries" => tables.entries();
-            Unit::Bytes, "bytes", "size of the file" => tables.bytes();
+            Unit::Count, "entries", "entries" => tables.sum(|table| table.entries);
+            Unit::Bytes, "bytes", "size of the file" => tables.sum(|table| table.bytes);
             Unit::Text, "filter", "filter" => tables.filter_kind();
-            Unit::Bytes, "filter_bytes", "size of the filter" => tables.filter_bytes();
+            Unit::Bytes, "filter_bytes", "size of the filter" => tables.sum(|table| table.filter_bytes);
             Unit::Share, "filter_share", "share of the filter" =>
-                tables.filter_bytes() as f64 / tables.bytes().max(1) as f64;
+                tables.sum(|table| table.filter_bytes) as f64 / tables.sum(|table| table.bytes).max(1) as f64;
             Unit::Share, "from_share", "entries before its keys" => ends.0;
             Unit::Share, "to_share", "up to its last key" => ends.1;
         }
@@ -45,11 +45,11 @@ pub fn tree_figures(keyspace: &Keyspace) -> Result<Vec<Figure>> {
         ..table! { for level in &levels;
             Unit::Text, "level", "level" => level.name();
             Unit::Count, "tables", "tables" => level.tables.len() as u64;
-            Unit::Count, "entries", "entries" => level.entries();
+            Unit::Count, "entries", "entries" => level.sum(|table| table.entries);
             Unit::Bytes, "data_bytes", "data" =>
-                level.bytes().saturating_sub(level.filter_bytes() + level.index_bytes());
-            Unit::Bytes, "filter_bytes", "filters" => level.filter_bytes();
-            Unit::Bytes, "index_bytes", "indexes" => level.index_bytes();
+                level.sum(|table| table.bytes).saturating_sub(level.sum(|table| table.filter_bytes) + level.sum(|table| table.index_bytes));
+            Unit::Bytes, "filter_bytes", "filters" => level.sum(|table| table.filter_bytes);
+            Unit::Bytes, "index_bytes", "indexes" => level.sum(|table| table.index_bytes);
             Unit::Number, "bits_per_key", "bits a key" =>
                 level.per_key(|filter| Some(8.0 * filter.bytes as f64));
             Unit::Share, "expected_fpr", "expected false positives" =>
@@ -94,22 +94,6 @@ impl<'a> LevelTables<'a> {
 
     fn sum(&self, one: impl Fn(&TableInfo) -> u64) -> u64 {
         self.tables.iter().map(|(table, _)| one(table)).sum()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.sum(|table| table.bytes)
-    }
-
-    fn filter_bytes(&self) -> u64 {
-        self.sum(|table| table.filter_bytes)
-    }
-
-    fn index_bytes(&self) -> u64 {
-        self.sum(|table| table.index_bytes)
-    }
-
-    fn entries(&self) -> u64 {
-        self.sum(|table| table.entries)
     }
 
     fn boxes(&self, keyspace: &Keyspace) -> Result<Vec<TreeBox<'a>>> {
@@ -177,18 +161,18 @@ fn tree_finding(levels: &[LevelTables<'_>]) -> String {
     // At level 0 tables overlap, so each may have to be asked; below, one of each level.
     let runs: usize =
         levels.iter().map(|level| if level.level == 0 { level.tables.len() } else { 1 }).sum();
-    let all: u64 = levels.iter().map(LevelTables::bytes).sum();
+    let all: u64 = levels.iter().map(|level| level.sum(|table| table.bytes)).sum();
     format!(
         "A lookup may have to ask {runs} of {tables} tables: all of level 0 and one of each level \
          below. Level {} has {:.0} % of the bytes.",
         last.level,
-        100.0 * last.bytes() as f64 / all.max(1) as f64
+        100.0 * last.sum(|table| table.bytes) as f64 / all.max(1) as f64
     )
 }
 
 fn bytes_finding(levels: &[LevelTables<'_>]) -> String {
-    let all: u64 = levels.iter().map(LevelTables::bytes).sum();
-    let filters: u64 = levels.iter().map(LevelTables::filter_bytes).sum();
+    let all: u64 = levels.iter().map(|level| level.sum(|table| table.bytes)).sum();
+    let filters: u64 = levels.iter().map(|level| level.sum(|table| table.filter_bytes)).sum();
     format!(
         "Filters take {} of {}, {:.1} % of the tables.",
         bytes(filters),
