@@ -232,7 +232,7 @@ impl Demo {
         })?;
         if self.keep {
             let key = keys.absent(1, self.seed).pop().unwrap_or_default();
-            let next = explain_command(&settings.database(column_to_show(&settings)), &key);
+            let next = explain_command(&settings.database(settings.filtered()), &key);
             let mut stderr = std::io::stderr();
             let _ = writeln!(stderr, "databases kept in {}", directory.path().display());
             let _ = writeln!(stderr, "next: {next}");
@@ -445,16 +445,9 @@ fn explain_command(database: &Path, key: &[u8]) -> String {
     format!("{program} explain {option}-- {database} {}", shell_word(&spelled))
 }
 
-/// The column whose database the tree and the steps show.
-fn column_to_show(settings: &Settings) -> Column {
-    let layouts = [Column::Full, Column::Partitioned, Column::BlockBased];
-    let shown = layouts.into_iter().find(|column| settings.columns.contains(column));
-    shown.unwrap_or(Column::NoFilter)
-}
-
-/// That database, with indexes in memory and no data.
+/// The database that the tree and the steps show, with indexes in memory and no data.
 fn database_to_show(settings: &Settings) -> siftdb::Result<Db> {
-    let db = options().open_read_only(settings.database(column_to_show(settings)))?;
+    let db = options().open_read_only(settings.database(settings.filtered()))?;
     let mut all = db.range_with(.., &ReadOptions::new().fill_cache(false));
     all.try_for_each(|entry| entry.map(drop))?;
     Ok(db)

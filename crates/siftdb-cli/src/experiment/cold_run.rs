@@ -6,7 +6,6 @@ use crate::experiment::databases::{Databases, read_indexes};
 use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
 use crate::experiment::probe::measure;
-use crate::experiment::report::Column;
 use crate::experiment::settings::Settings;
 use siftdb::{ReadOptions, Result};
 use std::time::{Duration, Instant};
@@ -29,9 +28,7 @@ pub fn cold_figure(
 ) -> Result<std::result::Result<Figure, String>> {
     let databases = Databases::existing(settings)?;
     // The same files with filters and without, if there are full ones.
-    let layouts = [Column::Full, Column::Partitioned, Column::BlockBased, Column::NoFilter];
-    let column = layouts.into_iter().find(|column| settings.columns.contains(column));
-    let column = column.unwrap_or(Column::NoFilter);
+    let column = settings.filtered();
     let (cache, _) = databases.caches()?;
     let blocks = databases.facts.first().map_or(0, |facts| facts.total.data_blocks);
     let lookups = settings.lookups.min(blocks.div_ceil(BLOCKS_PER_LOOKUP).max(20) as usize);

@@ -105,10 +105,10 @@ impl<'a> Databases<'a> {
 
     /// Bytes of the full filters, or of the others if there are none.
     pub(crate) fn filters_to_hold(&self) -> u64 {
-        let mut columns = [Column::Full, Column::Partitioned, Column::BlockBased].into_iter();
-        columns
-            .find_map(|column| Some(self.filter_bytes(column)).filter(|bytes| *bytes > 0))
-            .unwrap_or(64 << 10)
+        match self.filter_bytes(self.settings.filtered()) {
+            0 => 64 << 10,
+            bytes => bytes,
+        }
     }
 
     /// Differences besides filters, which make the comparison void.

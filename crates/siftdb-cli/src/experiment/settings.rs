@@ -46,6 +46,14 @@ impl Settings {
         }
     }
 
+    /// The column whose database stands for those with filters: the first of full, partitioned and
+    /// block-based ones that is measured, or without any the one without filters.
+    pub fn filtered(&self) -> Column {
+        let filtered = [Column::Full, Column::Partitioned, Column::BlockBased];
+        let measured = filtered.into_iter().find(|column| self.columns.contains(column));
+        measured.unwrap_or(Column::NoFilter)
+    }
+
     /// The columns that have a database.
     pub fn databases(&self) -> impl Iterator<Item = Column> {
         self.columns.iter().copied().filter(|column| Column::DATABASES.contains(column))
