@@ -157,7 +157,8 @@ pub(crate) fn explain(
     let mut trace = LookupTrace::default();
     let value = point::get(keyspace, key, sequence, options, Some(&mut trace))?;
     let memtables = trace.memtables.iter().enumerate().map(|(age, step)| {
-        let asked = if options.use_filters { FilterAnswer::Maybe } else { FilterAnswer::NotAsked };
+        let asked =
+            if options.tables.use_filters { FilterAnswer::Maybe } else { FilterAnswer::NotAsked };
         let (answer, outcome) = match step {
             MemtableStep::Empty => (FilterAnswer::NotAsked, ExplainOutcome::Empty),
             MemtableStep::Skipped => (FilterAnswer::No, ExplainOutcome::Skipped),

@@ -99,8 +99,8 @@ impl Scan {
             view,
             sequence,
             clock: ReadClock::default(),
-            fill_cache: options.fill_cache,
-            use_filters: options.use_filters,
+            fill_cache: options.tables.fill_cache,
+            use_filters: options.tables.use_filters,
             bounds,
         }
     }

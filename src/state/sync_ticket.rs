@@ -22,7 +22,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::process::Process;
 use crate::base::sync::thread::{self, JoinHandle, ThreadId};
-use crate::base::sync::{Arc, Condvar, Mutex, OnceLock, signalled_until};
+use crate::base::sync::{Arc, Condvar, OnceLock, signalled_until};
+use crate::state::lock_rank::{LockRank, RankedMutex};
 use siftdb_filter::policy::guarded;
 use std::fmt;
 use std::future::Future;
@@ -70,7 +71,7 @@ impl SyncTicket {
             if let Some(outcome) = self.batch.outcome.get() {
                 return outcome.clone();
             }
-            self.batch.resolved.wait(&mut waiters);
+            self.batch.resolved.wait(waiters.for_condvar());
         }
     }
 
@@ -159,7 +160,7 @@ pub(crate) struct SyncBatch {
     /// Set with `waiters` locked, once.
     outcome: OnceLock<Result<()>>,
     /// Those of dropped tickets are empty.
-    waiters: Mutex<Vec<Option<Waiter>>>,
+    waiters: RankedMutex<Vec<Option<Waiter>>>,
     resolved: Condvar,
 }
 
@@ -168,7 +169,7 @@ impl SyncBatch {
         Arc::new(SyncBatch {
             process: Process::current(),
             outcome: OnceLock::new(),
-            waiters: Mutex::default(),
+            waiters: RankedMutex::new(LockRank::SyncBatch, Vec::new()),
             resolved: Condvar::new(),
         })
     }
@@ -229,9 +230,8 @@ impl SyncBatch {
 }
 
 /// The tickets of a database, and its syncing thread.
-#[derive(Default)]
 pub(crate) struct SyncTickets {
-    line: Mutex<Line>,
+    line: RankedMutex<Line>,
     /// Signalled when a batch opens, and at the end.
     changed: Condvar,
 }
@@ -253,6 +253,13 @@ struct Line {
     thread: Option<JoinHandle<()>>,
     thread_id: Option<ThreadId>,
     ended: bool,
+}
+
+impl Default for SyncTickets {
+    fn default() -> Self {
+        let line = RankedMutex::new(LockRank::SyncTickets, Line::default());
+        SyncTickets { line, changed: Condvar::new() }
+    }
 }
 
 impl SyncTickets {
@@ -288,14 +295,15 @@ impl SyncTickets {
         let mut line = self.line.lock();
         line.wanted = 1;
         while line.waiting == 0 && !line.ended {
-            self.changed.wait(&mut line);
+            self.changed.wait(line.for_condvar());
         }
         line.wanted = line.expected;
         while line.waiting < line.expected && !line.ended {
             let (before, now) = (line.waiting, Instant::now());
             let pause = deadline.min(now + patience / 4);
             if now >= deadline
-                || !signalled_until(&self.changed, &mut line, pause) && line.waiting == before
+                || !signalled_until(&self.changed, line.for_condvar(), pause)
+                    && line.waiting == before
             {
                 break;
             }

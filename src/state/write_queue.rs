@@ -15,8 +15,9 @@
 use crate::base::error::{Error, Result};
 use crate::base::expiry::Expiry;
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, processors, wait_briefly};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Ordering, processors, wait_briefly};
 use crate::base::write_batch::WriteBatch;
+use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::read_set::ReadSet;
 use std::collections::VecDeque;
 
@@ -107,7 +108,7 @@ enum Turn {
 
 #[derive(Debug)]
 struct Waiter {
-    turn: Mutex<Turn>,
+    turn: RankedMutex<Turn>,
     changed: Condvar,
     /// Whether `turn` was set: a hint that needs no lock.
     has_turn: AtomicBool,
@@ -145,9 +146,15 @@ struct Line {
 }
 
 /// The queue of one database.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WriteQueue {
-    line: Mutex<Line>,
+    line: RankedMutex<Line>,
+}
+
+impl Default for WriteQueue {
+    fn default() -> Self {
+        WriteQueue { line: RankedMutex::new(LockRank::Queue, Line::default()) }
+    }
 }
 
 /// What `join` returns.
@@ -180,7 +187,7 @@ impl WriteQueue {
         let (quick, bytes) = (request.is_quick(), request.bytes());
         // One processor is the leader's.
         let spins = line.waiting.len() + 1 < processors();
-        let turn = Mutex::new(Turn::Waiting(Some(request)));
+        let turn = RankedMutex::new(LockRank::QueueTurn, Turn::Waiting(Some(request)));
         let has_turn = AtomicBool::new(false);
         let waiter = Arc::new(Waiter { turn, changed: Condvar::new(), has_turn });
         line.waiting.push_back(Waiting { waiter: Arc::clone(&waiter), bytes, quick });
@@ -192,7 +199,7 @@ impl WriteQueue {
         let mut turn = waiter.turn.lock();
         loop {
             match &mut *turn {
-                Turn::Waiting(_) => waiter.changed.wait(&mut turn),
+                Turn::Waiting(_) => waiter.changed.wait(turn.for_condvar()),
                 Turn::Done(result) => {
                     return Joined::Done(std::mem::replace(result, Ok(Committed::Written)));
                 }

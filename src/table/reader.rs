@@ -69,17 +69,24 @@ pub(crate) struct Expect {
     pub global_sequence: Option<Option<SequenceNumber>>,
 }
 
-/// The settings of one lookup in a table.
+/// How a read uses tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableReadOptions {
     /// Ask the filter.
     pub use_filters: bool,
     /// Keep what is read in the cache.
     pub fill_cache: bool,
-    /// The version has already asked the pinned filter, which said "maybe".
-    pub filter_said_maybe: bool,
-    /// The key is probably here: leave the filter out, unless the block is not at hand.
-    pub bypasses_filter: bool,
+}
+
+/// The part of the filter in one lookup, if filters are used at all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FilterUse {
+    /// The table asks its filter.
+    Ask,
+    /// The version has asked the pinned filter, which said "maybe".
+    SaidMaybe,
+    /// The key is probably here: ask only if the data block is not in memory.
+    Bypass,
 }
 
 /// An open table. Its descriptor is opened and closed as the pool sees fit.
@@ -181,21 +188,21 @@ impl Table {
         key: &LookupKey,
         hash: &KeyHash<'_>,
         options: TableReadOptions,
+        filter_use: FilterUse,
         io: &mut TableIo,
     ) -> Result<(Lookup, FilterVerdict)> {
         let floor = self.covering(key);
         // A filter that is not there would be asked twice, before the index and after it. One that
         // said maybe is there.
-        let use_filters =
-            options.use_filters && (options.filter_said_maybe || self.filter.is_there());
-        let options = TableReadOptions { use_filters, ..options };
-        let mut verdict = match options {
-            TableReadOptions { use_filters: false, .. } => FilterVerdict::NotConsulted,
-            TableReadOptions { filter_said_maybe: true, .. } => FilterVerdict::Maybe,
-            TableReadOptions { bypasses_filter: true, .. } => FilterVerdict::Bypassed,
-            _ => self.filter.table_may_contain(&self.file, key, hash, io),
+        let said_maybe = matches!(filter_use, FilterUse::SaidMaybe);
+        let use_filters = options.use_filters && (said_maybe || self.filter.is_there());
+        let mut verdict = match filter_use {
+            _ if !use_filters => FilterVerdict::NotConsulted,
+            FilterUse::SaidMaybe => FilterVerdict::Maybe,
+            FilterUse::Bypass => FilterVerdict::Bypassed,
+            FilterUse::Ask => self.filter.table_may_contain(&self.file, key, hash, io),
         };
-        if verdict == FilterVerdict::No {
+        if let FilterVerdict::No = verdict {
             return Ok((not_found(floor), verdict));
         }
 
@@ -205,7 +212,7 @@ impl Table {
         let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
 
         let mut at_hand = None;
-        if verdict == FilterVerdict::Bypassed {
+        if let FilterVerdict::Bypassed = verdict {
             at_hand = self.file.at_hand(index, entry, BlockKind::Data, options.fill_cache, io);
             if at_hand.is_none() {
                 // The block may have to be read, and a "no" saves that.
@@ -215,7 +222,7 @@ impl Table {
                 }
             }
         }
-        if options.use_filters && verdict == FilterVerdict::NotConsulted {
+        if use_filters && matches!(verdict, FilterVerdict::NotConsulted) {
             let data_offset = index.handle_of(entry).data_offset();
             verdict = self.filter.block_may_contain(&self.file, data_offset, hash, io);
             if verdict == FilterVerdict::No {
