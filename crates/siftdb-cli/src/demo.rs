@@ -494,7 +494,6 @@ impl Bars {
                 Stage::Filters => "filters",
                 Stage::Monkey => "monkey",
                 Stage::Cold => "cold",
-                _ => "measure",
             };
             let bar = Bar::keys(name, Some(progress.total));
             if let Some((_, finished)) = self.0.replace((progress.stage, bar)) {

@@ -32,7 +32,6 @@ pub struct FilterTrial {
 
 /// The measurements of one encoding. Times are nanoseconds of one lookup.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct FilterMeasurement {
     /// The encoding.
     pub encoding: Encoding,
@@ -52,7 +51,6 @@ pub struct FilterMeasurement {
 
 /// Absent keys that a filter let pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct PassedKeys {
     /// Keys in the filter.
     pub keys: u64,

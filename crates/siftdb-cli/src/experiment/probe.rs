@@ -10,7 +10,6 @@ use std::time::Instant;
 
 /// The cost of a series of lookups.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct Measurement {
     /// Lookups made.
     pub lookups: u64,

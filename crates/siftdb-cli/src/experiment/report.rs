@@ -110,7 +110,6 @@ impl ActKind {
 
 /// One database of the run.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct DatabaseFacts {
     /// Its layout.
     pub column: Column,
@@ -122,7 +121,6 @@ pub struct DatabaseFacts {
 
 /// One act: the same lookups in every column.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Act {
     /// Which one.
     pub kind: ActKind,
@@ -148,7 +146,6 @@ impl Act {
 
 /// Everything that a run found. Print it.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Report {
     /// The databases, in the order of [`Column::ALL`]; the last column has none of its own.
     pub databases: Vec<DatabaseFacts>,

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 /// How a run is done.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Settings {
     /// Where the databases are created, each in a directory of its own. Created if need be; its
     /// parent has to exist. They are left there.
@@ -72,7 +71,6 @@ impl Settings {
 
 /// The present step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Stage {
     /// Writing keys; counted over all databases.
     Load,

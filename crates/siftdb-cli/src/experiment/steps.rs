@@ -8,7 +8,6 @@ use siftdb::{
 
 /// One thing that a lookup touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LookupStep {
     /// The memtable or table.
     pub target: ExplainTarget,
@@ -24,7 +23,6 @@ pub struct LookupStep {
 
 /// The part of a memtable or table that a step asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum LookupPart {
     /// The entries of a memtable.
     Memtable,
