@@ -135,15 +135,15 @@ pub struct Counts {
 impl Counts {
     /// Adds what was counted from `before` to `now`.
     pub(crate) fn add(&mut self, before: &Counts, now: &Counts) {
-        self.lookups += now.lookups - before.lookups;
-        self.data_blocks += now.data_blocks - before.data_blocks;
-        self.blocks_read += now.blocks_read - before.blocks_read;
-        self.bytes_read += now.bytes_read - before.bytes_read;
-        self.negatives += now.negatives - before.negatives;
-        self.false_positives += now.false_positives - before.false_positives;
-        self.not_paying += now.not_paying - before.not_paying;
-        self.user_bytes += now.user_bytes - before.user_bytes;
-        self.bytes_written += now.bytes_written - before.bytes_written;
+        self.lookups += now.lookups.saturating_sub(before.lookups);
+        self.data_blocks += now.data_blocks.saturating_sub(before.data_blocks);
+        self.blocks_read += now.blocks_read.saturating_sub(before.blocks_read);
+        self.bytes_read += now.bytes_read.saturating_sub(before.bytes_read);
+        self.negatives += now.negatives.saturating_sub(before.negatives);
+        self.false_positives += now.false_positives.saturating_sub(before.false_positives);
+        self.not_paying += now.not_paying.saturating_sub(before.not_paying);
+        self.user_bytes += now.user_bytes.saturating_sub(before.user_bytes);
+        self.bytes_written += now.bytes_written.saturating_sub(before.bytes_written);
     }
 
     /// The share of false positives in the filters' answers about absent keys; `None` before any.
