@@ -171,15 +171,10 @@ fn keyspaces_figure(db: &Db) -> Result<Figure> {
     };
     let others = totals.split_off(totals.len().min(KEYSPACES_MAX));
     if !others.is_empty() {
-        let mut sum = (format!("{} others", others.len()), LevelStats::default(), 0);
-        for (_, total, in_log) in &others {
-            sum.1.tables += total.tables;
-            sum.1.entries += total.entries;
-            sum.1.bytes += total.bytes;
-            sum.1.filter_bytes += total.filter_bytes;
-            sum.2 += in_log;
-        }
-        totals.push(sum);
+        let mut sum = Stats::default();
+        sum.levels = others.iter().map(|(_, total, _)| total.clone()).collect();
+        let in_log = others.iter().map(|(.., in_log)| in_log).sum();
+        totals.push((format!("{} others", others.len()), sum.total(), in_log));
     }
     Ok(Figure {
         id: "keyspaces",
