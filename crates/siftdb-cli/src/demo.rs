@@ -202,10 +202,8 @@ impl Demo {
         settings.seed = self.seed;
         settings.filter = Filter::from(encoding);
         settings.hit_ratio = self.hit_ratio;
-        let layouts = self.layouts.iter().filter_map(|name| Column::named(name));
-        let named: Vec<Column> = layouts.flatten().copied().collect();
-        let is_named = |column: &Column| *column == Column::NoFilter || named.contains(column);
-        settings.columns.retain(is_named);
+        let is_named = |column: &Column| self.layouts.iter().any(|name| name == column.layout());
+        settings.columns.retain(|column| *column == Column::NoFilter || is_named(column));
         let mut bars = Bars::default();
         let report = run(&settings, &keys, &mut |progress| bars.show(progress))
             .map_err(|error| without_space(directory.path(), error))?;

@@ -35,15 +35,14 @@ impl Column {
         Column::FullNotAsked,
     ];
 
-    /// The columns of a layout's name: `none`, `full`, `partitioned` or `block-based`.
-    pub fn named(layout: &str) -> Option<&'static [Column]> {
-        Some(match layout {
-            "none" => &[Column::NoFilter],
-            "full" => &[Column::Full, Column::FullNotAsked],
-            "partitioned" => &[Column::Partitioned],
-            "block-based" => &[Column::BlockBased],
-            _ => return None,
-        })
+    /// The name of its layout in options, and of its database.
+    pub fn layout(self) -> &'static str {
+        match self {
+            Column::NoFilter => "none",
+            Column::BlockBased => "block-based",
+            Column::Full | Column::FullNotAsked => "full",
+            Column::Partitioned => "partitioned",
+        }
     }
 
     /// Its heading.

@@ -60,12 +60,7 @@ impl Settings {
 
     /// The directory of a column's database.
     pub fn database(&self, column: Column) -> PathBuf {
-        self.directory.join(match column {
-            Column::NoFilter => "no-filter",
-            Column::BlockBased => "block-based",
-            Column::Full | Column::FullNotAsked => "full",
-            Column::Partitioned => "partitioned",
-        })
+        self.directory.join(column.layout())
     }
 }
 
