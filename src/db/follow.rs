@@ -554,7 +554,7 @@ impl Following {
         let before = self.shown.as_deref();
         let engine = assemble(parts, &self.directory, &loaded.state, before)?;
         engine.context.recovery.lock().last_sequence = sequence;
-        self.entries.show(&engine, sequence);
+        self.entries.memtables.show(&engine.catalog, sequence);
         let engine = Arc::new(engine);
         (self.shown, self.shown_at) = (Some(Arc::clone(&engine)), loaded.at);
         Ok(Some(engine))
