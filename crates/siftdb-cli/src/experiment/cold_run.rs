@@ -60,7 +60,8 @@ pub fn cold_figure(
         picture: Picture::Bars { labels: vec![0, 1], values: vec![2], interval: None },
         ..table! { for (is_present, use_filters, one, disk) in runs;
             Unit::Text, "keys", "keys" => if is_present { "present" } else { "absent" };
-            Unit::Text, "filters", "filters" => if use_filters { "with filters" } else { "without" };
+            Unit::Text, "filters", "filters" =>
+                if use_filters { "with filters" } else { "without" };
             Unit::Number, "disk_reads", "reads of the disk" => one.per_lookup(one.env_read_calls);
             Unit::Bytes, "disk_bytes_read", "read from the disk" =>
                 disk.map(|bytes| one.per_lookup(bytes));

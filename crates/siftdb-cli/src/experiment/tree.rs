@@ -30,9 +30,11 @@ pub fn tree_figures(keyspace: &Keyspace) -> Result<Vec<Figure>> {
             Unit::Count, "entries", "entries" => tables.sum(|table| table.entries);
             Unit::Bytes, "bytes", "size of the file" => tables.sum(|table| table.bytes);
             Unit::Text, "filter", "filter" => tables.filter_kind();
-            Unit::Bytes, "filter_bytes", "size of the filter" => tables.sum(|table| table.filter_bytes);
+            Unit::Bytes, "filter_bytes", "size of the filter" =>
+                tables.sum(|table| table.filter_bytes);
             Unit::Share, "filter_share", "share of the filter" =>
-                tables.sum(|table| table.filter_bytes) as f64 / tables.sum(|table| table.bytes).max(1) as f64;
+                tables.sum(|table| table.filter_bytes) as f64
+                    / tables.sum(|table| table.bytes).max(1) as f64;
             Unit::Share, "from_share", "entries before its keys" => ends.0;
             Unit::Share, "to_share", "up to its last key" => ends.1;
         }
@@ -47,7 +49,7 @@ pub fn tree_figures(keyspace: &Keyspace) -> Result<Vec<Figure>> {
             Unit::Count, "tables", "tables" => level.tables.len() as u64;
             Unit::Count, "entries", "entries" => level.sum(|table| table.entries);
             Unit::Bytes, "data_bytes", "data" =>
-                level.sum(|table| table.bytes).saturating_sub(level.sum(|table| table.filter_bytes) + level.sum(|table| table.index_bytes));
+                level.sum(|one| one.bytes.saturating_sub(one.filter_bytes + one.index_bytes));
             Unit::Bytes, "filter_bytes", "filters" => level.sum(|table| table.filter_bytes);
             Unit::Bytes, "index_bytes", "indexes" => level.sum(|table| table.index_bytes);
             Unit::Number, "bits_per_key", "bits a key" =>
