@@ -19,7 +19,6 @@ use std::path::Path;
 pub(super) struct FollowedEntries {
     /// Entries that are newer than the tables.
     pub memtables: LogMemtables,
-    /// What these take.
     pub memory: LogMemory,
     /// Everything up to this sequence was applied or is in tables.
     pub applied: SequenceNumber,

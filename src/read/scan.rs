@@ -148,7 +148,6 @@ impl Scan {
         self.keyspace.timer()
     }
 
-    /// Counts a seek.
     pub(crate) fn stop(&self, timer: Timer) {
         timer.stop(&self.keyspace.counters, TimedCall::Seek);
     }

@@ -42,9 +42,7 @@ use std::path::Path;
 /// What all tables of a database share.
 #[derive(Clone, Debug)]
 pub(crate) struct TableContext {
-    /// Descriptors.
     pub files: Arc<FilePool>,
-    /// Blocks.
     pub cache: Arc<BlockCache>,
     /// Filter policies of the user's, found by the names that tables persist.
     pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
@@ -59,9 +57,7 @@ pub(crate) struct TableContext {
 /// What the manifest records of a file. A field that is `None` is not checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expect {
-    /// The table's id.
     pub table_id: Option<u64>,
-    /// The file's length.
     pub bytes: Option<u64>,
     /// The keyspace that the table is of.
     pub keyspace: Option<KeyspaceId>,
@@ -72,7 +68,6 @@ pub(crate) struct Expect {
 /// How a read uses tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableReadOptions {
-    /// Ask the filter.
     pub use_filters: bool,
     /// Keep what is read in the cache.
     pub fill_cache: bool,
@@ -211,10 +206,11 @@ impl Table {
         io.index_seeks += 1;
         let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
 
-        let mut at_hand = None;
+        let mut in_memory = None;
         if let FilterVerdict::Bypassed = verdict {
-            at_hand = self.file.at_hand(index, entry, BlockKind::Data, options.fill_cache, io);
-            if at_hand.is_none() {
+            in_memory =
+                self.file.in_memory_block(index, entry, BlockKind::Data, options.fill_cache, io);
+            if in_memory.is_none() {
                 // The block may have to be read, and a "no" saves that.
                 verdict = self.filter.table_may_contain(&self.file, key, hash, io);
                 if verdict == FilterVerdict::No {
@@ -230,7 +226,7 @@ impl Table {
             }
         }
 
-        let block = match at_hand {
+        let block = match in_memory {
             Some(block) => block,
             None => self.fetch_data(index, entry, options.fill_cache, io)?,
         };
@@ -295,7 +291,6 @@ impl Table {
         self.filter_offset
     }
 
-    /// The properties block.
     pub(crate) fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -318,22 +313,18 @@ impl Table {
         read_metaindex(&self.file, self.footer.metaindex)
     }
 
-    /// Its id.
     pub(crate) fn table_id(&self) -> u64 {
         self.file.table_id()
     }
 
-    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Its file.
     pub(crate) fn file(&self) -> &TableFile {
         &self.file
     }
 
-    /// Its footer.
     pub(crate) fn footer(&self) -> &Footer {
         &self.footer
     }

@@ -38,7 +38,6 @@ pub(crate) struct TableStep {
     pub number: u64,
     /// The answer of its filter.
     pub verdict: FilterVerdict,
-    /// Blocks touched.
     pub io: TableIo,
     /// The result of the search; `Absent` after a "no", without searching.
     pub lookup: Lookup,
@@ -73,7 +72,6 @@ pub(crate) struct Version {
 /// level: everything in it is newer than what the next sources have of the same keys.
 #[derive(Clone, Debug)]
 pub(crate) struct DeletingTables {
-    /// The level.
     pub level: usize,
     /// At level 0 the place of the table in the search order; 0 in other levels.
     pub place: usize,

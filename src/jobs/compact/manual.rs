@@ -32,7 +32,7 @@ pub enum FilterRebuild {
     /// Other encodings, layouts or bits per key differ, and so do a missing filter and one that the
     /// options do not ask for. To find damage, the filter of every table is read.
     Differing,
-    /// All of them.
+    /// The filters of all tables.
     All,
 }
 
