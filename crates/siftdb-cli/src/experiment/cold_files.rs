@@ -5,7 +5,7 @@
 //! memory. So the check asks for 100 pages whether they are cached; with more than 5 of them there
 //! are no cold figures.
 
-use siftdb_cli::experiment::random_numbers;
+use crate::experiment::keys::random_numbers;
 use std::fs::File;
 use std::io;
 use std::path::Path;
