@@ -9,7 +9,7 @@
 //!   once: a disk that serves many at the same time.
 //!
 //! `cargo bench -p siftdb-benches --bench batches`; `SIFTDB_BENCH_KEYS=10000000` for the figures in
-//! docs/measurements.md. Rounds of both sides alternate on one open database; the result is the
+//! docs/results/recorded.md. Rounds of both sides alternate on one open database; the result is the
 //! median ratio of the pairs, so a disturbance of the machine disturbs both sides.
 
 use siftdb::env::{DiskEnv, Env, EnvLayer, RandomFile};

@@ -8,9 +8,9 @@
 //!   time guesses wrong once.
 //!
 //! `cargo bench -p siftdb-benches --bench hits`; `SIFTDB_BENCH_KEYS=1000000` for the figures in
-//! docs/measurements.md. Each side has its own database and cache. Short rounds alternate between
-//! the sides and are measured in processor time. The result is the median ratio of the pairs, so a
-//! disturbance of the machine disturbs both sides.
+//! docs/results/recorded.md. Each side has its own database and cache. Short rounds alternate
+//! between the sides and are measured in processor time. The result is the median ratio of the
+//! pairs, so a disturbance of the machine disturbs both sides.
 
 use siftdb::{Db, Filter, Options, ReadOptions};
 use siftdb_cli::experiment::{

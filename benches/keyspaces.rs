@@ -3,7 +3,7 @@
 //! `cargo bench -p siftdb-benches --bench keyspaces`; `SIFTDB_BENCH_MEGABYTES` sets how much the
 //! second part writes (2,000), with a write buffer of 1/160 of it. Memory is what the process has
 //! resident (`VmRSS`), above what it had before; each opening is measured in a process of its own.
-//! docs/measurements.md has the figures. `-- --test` runs all of it on little data.
+//! docs/results/recorded.md has the figures. `-- --test` runs all of it on little data.
 
 use siftdb::{Db, Options, Result, WriteBatch};
 use siftdb_cli::experiment::mix;

@@ -4,8 +4,8 @@
 //! runs in each round (2), `SIFTDB_BENCH_ROUNDS` how many rounds there are (5). The ways take
 //! turns, each in a new database, and the table has medians. A client puts, waits until that is
 //! durable, and puts again. `SIFTDB_BENCH_SYNC_MICROS` makes each sync take that much longer, for
-//! disks that are slower than this one. docs/measurements.md has the figures. `-- --test` runs all
-//! of it for a moment.
+//! disks that are slower than this one. docs/results/recorded.md has the figures. `-- --test` runs
+//! all of it for a moment.
 
 use siftdb::env::{DiskEnv, Env, EnvLayer, WritableFile};
 use siftdb::{Db, Options, Result, WriteOptions};

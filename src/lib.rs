@@ -39,342 +39,42 @@
 //! what they need and may outlive the handle they came from.
 //!
 //! Keys are bytes, and their order is that of the bytes. [`keys`] encodes numbers, strings and
-//! tuples so that the bytes sort as the values do. The feature `bytes` turns a [`Value`] into a
-//! `bytes::Bytes` without a copy.
+//! tuples so that the bytes sort as the values do.
 //!
-//! # Keyspace or key prefix
+//! # Guide
 //!
-//! [`Db::keyspace`] opens or creates a [`Keyspace`]: keys, tables, filters and settings of its own.
-//! Log, cache, threads and write buffer are those of the database. The methods of [`Db`] that read
-//! and write act on the keyspace `default`, which is always there. A [`WriteBatch`] writes to
-//! several keyspaces as one step, and a [`Snapshot`] sees all of them at one moment. Functions that
-//! take any of the three to read from are written for the trait [`Readable`].
+//! Each chapter of the [`guide`] stands by itself:
 //!
-//! The other way to keep kinds of data apart is a prefix of the key: `user/7`, `order/1001`, or the
-//! first part of a tuple that [`keys`] encodes.
-//!
-//! | the data | choose |
+//! | chapter | subject |
 //! |---|---|
-//! | a kind of record, an index, a queue: a few kinds, known to the program | a keyspace |
-//! | needs its own filter, block size or compression | a keyspace |
-//! | is deleted as a whole one day: [`Db::drop_keyspace`] takes one edit | a keyspace |
-//! | is written and deleted quickly, while other data is scanned | a keyspace |
-//! | a part per user, document or day: many, and more each day | a prefix |
-//! | is scanned across its parts in one order | a prefix |
-//! | parts of a few kilobytes | a prefix |
+//! | [Keyspaces](guide::keyspaces) | a [`Keyspace`] or a key prefix; batches over several |
+//! | [Filters](guide::filters) | which [`Filter`] and [`FilterLayout`] to choose; what scans skip |
+//! | [Durability](guide::durability) | what a crash leaves; [`Db::sync`] and [`SyncTicket`] |
+//! | [Transactions](guide::transactions) | [`Keyspace::transact`], conflicts, changes of one key |
+//! | [Expiry](guide::expiry) | entries that disappear at a time; [`CompactionFilter`] |
+//! | [Bulk loads](guide::bulk_loads) | [`Keyspace::ingest`]: sorted entries become tables |
+//! | [Backup](guide::backup) | [`Db::checkpoint`] beside writers |
+//! | [Followers](guide::followers) | other processes read while one writes: [`Follower`] |
+//! | [Operations](guide::operations) | verify, repair, events, counters, spans |
 //!
-//! A keyspace is a tree, with tables and files of its own; a lookup in it costs the same, however
-//! many others there are. A database has at most 65,535. A prefix costs its bytes in each key, and
-//! a [`Filter`] with that [`Prefix`] lets scans of one part skip the tables without it.
+//! # What survives
 //!
-//! ```
-//! use siftdb::{Db, Filter, KeyspaceOptions, WriteBatch, keys};
+//! A write that returned survives the death of the process. A power loss may take the newest
+//! writes, those that no [`Db::sync`], [`WriteOptions::sync`] or [`SyncTicket`] covers. If a write
+//! survives, every earlier write survives too. A batch survives whole or not at all. Damage is an
+//! [`Error`] with file and offset; it is never an older value, and never "not found".
 //!
-//! # fn main() -> siftdb::Result<()> {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let path = directory.path().join("shop.sift");
-//! let db = Db::open(&path)?;
-//! let orders = db.keyspace("orders")?;
-//! // An index that is only scanned: no filter.
-//! let by_user = KeyspaceOptions::new().filter(Filter::none());
-//! let by_user = db.keyspace_with("orders by user", &by_user)?;
+//! # Features
 //!
-//! let mut batch = WriteBatch::new();
-//! batch.in_keyspace(&orders).put(keys::encode(&1001u64), "a lamp");
-//! // The user is a prefix of the key, not a keyspace: there are many users.
-//! batch.in_keyspace(&by_user).put(keys::encode(&(7u64, 1001u64)), "");
-//! db.write(batch)?; // both or neither
+//! No feature is on by default.
 //!
-//! let snapshot = db.snapshot();
-//! assert_eq!(snapshot.in_keyspace(&by_user).prefix(keys::encode(&(7u64,))).count(), 1);
-//! # db.close()
-//! # }
-//! ```
-//!
-//! The settings of a keyspace stay with its data: see [`KeyspaceOptions`].
-//!
-//! # Choosing a filter
-//!
-//! A [`Filter`] has two sides. The *encoding* says how keys become bits: [`Filter::bloom`]
-//! (RocksDB's FastLocalBloom, the default, 10 bits a key), [`Filter::leveldb_bloom`],
-//! [`Filter::ribbon`] (the same rate in 7/10 of the space, for more work;
-//! [`Filter::bloom_then_ribbon`] uses it at the lower levels), [`Filter::legacy_bloom`] (RocksDB's
-//! older one), or [`Filter::custom`] with a custom [`filter::FilterPolicy`]. The *layout* says
-//! where the bits of a table are, see [`FilterLayout`]:
-//!
-//! - **Full**, one filter for the table. A lookup of an absent key is one probe and touches nothing
-//!   else of the table; the whole filter must be in memory. For filters that fit.
-//! - **Partitioned**, one filter for each run of keys. A lookup searches a small index over the
-//!   partitions and asks one of them; only that index must be in memory. For filters that do not
-//!   fit.
-//! - **Block-based**, one filter for each 2 KiB of the file, as in LevelDB. A lookup searches the
-//!   table's index first and then asks. For comparisons.
-//!
-//! [`Filter::monkey`] takes a memory budget instead of bits a key. It divides the budget over the
-//! levels, so that all of them together pass the fewest absent keys. [`Options::filter_last_level`]
-//! can leave out the filters of the last level, which serve only lookups of absent keys.
-//!
-//! A filter may also hold the [`Prefix`] of each key. Then a scan over the keys of one prefix skips
-//! the tables without it.
-//!
-//! By default, levels 0 and 1 have full filters and deeper levels have partitioned ones. More bits
-//! pass fewer absent keys: 10 bits pass about 1 %, each further 5 bits a tenth of that. Each table
-//! records its own filter, so the setting may change at every opening. A setting that is not named
-//! keeps the value that was saved with the keyspace.
-//!
-//! ```
-//! use siftdb::{Filter, FilterLayout, Options};
-//!
-//! # fn main() -> siftdb::Result<()> {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let path = directory.path().join("big.sift");
-//! let db = Options::new()
-//!     .block_cache_bytes(256 << 20)
-//!     .filter(Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 4096 }))
-//!     .filter_at_level(0, Filter::bloom(14.0).layout(FilterLayout::Full))
-//!     .open(&path)?;
-//! # db.close()
-//! # }
-//! ```
-//!
-//! # Durability
-//!
-//! | after | what is there |
+//! | feature | adds |
 //! |---|---|
-//! | the process dies | every acknowledged write |
-//! | power is lost | every write up to the last [`Db::sync`], [`WriteOptions::sync`] or ticket |
-//! | a sync or write fails | every acknowledged write; later writes return [`Error::ReadOnly`] |
-//! | a byte is damaged | [`Error::Corruption`] where it matters; in a filter, a slower read |
-//!
-//! After a power loss the database has some prefix of its writes, over all keyspaces. After a
-//! failed write, reads still work, but the database must be reopened to write; the error names the
-//! file. If the disk was only full, [`Db::resume`] continues without reopening. A damaged byte
-//! never gives an older value, and never "not found" for a key that is there.
-//!
-//! A batch survives as a whole or not at all. [`Db::close`] reports what dropping the last handle
-//! cannot: the errors of the last sync.
-//!
-//! [`Db::sync_ticket`] is a sync that no thread has to wait for: the [`SyncTicket`] is a future,
-//! and a server or a replicated log answers when it resolves.
-//!
-//! # Transactions
-//!
-//! [`Keyspace::transact`] runs a function in a [`Transaction`], and again after a conflict. The
-//! function reads one moment of all keyspaces and its own writes, and its writes are committed as
-//! one step.
-//!
-//! ```
-//! # fn main() -> siftdb::Result<()> {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let db = siftdb::Db::open(directory.path().join("bank.sift"))?;
-//! use siftdb::keys::{decode, encode};
-//!
-//! db.put("ada", encode(&100u64))?;
-//! let move_ten = |tx: &siftdb::Transaction| {
-//!     let money = |name| Ok(tx.get(name)?.and_then(|bytes| decode(&bytes).ok()).unwrap_or(0u64));
-//!     let (from, to): (u64, u64) = (money("ada")?, money("bob")?);
-//!     if from >= 10 {
-//!         tx.put("ada", encode(&(from - 10)))?;
-//!         tx.put("bob", encode(&(to + 10)))?;
-//!     }
-//!     Ok(from >= 10)
-//! };
-//! assert!(db.transact(move_ten)?);
-//! # db.close()
-//! # }
-//! ```
-//!
-//! - **What is guaranteed:** strict serializability. Transactions and single calls answer as if
-//!   each happened at one moment between its begin and its end. That holds for the threads of the
-//!   one process that writes. After a crash a transaction is there whole or not at all.
-//! - **Conflicts:** a commit answers [`Error::Conflict`] if a key that was read, or a range as far
-//!   as it was scanned, has been written since the transaction began: by a transaction, a single
-//!   write, a range delete, or the drop of the keyspace. Expiry is no write. Keys that are only
-//!   written conflict with nothing: [`Transaction::set_read_for_update`] says that they matter. A
-//!   transaction that writes nothing is never refused.
-//! - **Cost:** no lock is held while a transaction runs. It keeps its writes and the keys that it
-//!   read in memory, up to [`Options::transaction_bytes_max`], and compactions keep what it may
-//!   read. The commit asks filters first, and reads a table only if that has newer entries and its
-//!   filter does not say "no".
-//! - **One key:** [`Keyspace::compare_exchange`], [`Keyspace::put_if_absent`] and
-//!   [`Keyspace::update`] try again by themselves.
-//!
-//! To leave a transaction without writing, return an error, or go back to a
-//! [`Savepoint`](Transaction::savepoint) and return a value.
-//!
-//! # Expiry
-//!
-//! [`KeyspaceOptions::expire_after`] says how long after its write an entry of a keyspace expires.
-//! [`WriteOptions::expire_after`] and [`WriteOptions::expire_at`] say it for what one call puts,
-//! and win over the keyspace. From its time on, an entry is gone.
-//!
-//! - The time of an entry is decided once, when it is written, in milliseconds since 1970. It is
-//!   logged and stored with the entry: no crash, repair or changed setting changes it.
-//! - Reads find the entry before its time. A lookup, a `multi_get`, an iterator and a cursor each
-//!   go by one time, that of the first expiring entry that they meet.
-//! - An older value never comes back: an expired entry hides what a deletion would hide.
-//! - A snapshot may lose what expires, and nothing else.
-//! - The clock is that of the [`Env`](env::Env), by default the system's. If it goes back, reads
-//!   find again what has not expired by then, except what a compaction has removed: that is gone.
-//! - Compactions remove by the clock, or by the time of an earlier removal if that is later. It is
-//!   saved with the database and never goes back: a clock that was far ahead shortens later times.
-//! - A table in which all has expired is deleted unread, within seconds, if no older table has keys
-//!   of its range and no snapshot needs it. Others are rewritten once all their expiring entries
-//!   have expired and make half of the table, or by [`Keyspace::compact_range`].
-//! - An entry of zero duration, or with a time in the past, is written and gone at once. As a
-//!   setting of a keyspace, zero is refused.
-//! - `expire_after` beyond 64 bits of milliseconds is "never"; `expire_at` beyond them is refused.
-//!
-//! Expiry is no write: it takes no sequence number and wakes nobody. Statistics and estimates count
-//! expired entries until a compaction removes them. Keyspaces and calls without expiry pay nothing;
-//! an entry that expires takes eight bytes more.
-//!
-//! ```
-//! use siftdb::{Db, KeyspaceOptions};
-//! use std::time::Duration;
-//!
-//! # fn main() -> siftdb::Result<()> {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let db = Db::open(directory.path().join("app.sift"))?;
-//! let hour = KeyspaceOptions::new().expire_after(Duration::from_secs(3600));
-//! let sessions = db.keyspace_with("sessions", &hour)?;
-//! sessions.put("session/1", "ada")?;
-//! assert_eq!(sessions.get("session/1")?.unwrap(), "ada"); // for an hour
-//! # db.close()
-//! # }
-//! ```
-//!
-//! A [`CompactionFilter`] is a rule of your own: compactions ask it which entries to keep, to
-//! delete or to change.
-//!
-//! # Bulk loads
-//!
-//! [`Keyspace::ingest`] turns sorted entries into tables directly, without log and memtable;
-//! `examples/bulk_load.rs` compares it with the same entries in batches.
-//! [`Keyspace::ingest_unsorted`] sorts them first, in bounded memory. [`Keyspace::table_writer`]
-//! takes entry by entry, from a source with errors of its own.
-//!
-//! ```
-//! # fn main() -> siftdb::Result<()> {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let db = siftdb::Db::open(directory.path().join("db"))?;
-//! db.put("key 007", "old")?;
-//! let before = db.snapshot();
-//! let report = db.ingest((0..1000).map(|n| (format!("key {n:03}"), "new")))?;
-//! assert_eq!((report.entries, report.tables), (1000, 1));
-//! assert_eq!(db.get("key 007")?.unwrap(), "new");
-//! assert_eq!(before.iter().count(), 1);
-//! # db.close()
-//! # }
-//! ```
-//!
-//! - **When:** all of a load appears in one step, when the call returns, and no read sees a part of
-//!   it. It is newer than every write that was acknowledged before that step, also one that was
-//!   made during the call. Snapshots and iterators from before never see it.
-//! - **Durability:** when the call returns, the load and every earlier write of any keyspace
-//!   survive a power loss. After a crash before that, the load is there whole or not at all.
-//! - **What it does to others:** an older value of a key in the load is hidden. What is not in the
-//!   load stays. An earlier range delete does not hide the load, and a later one does. A
-//!   transaction that read a loaded key, or a range with one, conflicts.
-//! - **Order:** keys in the order of their bytes, each once; else [`Error::KeyOrder`] names the
-//!   entry. `ingest_unsorted` takes any order, and of one key the last entry.
-//! - **Refused:** an entry out of order or too large, an error of the source, a full disk while the
-//!   tables are written, a dropped keyspace. Nothing appears, the files go, and the database takes
-//!   writes as before. After an error a [`TableWriter`] answers the same error to every call.
-//! - **Failed:** if a log or the manifest fails in the last step, the database becomes read-only as
-//!   after a failed write. The load is not visible, and after [`Db::resume`] it never is; reopened,
-//!   the database has it whole or not at all.
-//! - **Expiry:** a keyspace with [`KeyspaceOptions::expire_after`] and
-//!   [`TableWriter::put_with`] say when entries expire. The time counts from the put of the entry.
-//! - **Place:** the deepest level where no table shares keys with the load, there or above, and
-//!   where it has room; else level 0. Filters and compression are those of the keyspace. A
-//!   [`CompactionFilter`] meets the entries when a compaction does.
-//! - **Cost:** a second thread compresses, writes and syncs, where the machine has one. In memory
-//!   are about 1.5 MiB of blocks, and the indexes and filter keys of two tables. Others read
-//!   and write during the load. In the last step writers wait for a flush of this keyspace,
-//!   which holds what was written since a first flush a moment before, and for some syncs.
-//! - **Followers:** a [`Follower`] shows a load whole. [`Follower::changes`] ends before it with
-//!   [`Error::ChangesGone`], because no log has its entries. All of them have one sequence number,
-//!   which the manifest and the logs know and the tables do not: a repair without both puts such
-//!   tables into `lost` and reports them as a loss.
-//!
-//! # Backup
-//!
-//! [`Db::checkpoint`] makes a database of its own in another directory while others read and write:
-//! this one at a moment between the call and its return, in all keyspaces. Whatever was
-//! acknowledged before the call is in it, and of a batch all or nothing. It is durable when the
-//! call returns. A crash before leaves a directory that is marked: it answers
-//! [`Error::Unfinished`], and the same call begins it again.
-//!
-//! Its tables are links to those of this database, so it costs a flush and little else, and
-//! shares its disk: copy it elsewhere for a backup against the loss of the disk. The same call with
-//! the same path brings it up to date, unless somebody wrote to it.
-//!
-//! # Reading while another process writes
-//!
-//! One process writes; any number of others may read at the same time, each through a
-//! [`Follower`]. It takes no lock and changes no byte, so the writer neither waits for it nor knows
-//! of it. It also reads a database that nobody has open, as [`Db::open_read_only`] does.
-//!
-//! ```
-//! # fn main() -> siftdb::Result<()> {
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let path = directory.path().join("app.sift");
-//! # let db = siftdb::Db::open(&path)?;
-//! let follower = siftdb::Db::open_follower(&path)?;
-//! # db.put("job/1", "done")?;
-//! follower.refresh()?; // from now on it shows what the writer has acknowledged before
-//! assert_eq!(follower.prefix("job/").count(), 1);
-//! # db.close()
-//! # }
-//! ```
-//!
-//! | | what is shown |
-//! |---|---|
-//! | after [`Follower::refresh`] | a prefix of the writes, with all that was acknowledged before |
-//! | with [`Options::follow_synced_only`] | a prefix that a power loss leaves; it may lag |
-//! | a batch, a transaction | all of it or nothing |
-//! | until the next refresh | the same moment, in all keyspaces |
-//! | the writer dies or closes | the same; the next writer is followed without reopening |
-//! | the history was cut | the last moment; refreshes return [`Error::HistoryChanged`] |
-//!
-//! - **Prefix:** the writer numbers its writes. A moment has all writes up to some number, and none
-//!   after it. It may have writes that are not acknowledged yet, or whose writer got an error. A
-//!   refresh never goes back.
-//! - **Handles:** a [`Keyspace`], [`Snapshot`] or [`Iter`] of a follower keeps the moment that it
-//!   was taken at. Its files are open until it is dropped, so nothing that the writer removes is
-//!   missing. The process must be allowed a descriptor for each table.
-//! - **Failures:** a refresh that fails leaves the moment from before, and may be tried again. A
-//!   record that the writer is just writing is no damage. A place is damage if something valid
-//!   follows it, or if manifest or logs say that it was durable: then the refresh says where.
-//! - **Changes:** [`Follower::changes`] iterates the writes from a sequence number on, in order,
-//!   for caches and indexes that follow. It reads them from the logs. These reach back to the last
-//!   flush, or further with [`Options::keep_log_bytes`]; where they do not, [`Error::ChangesGone`]
-//!   names the first change that is there.
-//! - **Cut histories:** a repair, a database that was created again, restored files, or a loss of
-//!   power that the follower survived on a shared disk.
-//!
-//! # Maintenance
-//!
-//! [`Db::open_read_only`] changes no byte. [`Db::verify`] reads and checks everything.
-//! [`Keyspace::tables`] lists the tables of a keyspace. [`Db::destroy`] removes a database.
-//! [`Db::repair`] makes a sound database from the readable parts of a damaged one.
-//! [`Db::recovery_report`] says what opening dropped after a crash, and [`Recovery`] sets what it
-//! may drop.
-//!
-//! # Watching a database
-//!
-//! - **Events:** [`Options::event_listener`] tells an [`EventListener`] of flushes, compactions,
-//!   stalls, tables that come and go, log switches, built and damaged filters, and failures, each
-//!   with its figures. It runs in a thread of its own; only a close waits for it.
-//! - **Figures:** [`Db::stats`] has counters by level; [`Stats::to_openmetrics`] is their text for
-//!   Prometheus and others. With [`Options::latency_histograms`] they say how long calls took
-//!   ([`Stats::latency`]).
-//! - **Spans:** with the feature `tracing` there are spans `open`, `recovery`, `flush`,
-//!   `compaction`, `stall`, `verify` and `repair` of the target `siftdb`, at the level of infos.
-//!   Each has the field `directory`.
-//!
-//! `examples/metrics.rs` shows the first two.
+//! | `bytes` | `bytes::Bytes` from a [`Value`], without a copy |
+//! | `mmap` | `env::MapEnv`, which reads tables through memory maps |
+//! | `tracing` | spans for subscribers of the crate `tracing` |
+//! | `inspect` | what tools need: files as text, files of other stores, counted I/O |
+//! | `testing` | environments that fail and crash on purpose, for tests of your program |
 //!
 //! # Limits
 //!
@@ -391,6 +91,9 @@
 
 // The rooms, top to bottom: a module may only use what is below it in this list.
 // `tests/it/architecture.rs` checks it.
+
+// -- guide: documentation alone ------------------------------------------------------------------
+pub mod guide;
 
 // -- checks: every order of threads ---------------------------------------------------------------
 #[cfg(feature = "interleavings")]

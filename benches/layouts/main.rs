@@ -1,7 +1,7 @@
 //! The layouts of filters in counts: sizes, reads, bytes and cache lines, no times.
 //!
-//! `cargo bench -p siftdb-benches --bench layouts`; `SIFTDB_BENCH_KEYS=2200000` for the figures
-//! of docs/measurements.md. An argument selects the sections whose name contains
+//! `cargo bench -p siftdb-benches --bench layouts`; `SIFTDB_BENCH_KEYS=2100000` for the figures
+//! of docs/results/layouts.txt. An argument selects the sections whose name contains
 //! it, for instance `-- starved`.
 //!
 //! Files are in memory and nothing runs in the background, so the figures are the same in every

@@ -1,4 +1,4 @@
-//! [`OfflineDatabase`]: a database whose entries are all in tables, and how it is put in force.
+//! [`OfflineDatabase`]: a database whose entries are all in tables, and how it is installed.
 //!
 //! A repair and a checkpoint end with one: tables are there and durable, and what is missing is an
 //! empty log, a manifest that names everything, and `CURRENT`, in this order.
@@ -17,7 +17,6 @@ use std::path::Path;
 
 /// The state of a database without a writer.
 pub(crate) struct OfflineDatabase {
-    /// Its identity.
     pub database: DatabaseIdentity,
     /// The database that it is a checkpoint of.
     pub checkpoint_of: Option<DatabaseIdentity>,
@@ -29,7 +28,6 @@ pub(crate) struct OfflineDatabase {
     pub next_keyspace: u64,
     /// The largest time by which entries were taken for expired.
     pub expired_through: u64,
-    /// All keyspaces.
     pub keyspaces: Vec<KeyspaceMeta>,
     /// All tables with their levels. They are durable; their names become so with that of the log.
     pub tables: Vec<(usize, FileMeta)>,

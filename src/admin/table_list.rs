@@ -9,7 +9,7 @@ use std::ops::Bound;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableInfo {
-    /// Its level.
+    /// The level that the table is at, 0 to 6.
     pub level: usize,
     /// The number in its file's name.
     pub number: u64,

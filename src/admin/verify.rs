@@ -1,6 +1,6 @@
 //! `Db::verify`: reads all files of the database and checks that they are sound and agree.
 //!
-//! 1. The manifest in force must name the tables of the current version.
+//! 1. The current manifest must name the tables of the current version.
 //! 2. In a sorted level, no two tables share a key. In level 0, tables that share keys follow each
 //!    other in time.
 //! 3. Each log that is in use must contain only whole records, as far as it was written. (A
@@ -41,9 +41,9 @@ use std::io::ErrorKind;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyProgress {
-    /// Tables checked.
+    /// Tables that were checked so far.
     pub tables_done: u64,
-    /// All tables.
+    /// Tables to check in all.
     pub tables: u64,
     /// Bytes of the checked tables, and of the data read in the current one.
     pub bytes_done: u64,
@@ -57,7 +57,7 @@ pub struct VerifyProgress {
 pub struct VerifiedKeyspace {
     /// The name of the keyspace.
     pub name: String,
-    /// Its tables.
+    /// Tables of the keyspace, damaged ones included.
     pub tables: u64,
     /// Entries in those that are sound.
     pub entries: u64,
@@ -69,7 +69,7 @@ pub struct VerifiedKeyspace {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// Tables read.
+    /// Tables that were read, damaged ones included.
     pub tables: u64,
     /// Bytes of their files.
     pub table_bytes: u64,
@@ -80,9 +80,9 @@ pub struct VerifyReport {
     /// Keys that their filter contains, as it must. 0 without filters, or if the policies are not
     /// registered.
     pub filter_probes: u64,
-    /// Logs read.
+    /// Logs that were read.
     pub logs: u64,
-    /// Records in them.
+    /// Records in these logs.
     pub log_records: u64,
     /// Entries and range deletes that are in logs and in no table yet.
     pub log_entries: u64,

@@ -31,9 +31,7 @@ pub(super) const NAMES_KEYSPACE: u8 = 0x40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum WriteKind {
-    /// Deletes a key.
     Delete = ValueKind::Tombstone as u8,
-    /// Writes a value.
     Put = ValueKind::Put as u8,
     /// Deletes a range of keys.
     DeleteRange = 2,
@@ -78,7 +76,6 @@ pub(crate) fn put_batch_header(dst: &mut Vec<u8>, sequence: SequenceNumber, coun
 pub(crate) struct BatchEntry<'a> {
     /// The keyspace it is of.
     pub keyspace: KeyspaceId,
-    /// What it does.
     pub kind: WriteKind,
     /// The user key; the first one of a range.
     pub key: &'a [u8],
@@ -112,7 +109,6 @@ impl<'a> BatchEntry<'a> {
 pub(crate) struct DecodedBatch<'a> {
     /// Number of the first entry.
     pub sequence: SequenceNumber,
-    /// Number of entries.
     pub count: u32,
     entries: &'a [u8],
 }

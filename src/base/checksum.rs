@@ -17,7 +17,6 @@ impl Checksum {
         Checksum::default()
     }
 
-    /// Adds `bytes`.
     #[must_use]
     pub(crate) fn with(mut self, bytes: &[u8]) -> Self {
         self.0.update(bytes);

@@ -29,18 +29,18 @@ pub enum Error {
     },
     /// A file holds bytes that siftdb cannot have written there. Nothing was skipped or guessed.
     Corruption {
-        /// The damaged file.
+        /// The path of the damaged file.
         path: PathBuf,
         /// The place in the file, in bytes from its start.
         offset: u64,
         /// What is wrong there, with expected and found values if there are any.
         what: String,
-        /// The cheapest repair.
+        /// The cheapest way to repair the database.
         remedy: Remedy,
     },
     /// A file that the database needs does not exist.
     Missing {
-        /// The missing file.
+        /// The path at which the file must be.
         path: PathBuf,
         /// What says that the file must exist.
         what: String,
@@ -48,13 +48,13 @@ pub enum Error {
     /// A checkpoint, restore or import into a new directory was interrupted, so only a part of the
     /// database is there. The database that it was made from is whole.
     Unfinished {
-        /// The new directory.
+        /// The directory that was to become a database.
         directory: PathBuf,
     },
     /// Bytes in memory changed between two checks without a write, so memory or processor is
     /// faulty. The table that was about to be written was discarded; the files are unchanged.
     MemoryCorruption {
-        /// What differs.
+        /// What differs, and in which table.
         what: String,
     },
     /// An option, or a combination of options, cannot work. Nothing was created.
@@ -72,14 +72,14 @@ pub enum Error {
     KeyOrder {
         /// The entry, counted from 1.
         entry: u64,
-        /// Its key.
+        /// The key of this entry.
         key: Vec<u8>,
         /// The key of the entry before it.
         previous: Vec<u8>,
     },
     /// The database is open elsewhere: in this process or another.
     Locked {
-        /// The lock file.
+        /// The path of the lock file.
         path: PathBuf,
         /// What has the database open.
         holder: LockHolder,
@@ -87,7 +87,7 @@ pub enum Error {
     /// `LOCK` was removed or replaced while this handle held it, so another process may have opened
     /// the database too. The handle takes no more writes and removes no file.
     LockLost {
-        /// The lock file.
+        /// The path of the lock file.
         path: PathBuf,
     },
     /// An earlier write, flush or compaction failed. Reads continue, but the database takes no
@@ -99,7 +99,7 @@ pub enum Error {
     },
     /// The logs hold more than a read-only opening may keep in memory, and it must not flush them.
     LogsTooLarge {
-        /// The database.
+        /// The directory of the database.
         directory: PathBuf,
         /// Bytes that their entries take in memory: the smallest value of the option that works.
         bytes: u64,
@@ -114,7 +114,7 @@ pub enum Error {
     Closed,
     /// There is no keyspace of this name, and this call creates none.
     KeyspaceNotFound {
-        /// The name.
+        /// The name that was asked for.
         name: String,
     },
     /// The keyspace was dropped. Snapshots and iterators from before still read it.
@@ -144,7 +144,7 @@ pub enum Error {
     },
     /// Changes that were asked for are in no log any more.
     ChangesGone {
-        /// The database.
+        /// The directory of the database.
         directory: PathBuf,
         /// The first sequence that was asked for and is not there.
         from: u64,
@@ -154,9 +154,9 @@ pub enum Error {
     /// A [`CompactionFilter`](crate::CompactionFilter) panicked or gave a value that no entry may
     /// have. The compaction changed nothing.
     CompactionFilter {
-        /// Its name.
+        /// The name that the filter gives itself; empty if that panicked too.
         name: String,
-        /// What it did.
+        /// The panic, or the size of the value.
         what: String,
     },
     /// New tables would break the order of a level, or their keys do not ascend. A defect of siftdb
@@ -166,35 +166,35 @@ pub enum Error {
         /// Which tables or keys, and where.
         what: String,
     },
-    /// The moment of a follower is no longer part of the history of the database: it was repaired,
-    /// restored or created again, or its writer lost what was not synced. The moments that were
-    /// taken before stay readable.
+    /// The read point of a follower is no longer part of the history of the database: it was
+    /// repaired, restored or created again, or its writer lost what was not synced. The read points
+    /// that were taken before stay readable.
     HistoryChanged {
-        /// The database.
+        /// The directory of the database.
         directory: PathBuf,
-        /// What shows that.
+        /// The comparison that failed, with the sequences on both sides.
         what: String,
     },
     /// The writer replaced files faster than a follower could read them. The follower still shows
-    /// the moment from before.
+    /// the read point from before.
     FollowerOvertaken {
-        /// The database.
+        /// The directory of the database.
         directory: PathBuf,
         /// How often the follower started over.
         tries: u32,
     },
     /// A follower holds every table open, and the limit of open files does not allow that. The
-    /// follower still shows the moment from before.
+    /// follower still shows the read point from before.
     TooFewDescriptors {
-        /// The database.
+        /// The directory of the database.
         directory: PathBuf,
-        /// The descriptors that its tables need. Each table that only an older moment has needs
+        /// The descriptors that its tables need. Each table that only an older read point has needs
         /// one more.
         needed: usize,
     },
     /// A file has a format, version or kind that this siftdb does not know. It was not changed.
     UnsupportedFormat {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// What was found, and what this siftdb knows.
         what: String,
@@ -244,7 +244,7 @@ pub enum LockHolder {
     Handle,
     /// An iterator, a snapshot or an unfinished call of a `Db` that this process has closed.
     Reader,
-    /// Another process.
+    /// Another process, which has the database open.
     OtherProcess,
 }
 

@@ -49,7 +49,6 @@ pub(crate) fn duration_millis(duration: Duration) -> Option<u64> {
 /// When the puts of a write expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// At this time.
     At(SystemTime),
     /// This long after the leader of the write group numbers them.
     After(Duration),

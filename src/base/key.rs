@@ -41,9 +41,7 @@ pub(crate) fn check_keyspace_name(name: &str) -> Result<(), String> {
 /// The number and the name of a keyspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyspaceLabel {
-    /// Its number.
     pub id: KeyspaceId,
-    /// Its name.
     pub name: String,
 }
 
@@ -273,7 +271,6 @@ impl LookupKey {
         }
     }
 
-    /// The user key.
     #[inline]
     #[must_use]
     pub(crate) fn user_key(&self) -> &[u8] {

@@ -185,14 +185,14 @@ pub enum DecodeError {
     NotBool {
         /// Where the byte is.
         at: usize,
-        /// The byte.
+        /// The byte that is there.
         byte: u8,
     },
     /// A zero byte in a string is followed by a byte other than `ff` and `01`.
     UnknownEscape {
         /// Where the second byte is.
         at: usize,
-        /// That byte.
+        /// The byte after the zero byte.
         byte: u8,
     },
     /// A string is not UTF-8.
@@ -211,7 +211,7 @@ pub enum DecodeError {
     },
     /// There are bytes after the last part.
     TrailingBytes {
-        /// Where they begin.
+        /// Where the surplus bytes begin.
         at: usize,
         /// How many there are.
         bytes: usize,

@@ -11,7 +11,6 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 pub struct KeyBounds {
     /// Where the range begins.
     pub start: Bound<Vec<u8>>,
-    /// Where it ends.
     pub end: Bound<Vec<u8>>,
 }
 

@@ -110,7 +110,7 @@ impl Value {
         })
     }
 
-    /// The bytes.
+    /// The bytes, without a copy.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
@@ -157,7 +157,7 @@ impl From<&[u8]> for Value {
     }
 }
 
-/// As [`Value::into_vec`].
+/// Copies the bytes, as [`Value::into_vec`] does.
 impl From<Value> for Vec<u8> {
     fn from(value: Value) -> Self {
         value.into_vec()

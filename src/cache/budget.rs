@@ -41,7 +41,6 @@ impl Budget {
         }
     }
 
-    /// The capacity.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -96,7 +95,6 @@ impl Budget {
         debug_assert!(bytes <= before, "I15: {bytes} of {before} reserved are withdrawn");
     }
 
-    /// Bytes spent.
     #[cfg(test)]
     pub(crate) fn spent(&self) -> u64 {
         self.spent.load(Ordering::Relaxed)

@@ -103,7 +103,6 @@ pub(crate) enum Priority {
 
 /// A block that a reader wants.
 pub(crate) struct Request<'s, V> {
-    /// Its name.
     pub key: CacheKey,
     /// How long it is worth keeping.
     pub priority: Priority,
@@ -135,7 +134,6 @@ struct Shard<V> {
     calls: Calls<HashedKey, Arc<Cached<V>>>,
 }
 
-/// The cache.
 pub(crate) struct Cache<V> {
     shards: [Mutex<Shard<V>>; SHARDS],
     process: Process,

@@ -44,7 +44,7 @@ pub(crate) struct Slots<V> {
 /// Slots of one group.
 pub(crate) const GROUP_SLOTS: usize = 4;
 
-/// One cache line: a search ends in it, and the pointer to the block that it names is at hand.
+/// One cache line: a search ends in it, and has the pointer to the block that it names.
 #[repr(align(64))]
 struct Group<V>([Slot<V>; GROUP_SLOTS]);
 
@@ -340,7 +340,6 @@ impl<V> SlotRef<'_, V> {
 }
 
 impl<V> Slotted<V> {
-    /// The value.
     #[inline]
     pub(crate) fn cached(&self) -> &Arc<Cached<V>> {
         // Only `SlotRef::get` makes one, of a slot that holds a value.

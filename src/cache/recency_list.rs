@@ -44,7 +44,6 @@ pub(crate) struct RecencyList<K, E> {
 }
 
 impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
-    /// An empty list.
     pub(crate) fn new() -> Self {
         let entries = LruCache::unbounded_with_hasher(BuildHasherDefault::default());
         RecencyList { entries, insertions: 0 }
@@ -100,7 +99,6 @@ impl<K: Copy + Eq + Hash, E: Clone> RecencyList<K, E> {
         self.entries.pop_lru().map(|(_, node)| node.entry)
     }
 
-    /// All entries.
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
         self.entries.iter().map(|(_, node)| &node.entry)

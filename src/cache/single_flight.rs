@@ -15,7 +15,6 @@ pub(crate) struct Calls<K, V> {
 }
 
 impl<K: PartialEq, V> Calls<K, V> {
-    /// No loads.
     pub(crate) const fn new() -> Self {
         Calls { calls: Vec::new() }
     }
@@ -68,7 +67,6 @@ impl<V: Clone> Waiters<V> {
 
 #[cfg(test)]
 impl<K: PartialEq, V> Calls<K, V> {
-    /// Loads in progress.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }

@@ -16,7 +16,6 @@ use crate::state::stalls;
 
 /// The state of an open database, and its workers.
 pub(crate) struct Handle {
-    /// The state.
     pub engine: Arc<Engine>,
     /// The workers; none once the database is closed.
     pub workers: Mutex<Vec<JoinHandle<()>>>,

@@ -17,7 +17,7 @@ use std::fmt;
 pub struct IngestReport {
     /// Entries that were loaded.
     pub entries: u64,
-    /// Their tables.
+    /// Tables that the entries became.
     pub tables: u64,
     /// Bytes of these tables.
     pub bytes: u64,
@@ -31,9 +31,9 @@ pub struct IngestReport {
 /// An entry of a bulk load: a key and a value, or a `Result` of them, as iterators of siftdb have.
 /// An error ends the load, and nothing of it appears.
 pub trait IngestEntry: sealed::Sealed {
-    /// The key.
+    /// The key, up to 65,535 bytes.
     type Key: AsRef<[u8]>;
-    /// The value.
+    /// The value, up to 1 GiB.
     type Value: AsRef<[u8]>;
 
     /// The key and the value.
@@ -149,7 +149,7 @@ impl TableWriter {
         self.tables.add(key.as_ref(), value.as_ref(), expires_at)
     }
 
-    /// Entries so far.
+    /// Number of entries that were put so far.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.tables.entries()

@@ -88,7 +88,7 @@ impl Keyspace {
         &self.state
     }
 
-    /// Its name.
+    /// The name, 1 to 255 bytes.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.state.name

@@ -40,6 +40,7 @@ mod follow;
 mod followed_entries;
 pub(crate) mod open;
 pub(crate) mod recover;
+mod log_memtables;
 mod log_memory;
 mod read_methods;
 

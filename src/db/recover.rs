@@ -25,6 +25,7 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::trace::{Span, span};
 use crate::db::log_memory::LogMemory;
+use crate::db::log_memtables::{LogMemtables, refuse_unknown_keyspaces};
 use crate::env::directory::{keep_in_lost, our_files};
 use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::log::recovery::{DroppedPart, Recovery, RecoveryReport};
@@ -33,11 +34,9 @@ use crate::log::wal::recover::{RecoveredLogs, replay, survey};
 use crate::log::wal::salvage::salvage;
 use crate::memtable::memtable::Memtable;
 use crate::state::catalog::Catalog;
-use crate::state::catalog::new_memtable;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::read_view::{ImmutableMemtable, ReadView};
 use crate::state::session;
 use crate::state::writer::Writer;
 use crate::tree::manifest::{KeyspaceTables, ManifestState};
@@ -64,7 +63,7 @@ pub(crate) fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> 
 ///
 /// # Errors
 /// Damage, as `Options::recovery` says, and failures of writing. Nothing old was removed then, and
-/// new files are removed unless the new manifest may be in force.
+/// new files are removed unless the new manifest may be current.
 pub(crate) fn recover_logs(
     engine: &Engine,
     files: &[FileName],
@@ -118,9 +117,9 @@ fn try_recover(
     let keeps = matches!(contents.limit, Limit::Keep { .. } | Limit::Count(_));
     let (memtables, tables) = match keeps {
         true => (contents.memtables, DurableTables::default()),
-        false => (Vec::new(), contents.into_tables()?),
+        false => (LogMemtables::default(), contents.into_tables()?),
     };
-    install(&engine.catalog, &engine.writer, memtables, &logs, clean);
+    install(&engine.catalog, &engine.writer, &memtables, &logs, clean);
     let keyspaces = engine.catalog.all_keyspaces();
     let there: Vec<_> = keyspaces.iter().map(|keyspace| &**keyspace).collect();
     let mut new = engine.catalog.open_new(&engine.context.directory, tables, 0, &there)?;
@@ -249,14 +248,6 @@ enum Limit {
     Count(LogMemory),
 }
 
-/// A memtable of the entries that one log has of one keyspace.
-struct Recovering {
-    keyspace: Arc<KeyspaceState>,
-    memtable: Arc<Memtable>,
-    log_number: u64,
-    last_sequence: SequenceNumber,
-}
-
 /// The entries of the logs.
 struct Contents<'a> {
     engine: &'a Engine,
@@ -265,8 +256,8 @@ struct Contents<'a> {
     flushed_through: BTreeMap<KeyspaceId, SequenceNumber>,
     /// Above the number of every keyspace that was ever created.
     next_keyspace: u64,
-    /// Oldest first; one for each log and keyspace where they are to stay.
-    memtables: Vec<Recovering>,
+    /// For each log only if they are to stay.
+    memtables: LogMemtables,
     /// In these memtables.
     bytes: u64,
     last_sequence: SequenceNumber,
@@ -290,7 +281,7 @@ impl<'a> Contents<'a> {
             limit,
             flushed_through: state.keyspaces.values().map(flushed).collect(),
             next_keyspace: state.next_keyspace,
-            memtables: Vec::new(),
+            memtables: LogMemtables::default(),
             bytes: 0,
             last_sequence: 0,
             entries: 0,
@@ -299,7 +290,9 @@ impl<'a> Contents<'a> {
     }
 
     fn apply(&mut self, log_number: u64, batch: &DecodedBatch<'_>) -> Result<()> {
-        self.refuse_unknown(log_number, batch)?;
+        let options = &self.engine.context.options;
+        let directory = &self.engine.context.directory;
+        refuse_unknown_keyspaces(batch, self.next_keyspace, directory, log_number)?;
         // The entries of dropped keyspaces are skipped. A batch may be in part in tables: each
         // keyspace was flushed by itself.
         let flushed_through = |id| self.flushed_through.get(&id).copied();
@@ -314,10 +307,9 @@ impl<'a> Contents<'a> {
             }
             Limit::Keep { .. } | Limit::Flush { .. } => {}
             Limit::Count(memory) => {
-                let options = &self.engine.context.options;
                 *memory += LogMemory::more(bytes, LogMemory::default(), options);
-                if memory.check(options, &self.engine.context.directory).is_err() {
-                    self.memtables.clear();
+                if memory.check(options, directory).is_err() {
+                    self.memtables = LogMemtables::default();
                     return Ok(());
                 }
             }
@@ -325,63 +317,35 @@ impl<'a> Contents<'a> {
         self.bytes += bytes;
         self.last_sequence = batch.last_sequence();
         self.entries += u64::from(batch.count);
-        for (id, first, run) in runs {
-            let last_sequence = self.last_sequence;
-            let full = self.memtable_for(log_number, id);
-            full.last_sequence = last_sequence;
-            full.memtable.insert(first, run);
+        // Where all are flushed together, a memtable has the entries of several logs.
+        let log = match self.limit {
+            Limit::Keep { .. } => log_number,
+            Limit::Flush { .. } | Limit::Count(_) => {
+                self.memtables.first_log().unwrap_or(log_number)
+            }
+        };
+        for run in runs {
+            self.memtables.insert(options, log, run, self.last_sequence, LogMemory::default());
         }
         Ok(())
     }
 
-    /// Refuses an entry of a keyspace that was never created.
-    fn refuse_unknown(&self, log_number: u64, batch: &DecodedBatch<'_>) -> Result<()> {
-        let mut ids = batch.runs().map(|(id, _, _)| id);
-        let Some(id) = ids.find(|id| u64::from(*id) >= self.next_keyspace) else { return Ok(()) };
-        let path = FileName::Wal(log_number).path(&self.engine.context.directory);
-        Err(Error::corruption(
-            path,
-            0,
-            format!("an entry of keyspace {id}, which was never created"),
-        ))
-    }
-
-    /// The memtable for entries of one log and keyspace.
-    fn memtable_for(&mut self, log_number: u64, id: KeyspaceId) -> &mut Recovering {
-        // Where all are flushed together, one memtable may have entries of several logs.
-        let mixes_logs = !matches!(self.limit, Limit::Keep { .. });
-        let fits = |full: &Recovering| {
-            full.keyspace.id == id && (mixes_logs || full.log_number == log_number)
-        };
-        let place = self.memtables.iter().rposition(fits).unwrap_or_else(|| {
-            let keyspaces = self.engine.catalog.keyspaces.lock();
-            let keyspace = Arc::clone(keyspaces.get(id).unwrap_or(&self.engine.catalog.default));
-            debug_assert_eq!(keyspace.id, id, "the keyspaces are those of the manifest");
-            let memtable = new_memtable(&self.engine.context.options);
-            self.memtables.push(Recovering { keyspace, memtable, log_number, last_sequence: 0 });
-            self.memtables.len() - 1
-        });
-        &mut self.memtables[place]
-    }
-
     fn flush(&mut self) -> Result<()> {
-        let mut by_keyspace: BTreeMap<KeyspaceId, (Arc<KeyspaceState>, Vec<Arc<Memtable>>)> =
-            BTreeMap::new();
-        for full in self.memtables.drain(..) {
-            let id = full.keyspace.id;
-            let (_, memtables) = by_keyspace.entry(id).or_insert((full.keyspace, Vec::new()));
-            memtables.push(full.memtable);
-        }
         self.bytes = 0;
-        let inputs = by_keyspace.into_iter().map(|(id, (keyspace, memtables))| {
+        let keyspaces = self.engine.catalog.all_keyspaces();
+        let mut memtables = self.memtables.take();
+        let input = |keyspace: Arc<KeyspaceState>| {
+            let memtables = memtables.remove(&keyspace.id)?;
             let mut levels = keyspace.view.load().version.files();
             // A tombstone must not be dropped while one of these may hold its key.
-            let written = self.tables.metas().iter().filter(|meta| meta.keyspace == id);
+            let written = self.tables.metas().iter().filter(|meta| meta.keyspace == keyspace.id);
             levels[0].extend(written.cloned().map(Arc::new));
-            FlushInput { keyspace, memtables, levels }
-        });
+            Some(FlushInput { keyspace, memtables, levels })
+        };
+        let inputs = keyspaces.into_iter().filter_map(input).collect();
+        debug_assert!(memtables.is_empty(), "the keyspaces are those of the manifest");
         let readers = Some(vec![self.last_sequence]);
-        let written = write_memtables(self.engine, inputs.collect(), readers)?;
+        let written = write_memtables(self.engine, inputs, readers)?;
         self.tables.extend(written);
         Ok(())
     }
@@ -396,29 +360,18 @@ impl<'a> Contents<'a> {
 fn install(
     catalog: &Catalog,
     writer: &Writer,
-    oldest_first: Vec<Recovering>,
+    memtables: &LogMemtables,
     recovered: &RecoveredLogs,
     clean: bool,
 ) {
-    if !oldest_first.is_empty() {
+    if !memtables.is_empty() {
         let mut logs = writer.live_logs.lock();
         for log in &recovered.logs {
             logs.push(*log, None);
         }
         writer.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
     }
-    for full in oldest_first {
-        let immutable = ImmutableMemtable {
-            memtable: full.memtable,
-            first_log: full.log_number,
-            last_log: full.log_number,
-            last_sequence: full.last_sequence,
-        };
-        full.keyspace.update_view(|view| ReadView {
-            immutables: std::iter::once(immutable).chain(view.immutables.iter().cloned()).collect(),
-            ..view.clone()
-        });
-    }
+    memtables.show(catalog, recovered.last_sequence);
     let mut log = writer.log.lock();
     log.last_sequence = recovered.last_sequence;
     log.next_sequence = recovered.highest_sequence + 1;

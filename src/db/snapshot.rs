@@ -181,7 +181,6 @@ impl Snapshot {
         &self.keyspace
     }
 
-    /// The open database.
     pub(super) fn database(&self) -> u64 {
         self.engine.context.instance
     }

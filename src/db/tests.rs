@@ -523,8 +523,13 @@ fn later_switches_stay_out_of_the_flush_of_a_checkpoint() {
     // The worker waits for this.
     let flushes = engine.jobs.flushes.lock();
     let switched = switch_all(engine).unwrap();
-    put("2");
-    commit::switch(engine, Switch::All).unwrap();
+    // In another thread: the queue comes before `flushes` in the order of locks.
+    scope(|scope| {
+        scope.spawn(|| {
+            put("2");
+            commit::switch(engine, Switch::All).unwrap();
+        });
+    });
     let largest = || {
         let versions =
             engine.catalog.all_keyspaces().into_iter().map(|k| k.view.load().version.files());

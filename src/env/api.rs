@@ -22,18 +22,18 @@ use std::time::SystemTime;
 /// How a lock file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
-    /// Many readers.
+    /// Many readers may hold it at a time, and no writer.
     Shared,
-    /// One writer.
+    /// One writer holds it, and nobody else.
     Exclusive,
 }
 
 /// What a directory entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// An ordinary file.
+    /// A regular file.
     File,
-    /// A directory.
+    /// A directory, not a link to one.
     Directory,
     /// A symbolic link, FIFO, device or socket.
     Other,
@@ -52,7 +52,7 @@ pub struct DirectoryEntry {
 /// Identifies a file while it exists, whatever its names are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// The file system.
+    /// The number of the file system, unique on this machine.
     pub device: u64,
     /// The number of the file in that file system.
     pub inode: u64,
@@ -143,7 +143,7 @@ pub trait Env: Send + Sync + Debug {
     /// Renames a file in one step; a file that has the new name is replaced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file.
+    /// Removes a file; its contents stay readable through handles that are open.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Gives a file a second name.

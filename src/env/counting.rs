@@ -32,7 +32,7 @@ pub struct CountingEnv(WatchedEnv<Arc<Mutex<IoCounts>>>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoCounts {
-    /// Calls of `read_exact_at`.
+    /// Calls of `read_exact_at`, failed ones included.
     pub read_calls: u64,
     /// Bytes that these calls asked for.
     pub read_bytes: u64,
@@ -44,7 +44,7 @@ pub struct IoCounts {
     pub write_bytes: u64,
     /// Calls of `sync_data` and `sync_all`.
     pub syncs: u64,
-    /// Calls of `sync_dir`.
+    /// Calls of `sync_dir`, failed ones included.
     pub directory_syncs: u64,
 }
 
@@ -55,7 +55,7 @@ impl CountingEnv {
         CountingEnv(WatchedEnv { inner, watcher: Arc::default() })
     }
 
-    /// The counters now.
+    /// The counters as they are now.
     #[must_use]
     pub fn counts(&self) -> IoCounts {
         *self.0.watcher.lock()

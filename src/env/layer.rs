@@ -47,7 +47,7 @@ macro_rules! forwarded_calls {
         /// # Ok::<(), io::Error>(())
         /// ```
         pub trait EnvLayer: Send + Sync + Debug {
-            /// The Env below.
+            /// The Env that gets the calls which this layer does not state.
             fn inner(&self) -> &dyn Env;
 
             $(

@@ -15,7 +15,6 @@ use std::time::SystemTime;
 /// A call of [`Env`] or of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
-    /// Its name.
     pub operation: &'static str,
     /// The file or directory; of a rename or link the new name.
     #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "faults choose by it"))]

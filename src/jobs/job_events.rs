@@ -68,7 +68,6 @@ impl<'a> FlushEvents<'a> {
         self.end(sums, None);
     }
 
-    /// It failed.
     pub(crate) fn failed(&self, error: &Error) {
         self.end(TableSums::default(), Some(error));
     }
@@ -127,7 +126,6 @@ impl<'a> CompactionEvents<'a> {
         self.end(sums, entries_dropped, None);
     }
 
-    /// It failed.
     pub(crate) fn failed(&self, error: &Error) {
         self.end(TableSums::default(), 0, Some(error));
     }

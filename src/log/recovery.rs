@@ -44,7 +44,7 @@ pub enum Recovery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DroppedPart {
-    /// The file.
+    /// The path of the log or manifest.
     pub path: PathBuf,
     /// The start of the part, in bytes from the start of the file.
     pub offset: u64,

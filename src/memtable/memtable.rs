@@ -74,7 +74,6 @@ const CHUNK_ENTRIES_MAX: usize = 32;
 /// Entries of the first chunk after a seek; each further one doubles.
 const CHUNK_ENTRIES_FIRST: usize = 4;
 
-/// A memtable.
 pub(crate) struct Memtable {
     /// Filled in order. Without filters there is one segment: only filters make searching several
     /// as cheap as searching one.
@@ -373,7 +372,6 @@ impl Memtable {
         self.count.load(Ordering::Relaxed).saturating_sub(self.range_deletes.count())
     }
 
-    /// The range deletes.
     #[inline]
     pub(crate) fn range_deletes(&self) -> &MemtableRangeDeletes {
         &self.range_deletes

@@ -53,7 +53,6 @@ impl Segment {
         self.begins.store(sequence, Ordering::Relaxed);
     }
 
-    /// See the field.
     #[inline]
     pub(crate) fn begins(&self) -> SequenceNumber {
         self.begins.load(Ordering::Relaxed)

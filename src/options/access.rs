@@ -15,8 +15,7 @@ use std::time::{Duration, SystemTime};
 #[derive(Clone, Debug)]
 #[must_use = "read options do nothing until they are given to a read"]
 pub struct ReadOptions {
-    pub(crate) use_filters: bool,
-    pub(crate) fill_cache: bool,
+    pub(crate) tables: TableReadOptions,
 }
 
 impl Default for ReadOptions {
@@ -28,33 +27,21 @@ impl Default for ReadOptions {
 impl ReadOptions {
     /// Filters on, blocks are kept in the cache.
     pub const fn new() -> Self {
-        ReadOptions { use_filters: true, fill_cache: true }
+        ReadOptions { tables: TableReadOptions { use_filters: true, fill_cache: true } }
     }
 
     /// Ask filters before tables. Default: true. If off, the same files give the same answers
     /// without any filter, for comparisons.
     pub const fn use_filters(mut self, yes: bool) -> Self {
-        self.use_filters = yes;
+        self.tables.use_filters = yes;
         self
     }
 
     /// Keep the blocks that this read loads in the cache. Default: true. Turn it off for a large
     /// scan, so that other blocks stay cached.
     pub const fn fill_cache(mut self, yes: bool) -> Self {
-        self.fill_cache = yes;
+        self.tables.fill_cache = yes;
         self
-    }
-
-    /// The part of them that tables need.
-    #[inline]
-    pub(crate) const fn for_tables(&self) -> TableReadOptions {
-        let (use_filters, fill_cache) = (self.use_filters, self.fill_cache);
-        TableReadOptions {
-            use_filters,
-            fill_cache,
-            filter_said_maybe: false,
-            bypasses_filter: false,
-        }
     }
 }
 

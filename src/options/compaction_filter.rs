@@ -81,7 +81,7 @@ pub trait CompactionFilter: Send + Sync + Debug {
 pub enum CompactionDecision {
     /// It stays as it is.
     Keep,
-    /// It is deleted.
+    /// It is deleted, as by a delete of its key.
     Remove,
     /// Its value becomes this one.
     Replace(Vec<u8>),

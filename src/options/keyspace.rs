@@ -113,7 +113,7 @@ impl KeyspaceOptions {
     /// It is counted in milliseconds, rounded up. Zero is refused, and `Duration::MAX` says never.
     ///
     /// Entries of a keyspace without it, and without those options, take no byte more. Each that
-    /// expires takes eight. The crate documentation has a chapter on expiry.
+    /// expires takes eight. See [`guide::expiry`](crate::guide::expiry).
     pub fn expire_after(mut self, duration: Duration) -> Self {
         self.expire_after = Some(duration_millis(duration).unwrap_or(u64::MAX));
         self

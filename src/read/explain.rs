@@ -46,9 +46,9 @@ pub struct ExplainStep {
     pub target: ExplainTarget,
     /// What the filter said, and where it was.
     pub filter: ExplainFilter,
-    /// Blocks touched.
+    /// Blocks and bytes that the step touched.
     pub touched: ExplainTouched,
-    /// What was found.
+    /// What the step found, which decides whether the lookup goes on.
     pub outcome: ExplainOutcome,
 }
 
@@ -58,9 +58,9 @@ pub struct ExplainStep {
 pub enum ExplainTarget {
     /// A memtable: 0 is the one that takes the writes, larger numbers are older.
     Memtable(usize),
-    /// A table.
+    /// A table of a level.
     Table {
-        /// Its level.
+        /// The level of the table, 0 to 6.
         level: usize,
         /// The number in its file's name.
         number: u64,
@@ -71,7 +71,7 @@ pub enum ExplainTarget {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExplainFilter {
-    /// Its answer.
+    /// What the filter said about the key.
     pub answer: FilterAnswer,
     /// Where the filter of a table was; `None` where none was asked.
     pub source: Option<FilterSource>,
@@ -102,7 +102,7 @@ pub enum FilterSource {
     Pinned,
     /// In the block cache.
     Cached,
-    /// In the file.
+    /// In the file: the lookup read it.
     File,
 }
 
@@ -118,7 +118,7 @@ pub struct ExplainTouched {
     pub data_blocks_cached: u64,
     /// Data blocks read from the file.
     pub data_blocks_read: u64,
-    /// Bytes of those.
+    /// Bytes of these blocks in the file.
     pub data_bytes_read: u64,
 }
 
@@ -126,7 +126,7 @@ pub struct ExplainTouched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExplainOutcome {
-    /// The value.
+    /// The value: the lookup ends here.
     Found,
     /// A tombstone: the key is deleted.
     Deleted,
@@ -134,7 +134,7 @@ pub enum ExplainOutcome {
     RangeDeleted,
     /// An expired entry, which hides older ones as a tombstone does.
     Expired,
-    /// Nothing.
+    /// Nothing: the lookup goes on.
     Absent,
     /// Nothing, although the filter said "maybe".
     FalsePositive,
@@ -157,7 +157,8 @@ pub(crate) fn explain(
     let mut trace = LookupTrace::default();
     let value = point::get(keyspace, key, sequence, options, Some(&mut trace))?;
     let memtables = trace.memtables.iter().enumerate().map(|(age, step)| {
-        let asked = if options.use_filters { FilterAnswer::Maybe } else { FilterAnswer::NotAsked };
+        let asked =
+            if options.tables.use_filters { FilterAnswer::Maybe } else { FilterAnswer::NotAsked };
         let (answer, outcome) = match step {
             MemtableStep::Empty => (FilterAnswer::NotAsked, ExplainOutcome::Empty),
             MemtableStep::Skipped => (FilterAnswer::No, ExplainOutcome::Skipped),

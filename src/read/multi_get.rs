@@ -69,7 +69,7 @@ fn search(
     while open.len() > 0 {
         piece.clear();
         piece.extend(open.by_ref().take(PIECE_KEYS));
-        view.version.multi_get(&mut piece, options.for_tables(), &keyspace.counters)?;
+        view.version.multi_get(&mut piece, options.tables, &keyspace.counters)?;
     }
 
     let clock = ReadClock::default();
@@ -97,8 +97,8 @@ fn maybe_present<'k>(
     let memtables: Vec<_> = view.memtables().filter(|memtable| !memtable.is_empty()).collect();
     // A lookup of a key that a range delete covers ends there, and counts no filter of a table.
     let has_range_deletes = memtables.iter().any(|memtable| memtable.range_deletes().count() > 0);
-    let prepass =
-        FilterPrepass::of(&view.version).filter(|_| options.use_filters && !has_range_deletes);
+    let prepass = FilterPrepass::of(&view.version)
+        .filter(|_| options.tables.use_filters && !has_range_deletes);
     let Some(mut prepass) = prepass else { return with_place.collect() };
     let (mut open, mut window) = (Vec::new(), Vec::with_capacity(WINDOW_KEYS));
     let mut with_place = with_place.peekable();
@@ -138,7 +138,7 @@ fn search_memtables(
         if memtable.is_empty() {
             continue;
         }
-        match options.use_filters {
+        match options.tables.use_filters {
             true => ask(open, |hash| memtable.prefetch(hash), |hash| memtable.may_contain(hash)),
             false => set_all(open, FilterVerdict::NotConsulted),
         }
@@ -146,7 +146,7 @@ fn search_memtables(
             let floor = memtable.covering(&key.lookup);
             match key.may_be_here() {
                 true => {
-                    let hash = options.use_filters.then_some(&key.hash);
+                    let hash = options.tables.use_filters.then_some(&key.hash);
                     key.answer = memtable.get(&key.lookup, hash, floor);
                 }
                 false => stripe.add(Counter::MemtableNegatives, 1),

@@ -21,7 +21,7 @@ use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
-use crate::tree::version::TableStep;
+use crate::tree::version::{HitStreak, TableStep};
 use siftdb_filter::hash::KeyHash;
 
 /// What one lookup did in a memtable.
@@ -147,10 +147,10 @@ fn search(
     }
     let steps = trace.map(|trace| &mut trace.tables);
     // A trace shows what every filter says.
-    if stripe.bypasses_filter() && options.use_filters && steps.is_none() {
+    if HitStreak::of(&stripe).is_long() && options.tables.use_filters && steps.is_none() {
         return get_bypassing_filter(keyspace, &view, &lookup_key, &hash, options, &stripe);
     }
-    let read = options.for_tables();
+    let read = options.tables;
     let found = view.version.get::<false>(&lookup_key, &hash, read, &stripe, steps)?;
     Ok(value_of(keyspace, found, &stripe))
 }
@@ -166,7 +166,7 @@ fn get_bypassing_filter(
     options: &ReadOptions,
     stripe: &Stripe<'_>,
 ) -> Result<Option<Value>> {
-    let found = view.version.get::<true>(key, hash, options.for_tables(), stripe, None)?;
+    let found = view.version.get::<true>(key, hash, options.tables, stripe, None)?;
     Ok(value_of(keyspace, found, stripe))
 }
 
@@ -232,7 +232,8 @@ fn search_memtables(
     stripe: &Stripe<'_>,
     trace: &mut Option<&mut LookupTrace>,
 ) -> Lookup {
-    for memtable in view.memtables() {
+    let immutables = view.immutables.iter().map(|immutable| &immutable.memtable);
+    for memtable in std::iter::once(&view.active).chain(immutables) {
         // Asking the filter of an empty memtable would only load a cold cache line.
         if memtable.is_empty() {
             if let Some(trace) = trace {
@@ -261,11 +262,11 @@ fn search_memtable(
     trace: &mut Option<&mut LookupTrace>,
 ) -> Lookup {
     let floor = memtable.covering(key);
-    let found = if options.use_filters && !memtable.may_contain(hash) {
+    let found = if options.tables.use_filters && !memtable.may_contain(hash) {
         stripe.add(Counter::MemtableNegatives, 1);
         None
     } else {
-        Some(memtable.get(key, options.use_filters.then_some(hash), floor))
+        Some(memtable.get(key, options.tables.use_filters.then_some(hash), floor))
     };
     if let Some(trace) = trace.as_deref_mut() {
         trace.memtables.push(MemtableStep::of(&found, floor));

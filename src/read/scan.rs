@@ -100,8 +100,8 @@ impl Scan {
             view,
             sequence,
             clock: ReadClock::default(),
-            fill_cache: options.fill_cache,
-            use_filters: options.use_filters,
+            fill_cache: options.tables.fill_cache,
+            use_filters: options.tables.use_filters,
             bounds,
         }
     }
@@ -149,7 +149,6 @@ impl Scan {
         self.keyspace.timer()
     }
 
-    /// Counts a seek.
     pub(crate) fn stop(&self, timer: Timer) {
         timer.stop(&self.keyspace.counters, TimedCall::Seek);
     }

@@ -37,7 +37,6 @@ impl Until<'_> {
 /// What an ascending walk has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A put.
     Put,
     /// An expiring put that has not expired: its stored value begins with the time.
     ExpiringPut,

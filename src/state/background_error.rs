@@ -40,7 +40,6 @@ impl BackgroundError {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// The first failure.
     #[must_use]
     pub(crate) fn get(&self) -> Option<Error> {
         if self.is_set() { self.failures.lock().first.clone() } else { None }

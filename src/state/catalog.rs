@@ -31,15 +31,12 @@ use std::path::Path;
 
 /// Keyspaces, versions, snapshots, the published sequence, and obsolete files.
 pub(crate) struct Catalog {
-    /// The keyspace `default`.
     pub default: Arc<KeyspaceState>,
-    /// All keyspaces.
     pub keyspaces: RankedMutex<Keyspaces>,
     /// Drops of keyspaces so far: tells snapshots from before a drop.
     pub drops: AtomicU64,
     /// The last sequence that reads may see.
     pub published: Arc<Published>,
-    /// Live snapshots.
     pub snapshots: SnapshotList,
     /// Manifest and current version.
     pub versions: RankedMutex<VersionSet>,
@@ -164,7 +161,6 @@ impl Catalog {
     }
 }
 
-/// A new memtable.
 #[must_use]
 pub(crate) fn new_memtable(options: &Options) -> Arc<Memtable> {
     Arc::new(Memtable::new(options.write_buffer_bytes, options.memtable_filter))

@@ -22,7 +22,6 @@ pub(crate) struct Context {
     pub options: Options,
     /// Where its files are.
     pub directory: PathBuf,
-    /// The file system.
     pub env: Arc<dyn Env>,
     /// Shut by `close_now`: every call of `env` passes it.
     pub gate: Arc<EnvGate>,
@@ -30,7 +29,6 @@ pub(crate) struct Context {
     pub lock: Weak<DirectoryLock>,
     /// Blocks, filters, indexes.
     pub cache: Arc<BlockCache>,
-    /// All counters.
     pub counters: Arc<Counters>,
     /// When counting began, seconds since 1970.
     pub counting_since: u64,

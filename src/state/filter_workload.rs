@@ -85,7 +85,6 @@ impl FilterWorkload {
         }
     }
 
-    /// Notes a flush.
     pub(crate) fn flushed(&mut self, entries: u64) {
         let weight = if self.flush_entries == 0.0 { 1.0 } else { 0.5 };
         self.flush_entries += weight * (entries as f64 - self.flush_entries);

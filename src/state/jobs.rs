@@ -28,9 +28,7 @@ pub(crate) struct Jobs {
 /// Where the tables of a running compaction will be.
 #[derive(Clone, Debug)]
 pub(crate) struct ReservedOutput {
-    /// The keyspace.
     pub keyspace: KeyspaceId,
-    /// The level.
     pub level: usize,
     /// Their first key, or a smaller one.
     pub start: Vec<u8>,

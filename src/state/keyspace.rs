@@ -35,11 +35,9 @@ pub(crate) const TOMBSTONES_MAX: usize = 4096;
 /// What the keyspaces of a database share: all that a read needs besides its keyspace.
 #[derive(Clone)]
 pub(crate) struct ReadServices {
-    /// The database.
     pub context: Arc<Context>,
     /// The last sequence that reads may see.
     pub published: Arc<Published>,
-    /// Wakes the workers.
     pub work: Arc<Wakeup>,
 }
 
@@ -47,7 +45,6 @@ pub(crate) struct ReadServices {
 pub(crate) struct KeyspaceState {
     /// Its number, which no other keyspace of this database ever has.
     pub id: KeyspaceId,
-    /// Its name.
     pub name: String,
     /// The options of the database with the settings of this keyspace.
     pub options: ArcSwap<Options>,
@@ -247,7 +244,6 @@ impl Keyspaces {
         self.by_id.values()
     }
 
-    /// Adds a keyspace.
     pub(crate) fn insert(&mut self, keyspace: Arc<KeyspaceState>) {
         self.by_name.insert(keyspace.name.clone(), keyspace.id);
         self.by_id.insert(keyspace.id, keyspace);

@@ -50,7 +50,6 @@ impl LiveLogs {
         self.live.iter().map(|log| log.number)
     }
 
-    /// The oldest log.
     pub(crate) fn oldest(&self) -> Option<LiveLog> {
         self.live.front().copied()
     }
@@ -115,8 +114,8 @@ mod tests {
 
     fn logs_of(bytes: &[u64], keep_bytes_max: u64) -> LiveLogs {
         let mut logs = LiveLogs::new(keep_bytes_max);
-        for (place, bytes) in bytes.iter().enumerate() {
-            let number = place as u64 + 1;
+        for (index, bytes) in bytes.iter().enumerate() {
+            let number = index as u64 + 1;
             logs.push(LiveLog { number, begins_after: 0, bytes: *bytes }, None);
         }
         logs

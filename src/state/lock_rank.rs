@@ -3,8 +3,10 @@
 //!
 //! | lock | owner | guards | held during I/O |
 //! |---|---|---|---|
-//! | `queue` (its own) | `Writer` | which writer leads, which wait | no |
-//! | `sync_tickets` (its own), and one for each round | `Writer` | tickets that wait | no |
+//! | `queue` | `Writer` | which writer leads, which wait | no |
+//! | turn of a writer in the queue | `Writer` | its request, then the result | no |
+//! | `sync_tickets` | `Writer` | the open batch of tickets | no |
+//! | a batch of tickets | `Writer` | its waiters | no |
 //! | `flushes` | `Jobs` | nothing: one flush at a time | yes |
 //! | `log` | `Writer` | the logs being written; taken by the leader | yes |
 //! | turns of `RecordSyncer` | `Writer` | nothing: one sync of a log at a time | yes |
@@ -17,8 +19,9 @@
 //! | `recent` | `Writer` | what was written last | no |
 //! | `filter_workload` of a keyspace | `Catalog` | recent lookups and flushes | no |
 //!
-//! From `flushes` on, all but the turns have a rank. Debug builds check it at each lock: ranks
-//! ascend. Release builds keep neither ranks nor lists.
+//! Debug builds check at each lock that ranks ascend. Release builds keep neither ranks nor lists.
+//! The turns of `RecordSyncer` have no rank: `log/` is below this room, so it cannot take a lock of
+//! this table during a turn.
 
 #[cfg(debug_assertions)]
 use crate::base::sync::thread_local;
@@ -30,6 +33,10 @@ use std::ops::{Deref, DerefMut};
 /// The locks that have a rank, in the order of the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LockRank {
+    Queue,
+    QueueTurn,
+    SyncTickets,
+    SyncBatch,
     Flushes,
     Log,
     Versions,

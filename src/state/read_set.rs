@@ -33,7 +33,6 @@ pub(crate) struct ReadSet {
 /// The reads of one keyspace.
 #[derive(Debug)]
 pub(crate) struct KeyspaceReads {
-    /// The keyspace.
     pub keyspace: Arc<KeyspaceState>,
     /// Single keys.
     pub keys: BTreeSet<Key>,
@@ -42,14 +41,12 @@ pub(crate) struct KeyspaceReads {
 }
 
 impl ReadSet {
-    /// Adds a key.
     pub(crate) fn add_key(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
         if self.of(keyspace).keys.insert(Key::from(key)) {
             self.bytes += key.len() + ENTRY_BYTES;
         }
     }
 
-    /// Adds a range.
     fn add_range(&mut self, keyspace: &Arc<KeyspaceState>, bounds: &KeyBounds) {
         if bounds.is_empty() {
             return;
@@ -63,18 +60,18 @@ impl ReadSet {
     }
 
     fn of(&mut self, keyspace: &Arc<KeyspaceState>) -> &mut KeyspaceReads {
-        let place = self.place_of(keyspace.id).unwrap_or_else(|place| {
+        let index = self.index_of(keyspace.id).unwrap_or_else(|index| {
             let keyspace = Arc::clone(keyspace);
             let reads =
                 KeyspaceReads { keyspace, keys: BTreeSet::new(), ranges: KeyRanges::default() };
-            self.keyspaces.insert(place, reads);
-            place
+            self.keyspaces.insert(index, reads);
+            index
         });
-        &mut self.keyspaces[place]
+        &mut self.keyspaces[index]
     }
 
     /// Where the reads of a keyspace are, or would be.
-    fn place_of(&self, id: KeyspaceId) -> std::result::Result<usize, usize> {
+    fn index_of(&self, id: KeyspaceId) -> std::result::Result<usize, usize> {
         self.keyspaces.binary_search_by_key(&id, |reads| reads.keyspace.id)
     }
 
@@ -99,7 +96,7 @@ impl ReadSet {
 
     /// The reads of the keyspace with that number.
     pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceReads> {
-        self.place_of(id).ok().map(|place| &self.keyspaces[place])
+        self.index_of(id).ok().map(|index| &self.keyspaces[index])
     }
 }
 

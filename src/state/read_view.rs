@@ -33,7 +33,6 @@ pub(crate) struct ReadView {
     pub active_log: u64,
     /// Memtables that wait for their flush, newest first.
     pub immutables: Vec<ImmutableMemtable>,
-    /// The tables.
     pub version: Arc<Version>,
     /// The keyspace was dropped.
     pub dropped: bool,

@@ -48,7 +48,6 @@ impl RecentWrites {
         self.transactions.load(Ordering::SeqCst)
     }
 
-    /// The list.
     pub(crate) fn list(&self) -> RankedGuard<'_, RecentList> {
         self.list.lock()
     }
@@ -107,7 +106,6 @@ impl RecentWrite {
 pub(crate) struct Conflict {
     /// The keyspace of the key.
     pub keyspace: KeyspaceId,
-    /// The key.
     pub key: Vec<u8>,
 }
 

@@ -27,7 +27,6 @@ pub(crate) const BYTES_MAX: u64 = 256 << 20;
 /// Saved counters and when counting began, in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SavedStats {
-    /// When counting began.
     pub since_unix_seconds: u64,
     /// What `Counters::saved` gave of the database.
     pub database: Vec<u64>,
@@ -114,10 +113,10 @@ mod tests {
         for cut in 0..good.len() {
             assert_eq!(decode(&good[..cut]), None);
         }
-        for place in 0..good.len() {
+        for index in 0..good.len() {
             let mut bad = good.clone();
-            bad[place] ^= 1;
-            assert_eq!(decode(&bad), None, "byte {place}");
+            bad[index] ^= 1;
+            assert_eq!(decode(&bad), None, "byte {index}");
         }
     }
 }

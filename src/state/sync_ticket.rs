@@ -22,7 +22,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::process::Process;
 use crate::base::sync::thread::{self, JoinHandle, ThreadId};
-use crate::base::sync::{Arc, Condvar, Mutex, OnceLock, signalled_until};
+use crate::base::sync::{Arc, Condvar, OnceLock, signalled_until};
+use crate::state::lock_rank::{LockRank, RankedMutex};
 use siftdb_filter::policy::guarded;
 use std::fmt;
 use std::future::Future;
@@ -44,7 +45,7 @@ use std::time::{Duration, Instant};
 pub struct SyncTicket {
     batch: Arc<SyncBatch>,
     /// The place of its waker in the batch, once it was polled.
-    place: Option<usize>,
+    index: Option<usize>,
 }
 
 impl SyncTicket {
@@ -52,7 +53,7 @@ impl SyncTicket {
     pub(crate) fn resolved(outcome: Result<()>) -> Self {
         let batch = SyncBatch::open();
         batch.resolve(outcome);
-        SyncTicket { batch, place: None }
+        SyncTicket { batch, index: None }
     }
 
     /// Blocks this thread until the ticket resolves. Not for a callback of another ticket, which
@@ -70,7 +71,7 @@ impl SyncTicket {
             if let Some(outcome) = self.batch.outcome.get() {
                 return outcome.clone();
             }
-            self.batch.resolved.wait(&mut waiters);
+            self.batch.resolved.wait(waiters.for_condvar());
         }
     }
 
@@ -110,9 +111,9 @@ impl Future for SyncTicket {
             return Poll::Ready(outcome);
         }
         let waker = Waiter::Waker(context.waker().clone());
-        let added = match self.place {
-            Some(place) => self.batch.replace(place, waker),
-            None => self.batch.add(waker).map(|place| self.place = Some(place)),
+        let added = match self.index {
+            Some(index) => self.batch.replace(index, waker),
+            None => self.batch.add(waker).map(|index| self.index = Some(index)),
         };
         match added {
             Ok(()) => Poll::Pending,
@@ -124,8 +125,8 @@ impl Future for SyncTicket {
 impl Drop for SyncTicket {
     fn drop(&mut self) {
         // What no longer waits is not woken: a waker may keep a whole task alive.
-        if let (Some(place), None) = (self.place, self.batch.outcome()) {
-            let waiter = self.batch.waiters.lock().get_mut(place).and_then(Option::take);
+        if let (Some(index), None) = (self.index, self.batch.outcome()) {
+            let waiter = self.batch.waiters.lock().get_mut(index).and_then(Option::take);
             drop(waiter);
         }
     }
@@ -159,7 +160,7 @@ pub(crate) struct SyncBatch {
     /// Set with `waiters` locked, once.
     outcome: OnceLock<Result<()>>,
     /// Those of dropped tickets are empty.
-    waiters: Mutex<Vec<Option<Waiter>>>,
+    waiters: RankedMutex<Vec<Option<Waiter>>>,
     resolved: Condvar,
 }
 
@@ -168,7 +169,7 @@ impl SyncBatch {
         Arc::new(SyncBatch {
             process: Process::current(),
             outcome: OnceLock::new(),
-            waiters: Mutex::default(),
+            waiters: RankedMutex::new(LockRank::SyncBatch, Vec::new()),
             resolved: Condvar::new(),
         })
     }
@@ -182,7 +183,7 @@ impl SyncBatch {
         }
     }
 
-    /// Adds a waiter; returns its place.
+    /// Adds a waiter; returns its index.
     ///
     /// # Errors
     /// The batch has resolved in the meantime; the waiter comes back.
@@ -195,20 +196,20 @@ impl SyncBatch {
         Ok(waiters.len() - 1)
     }
 
-    /// Replaces the waiter at `place`.
+    /// Replaces the waiter at `index`.
     ///
     /// # Errors
     /// The batch has resolved in the meantime; the waiter comes back.
     fn replace(
         &self,
-        place: usize,
+        index: usize,
         waiter: Waiter,
     ) -> std::result::Result<(), (Waiter, Result<()>)> {
         let mut waiters = self.waiters.lock();
         if let Some(outcome) = self.outcome.get() {
             return Err((waiter, outcome.clone()));
         }
-        let before = waiters.get_mut(place).and_then(|at| at.replace(waiter));
+        let before = waiters.get_mut(index).and_then(|at| at.replace(waiter));
         drop(waiters);
         drop(before);
         Ok(())
@@ -229,9 +230,8 @@ impl SyncBatch {
 }
 
 /// The tickets of a database, and its syncing thread.
-#[derive(Default)]
 pub(crate) struct SyncTickets {
-    line: Mutex<Line>,
+    line: RankedMutex<Line>,
     /// Signalled when a batch opens, and at the end.
     changed: Condvar,
 }
@@ -253,6 +253,13 @@ struct Line {
     thread: Option<JoinHandle<()>>,
     thread_id: Option<ThreadId>,
     ended: bool,
+}
+
+impl Default for SyncTickets {
+    fn default() -> Self {
+        let line = RankedMutex::new(LockRank::SyncTickets, Line::default());
+        SyncTickets { line, changed: Condvar::new() }
+    }
 }
 
 impl SyncTickets {
@@ -278,7 +285,7 @@ impl SyncTickets {
         if is_awaited {
             self.changed.notify_one();
         }
-        SyncTicket { batch, place: None }
+        SyncTicket { batch, index: None }
     }
 
     /// Waits for the next batch; `None` at the end, when each has been taken. Waits up to
@@ -288,14 +295,15 @@ impl SyncTickets {
         let mut line = self.line.lock();
         line.wanted = 1;
         while line.waiting == 0 && !line.ended {
-            self.changed.wait(&mut line);
+            self.changed.wait(line.for_condvar());
         }
         line.wanted = line.expected;
         while line.waiting < line.expected && !line.ended {
             let (before, now) = (line.waiting, Instant::now());
             let pause = deadline.min(now + patience / 4);
             if now >= deadline
-                || !signalled_until(&self.changed, &mut line, pause) && line.waiting == before
+                || !signalled_until(&self.changed, line.for_condvar(), pause)
+                    && line.waiting == before
             {
                 break;
             }

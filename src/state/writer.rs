@@ -14,7 +14,6 @@ use std::time::Instant;
 
 /// Queue, logs, recent writes and tickets.
 pub(crate) struct Writer {
-    /// Waiting writers.
     pub queue: WriteQueue,
     /// The logs being written.
     pub log: RankedMutex<LogState>,

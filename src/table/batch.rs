@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// The stored size of the block of a key, if it is not at hand.
+    /// The stored size of the block of a key, if it is not in memory.
     pub(crate) fn missing_bytes(&self, key: &BatchKey<'_>) -> Option<u64> {
         let index = self.pinned_index().filter(|_| key.may_be_here())?;
         let entry = key.block.filter(|entry| index.slot(*entry).get().is_none())?;

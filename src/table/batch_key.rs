@@ -40,7 +40,6 @@ pub(crate) struct BatchKey<'k> {
 
 /// A data block that was read before the search that needs it.
 pub(crate) struct ReadAhead {
-    /// The block.
     pub block: Arc<Cached<CachedBlock>>,
     /// What fetching it touched, to be counted by the search.
     pub io: TableIo,

@@ -52,7 +52,6 @@ impl BlockFile {
 /// Full blocks, in the order of the file.
 #[derive(Debug, Default)]
 pub(crate) struct FullBlocks {
-    /// The blocks.
     pub blocks: Vec<BlockBuilder>,
     /// Their size before compression, about.
     pub bytes: u64,

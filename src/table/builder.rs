@@ -72,9 +72,7 @@ pub(crate) struct TableSummary {
     pub bytes: u64,
     /// The id it was given.
     pub table_id: u64,
-    /// Its properties.
     pub properties: Properties,
-    /// Its range deletes.
     pub range_deletes: RangeDeletes,
 }
 
@@ -183,7 +181,6 @@ impl TableBuilder {
         written + pending as u64
     }
 
-    /// Entries so far.
     pub(crate) fn entries(&self) -> u64 {
         self.properties.entries
     }

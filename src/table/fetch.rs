@@ -48,7 +48,7 @@ impl TableFile {
         fill: bool,
         io: &mut TableIo,
     ) -> Result<BlockRef<'_>> {
-        match self.at_hand(index, entry, kind, fill, io) {
+        match self.in_memory_block(index, entry, kind, fill, io) {
             Some(block) => Ok(block),
             None => {
                 let (handle, slot) = (index.handle_of(entry), index.slot(entry));
@@ -60,7 +60,7 @@ impl TableFile {
     /// The same if it is in its slot of the index, or if it can be used in place: no lock, no call
     /// to read.
     #[inline]
-    pub(crate) fn at_hand(
+    pub(crate) fn in_memory_block(
         &self,
         index: &Index,
         entry: IndexEntry,

@@ -41,13 +41,10 @@ pub(crate) struct TableIo {
     pub filter_read: u32,
     /// Bytes of the latter.
     pub filter_bytes: u64,
-    /// Data indexes read.
     pub index_read: u32,
-    /// Bytes of those.
     pub index_bytes: u64,
     /// Data blocks found in the cache.
     pub data_cached: u32,
-    /// Data blocks read.
     pub data_read: u32,
     /// Bytes of those, as stored.
     pub data_bytes: u64,
@@ -170,7 +167,6 @@ impl TableFile {
         self.table_id
     }
 
-    /// Its length.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -56,7 +56,6 @@ pub(crate) const RANGE_DELETES_NAME: &str = "siftdb.rangedel";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum BlockKind {
-    /// Entries.
     Data = 1,
     /// A filter or a partition of one. Never compressed.
     Filter = 2,
@@ -93,7 +92,6 @@ pub(crate) struct BlockHandle {
 }
 
 impl BlockHandle {
-    /// Appends the handle.
     pub(crate) fn encode(&self, dst: &mut Vec<u8>) {
         put_varint(dst, self.offset);
         put_varint(dst, self.size);
@@ -170,7 +168,6 @@ impl Compression {
 /// The table, offset and kind of a block, which its checksums cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockIdentity {
-    /// The table's id.
     pub table_id: u64,
     /// Where the contents begin.
     pub offset: u64,
@@ -276,7 +273,6 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The header's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         put_u64(&mut bytes, TABLE_MAGIC);
@@ -322,12 +318,10 @@ pub(crate) struct Footer {
     pub table_id: u64,
     /// The block of names and handles.
     pub metaindex: BlockHandle,
-    /// The data index.
     pub index: BlockHandle,
 }
 
 impl Footer {
-    /// The footer's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut dst = Vec::with_capacity(FOOTER_BYTES);
         for handle in [self.metaindex, self.index] {

@@ -95,7 +95,6 @@ impl IndexEntry {
     }
 }
 
-/// A decoded index.
 #[derive(Debug)]
 pub(crate) struct Index {
     contents: Vec<u8>,
@@ -174,7 +173,6 @@ impl Index {
         Ok(index)
     }
 
-    /// Number of blocks.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.keys.len()

@@ -36,7 +36,6 @@ pub(crate) struct Properties {
     pub expires_by: u64,
     /// Range tombstones: none in this version.
     pub range_deletes: u64,
-    /// Data blocks.
     pub data_blocks: u64,
     /// Bytes of data blocks.
     pub data_bytes: u64,
@@ -79,9 +78,7 @@ pub(crate) struct Properties {
     /// Whether the table was ingested: its entries are written with sequence 0, and the manifest
     /// gives all of them one sequence. Not written when false.
     pub ingested: bool,
-    /// First internal key.
     pub smallest_key: Vec<u8>,
-    /// Last internal key.
     pub largest_key: Vec<u8>,
 }
 
@@ -239,7 +236,6 @@ impl Properties {
         self.data_bytes.checked_div(self.data_blocks).unwrap_or_default()
     }
 
-    /// The properties block.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut builder = BlockBuilder::new(1);
         let mut copy = self.clone();

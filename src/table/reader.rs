@@ -42,9 +42,7 @@ use std::path::Path;
 /// What all tables of a database share.
 #[derive(Clone, Debug)]
 pub(crate) struct TableContext {
-    /// Descriptors.
     pub files: Arc<FilePool>,
-    /// Blocks.
     pub cache: Arc<BlockCache>,
     /// Filter policies of the user's, found by the names that tables persist.
     pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
@@ -59,9 +57,7 @@ pub(crate) struct TableContext {
 /// What the manifest records of a file. A field that is `None` is not checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expect {
-    /// The table's id.
     pub table_id: Option<u64>,
-    /// The file's length.
     pub bytes: Option<u64>,
     /// The keyspace that the table is of.
     pub keyspace: Option<KeyspaceId>,
@@ -69,17 +65,23 @@ pub(crate) struct Expect {
     pub global_sequence: Option<Option<SequenceNumber>>,
 }
 
-/// The settings of one lookup in a table.
+/// How a read uses tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableReadOptions {
-    /// Ask the filter.
     pub use_filters: bool,
     /// Keep what is read in the cache.
     pub fill_cache: bool,
-    /// The version has already asked the pinned filter, which said "maybe".
-    pub filter_said_maybe: bool,
-    /// The key is probably here: leave the filter out, unless the block is not at hand.
-    pub bypasses_filter: bool,
+}
+
+/// The part of the filter in one lookup, if filters are used at all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FilterUse {
+    /// The table asks its filter.
+    Ask,
+    /// The version has asked the pinned filter, which said "maybe".
+    SaidMaybe,
+    /// The key is probably here: ask only if the data block is not in memory.
+    Bypass,
 }
 
 /// An open table. Its descriptor is opened and closed as the pool sees fit.
@@ -181,21 +183,21 @@ impl Table {
         key: &LookupKey,
         hash: &KeyHash<'_>,
         options: TableReadOptions,
+        filter_use: FilterUse,
         io: &mut TableIo,
     ) -> Result<(Lookup, FilterVerdict)> {
         let floor = self.covering(key);
         // A filter that is not there would be asked twice, before the index and after it. One that
         // said maybe is there.
-        let use_filters =
-            options.use_filters && (options.filter_said_maybe || self.filter.is_there());
-        let options = TableReadOptions { use_filters, ..options };
-        let mut verdict = match options {
-            TableReadOptions { use_filters: false, .. } => FilterVerdict::NotConsulted,
-            TableReadOptions { filter_said_maybe: true, .. } => FilterVerdict::Maybe,
-            TableReadOptions { bypasses_filter: true, .. } => FilterVerdict::Bypassed,
-            _ => self.filter.table_may_contain(&self.file, key, hash, io),
+        let said_maybe = matches!(filter_use, FilterUse::SaidMaybe);
+        let use_filters = options.use_filters && (said_maybe || self.filter.is_there());
+        let mut verdict = match filter_use {
+            _ if !use_filters => FilterVerdict::NotConsulted,
+            FilterUse::SaidMaybe => FilterVerdict::Maybe,
+            FilterUse::Bypass => FilterVerdict::Bypassed,
+            FilterUse::Ask => self.filter.table_may_contain(&self.file, key, hash, io),
         };
-        if verdict == FilterVerdict::No {
+        if let FilterVerdict::No = verdict {
             return Ok((not_found(floor), verdict));
         }
 
@@ -204,10 +206,11 @@ impl Table {
         io.index_seeks += 1;
         let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
 
-        let mut at_hand = None;
-        if verdict == FilterVerdict::Bypassed {
-            at_hand = self.file.at_hand(index, entry, BlockKind::Data, options.fill_cache, io);
-            if at_hand.is_none() {
+        let mut in_memory = None;
+        if let FilterVerdict::Bypassed = verdict {
+            in_memory =
+                self.file.in_memory_block(index, entry, BlockKind::Data, options.fill_cache, io);
+            if in_memory.is_none() {
                 // The block may have to be read, and a "no" saves that.
                 verdict = self.filter.table_may_contain(&self.file, key, hash, io);
                 if verdict == FilterVerdict::No {
@@ -215,7 +218,7 @@ impl Table {
                 }
             }
         }
-        if options.use_filters && verdict == FilterVerdict::NotConsulted {
+        if use_filters && matches!(verdict, FilterVerdict::NotConsulted) {
             let data_offset = index.handle_of(entry).data_offset();
             verdict = self.filter.block_may_contain(&self.file, data_offset, hash, io);
             if verdict == FilterVerdict::No {
@@ -223,7 +226,7 @@ impl Table {
             }
         }
 
-        let block = match at_hand {
+        let block = match in_memory {
             Some(block) => block,
             None => self.fetch_data(index, entry, options.fill_cache, io)?,
         };
@@ -288,7 +291,6 @@ impl Table {
         self.filter_offset
     }
 
-    /// The properties block.
     pub(crate) fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -311,22 +313,18 @@ impl Table {
         read_metaindex(&self.file, self.footer.metaindex)
     }
 
-    /// Its id.
     pub(crate) fn table_id(&self) -> u64 {
         self.file.table_id()
     }
 
-    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Its file.
     pub(crate) fn file(&self) -> &TableFile {
         &self.file
     }
 
-    /// Its footer.
     pub(crate) fn footer(&self) -> &Footer {
         &self.footer
     }

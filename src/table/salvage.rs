@@ -60,7 +60,6 @@ pub(crate) struct Expected {
 /// The entries and damage found in a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Salvaged {
-    /// Its id.
     pub table_id: u64,
     /// The keyspace that it is of, by its properties or else by its header, if one can be read.
     pub keyspace: Option<KeyspaceId>,
@@ -83,7 +82,6 @@ pub(crate) struct LostBlock {
     pub from: Option<Vec<u8>>,
     /// Every key in it is at or below this user key; `None` if no block after it could be read.
     pub to: Option<Vec<u8>>,
-    /// What is wrong.
     pub error: Error,
 }
 

@@ -25,7 +25,7 @@ use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES, read_prefix,
 };
 use crate::table::index::BlockCache;
-use crate::table::reader::{Expect, Table, TableContext, TableReadOptions};
+use crate::table::reader::{Expect, FilterUse, Table, TableContext, TableReadOptions};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use siftdb_filter::construction::Construction;
@@ -38,12 +38,7 @@ pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub(crate) const PATH: &str = "/db/000001.sst";
 pub(crate) const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
-pub(crate) const READ: TableReadOptions = TableReadOptions {
-    use_filters: true,
-    fill_cache: true,
-    filter_said_maybe: false,
-    bypasses_filter: false,
-};
+pub(crate) const READ: TableReadOptions = TableReadOptions { use_filters: true, fill_cache: true };
 
 pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
     TableOptions {
@@ -200,7 +195,8 @@ pub(crate) fn get(
     read: TableReadOptions,
 ) -> Result<Lookup> {
     let (key, hash) = (LookupKey::new(user, sequence), KeyHash::new(user));
-    let (lookup, verdict) = table.get(&key, &hash, read, &mut TableIo::default())?;
+    let (lookup, verdict) =
+        table.get(&key, &hash, read, FilterUse::Ask, &mut TableIo::default())?;
     let unseen = [Lookup::Absent, Lookup::Deleted];
     let unseen = &unseen[..1 + usize::from(table.range_deletes().is_some())];
     assert!(verdict != FilterVerdict::No || unseen.contains(&lookup));
@@ -343,7 +339,7 @@ proptest! {
                     prop_assert_eq!(&key.answer, &model_get(&entries, user, sequence));
                     let mut io = TableIo::default();
                     let (_, verdict) =
-                        table.get(&key.lookup, &key.hash, read, &mut io).unwrap();
+                        table.get(&key.lookup, &key.hash, read, FilterUse::Ask, &mut io).unwrap();
                     prop_assert_eq!(key.verdict, verdict);
                 }
             }

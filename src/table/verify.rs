@@ -41,9 +41,7 @@ const ROOM_BYTES: u64 = 1 << 20;
 /// Counts of a complete check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VerifyCounts {
-    /// Entries read.
     pub entries: u64,
-    /// Data blocks read.
     pub data_blocks: u64,
     /// Bytes of those, as stored.
     pub data_bytes: u64,
@@ -53,7 +51,6 @@ pub(crate) struct VerifyCounts {
 
 /// The settings of a check.
 pub(crate) struct TableCheck<'a> {
-    /// The file system.
     pub env: &'a Arc<dyn Env>,
     /// The user's filter policies, for filters that name them.
     pub custom_policies: Vec<Arc<dyn FilterPolicy>>,

@@ -75,7 +75,6 @@ impl TableWriter {
         Ok(handle)
     }
 
-    /// Appends bytes.
     pub(crate) fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let room = self.write_bytes.saturating_sub(self.buffer.len());

@@ -31,7 +31,7 @@ pub(crate) const ANCESTORS_MAX: usize = 15;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FirstLog {
     /// The oldest log of a memtable that is not in a table, 0 if there is no log. It must exist,
-    /// by a durable name, before the edit is in force.
+    /// by a durable name, before the edit is current.
     pub number: u64,
     /// The last sequence of the logs before it: everything up to here is in tables.
     pub flushed_through: SequenceNumber,
@@ -57,9 +57,7 @@ impl SessionBegin {
 /// The manifest's facts about a keyspace besides its tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyspaceMeta {
-    /// Its number.
     pub id: KeyspaceId,
-    /// Its name.
     pub name: String,
     /// Its entries up to this sequence are in tables, or it was created after them. The logs may
     /// hold them too.
@@ -80,9 +78,7 @@ impl KeyspaceMeta {
 /// A table that an edit removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeletedFile {
-    /// Its keyspace.
     pub keyspace: KeyspaceId,
-    /// Its level.
     pub level: usize,
     /// The number in its name.
     pub number: u64,

@@ -233,7 +233,6 @@ impl<K: Value + Ord + Copy + fmt::Display, V: Value> Slot<AnyTimes> for BTreeMap
     }
 }
 
-/// Appends a field.
 pub(crate) fn put_field(dst: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
     dst.push(tag);
     put_length_prefixed(dst, bytes);
@@ -315,7 +314,6 @@ macro_rules! record {
         }
 
         impl $Record {
-            /// Appends its fields.
             pub(crate) fn put_fields(&self, dst: &mut Vec<u8>) {
                 $($(if true $(&& self.$field != $default)? {
                     $crate::tree::fields::Slot::put(

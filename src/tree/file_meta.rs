@@ -30,7 +30,6 @@ record! {
         pub number: u64,
         /// The random id in its footer and in every block's checksum.
         pub table_id: u64 = 1 "table id" as Fixed64,
-        /// Its length.
         pub bytes: u64 = 2 "file size",
         /// The first user key that it has an entry or a range delete of.
         pub start: Vec<u8> = 3 "first key",

@@ -58,7 +58,6 @@ impl ObsoleteFiles {
 pub(crate) struct TableHandle {
     /// The manifest's facts about it.
     pub meta: Arc<FileMeta>,
-    /// The open table.
     pub table: Arc<Table>,
     obsolete: AtomicBool,
     files: Arc<ObsoleteFiles>,

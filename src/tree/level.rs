@@ -25,7 +25,6 @@ pub(crate) struct TableProbe {
     pub by_prefix: bool,
     /// About how many bytes a "no" saves.
     pub mean_block_bytes: u64,
-    /// The table.
     pub handle: Arc<TableHandle>,
 }
 
@@ -130,7 +129,6 @@ pub(crate) struct Level {
     pub fences: Vec<Fence>,
     /// One for each table, in the order of the search.
     pub probes: Vec<TableProbe>,
-    /// The tables themselves.
     pub handles: Vec<Arc<TableHandle>>,
 }
 

@@ -185,7 +185,7 @@ impl LevelIter {
     fn is_inside(&self, index: usize, handle: &TableHandle, bound: &[u8]) -> bool {
         let key = user_key(bound);
         match self.direction {
-            // The fence is at hand, other than the meta.
+            // The fence is in memory that the search has touched, unlike the meta.
             Direction::Forward => match self.tables.fences().get(index) {
                 Some(fence) => !fence.starts_after(key_head(key), key),
                 None => &handle.meta.start[..] <= key,

@@ -42,7 +42,6 @@ impl DurableTables {
         }
     }
 
-    /// Adds others.
     pub(crate) fn extend(&mut self, others: DurableTables) {
         self.0.extend(others.0);
     }

@@ -133,9 +133,7 @@ impl<'a> Border<'a> {
 /// A range of user keys: never empty, and its first key belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeySpan<'a> {
-    /// The first key.
     pub start: &'a [u8],
-    /// Where it ends.
     pub end: Bound<&'a [u8]>,
 }
 

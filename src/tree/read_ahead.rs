@@ -23,7 +23,7 @@ const DISK_TIME_MIN: Duration = Duration::from_micros(25);
 /// Bytes of the blocks that are read before the first is searched, at most.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// A key whose block is not at hand.
+/// A key whose block is not in memory.
 type Missing<'r, 'b, 'k> = (&'r Table, &'r mut &'b mut BatchKey<'k>);
 
 /// Reads the blocks that the search of these keys will need, if several are missing and the disk is

@@ -15,8 +15,9 @@ use crate::base::key::{Lookup, LookupKey, key_head};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counter, LevelCounter, Stripe};
 use crate::base::sync::Arc;
+use crate::base::sync::plain::{AtomicU64, Ordering};
 use crate::table::file::TableIo;
-use crate::table::reader::TableReadOptions;
+use crate::table::reader::{FilterUse, TableReadOptions};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::{Level, TableProbe};
@@ -37,7 +38,6 @@ pub(crate) struct TableStep {
     pub number: u64,
     /// The answer of its filter.
     pub verdict: FilterVerdict,
-    /// Blocks touched.
     pub io: TableIo,
     /// The result of the search; `Absent` after a "no", without searching.
     pub lookup: Lookup,
@@ -72,7 +72,6 @@ pub(crate) struct Version {
 /// level: everything in it is newer than what the next sources have of the same keys.
 #[derive(Clone, Debug)]
 pub(crate) struct DeletingTables {
-    /// The level.
     pub level: usize,
     /// At level 0 the index of the table in the search order; 0 in other levels.
     pub index: usize,
@@ -158,7 +157,7 @@ impl Version {
     /// at most one table a level. Inlined into its two callers: a call costs 5 % of a lookup that
     /// the filter ends.
     ///
-    /// With `EXPECTS_HIT` the filter of the last level is left out (`base/stats/counters.rs`).
+    /// With `EXPECTS_HIT` the filter of the last level is left out ([`HitStreak`]).
     ///
     /// # Errors
     /// Any error on the way of the key: it must not uncover an older version below.
@@ -194,7 +193,7 @@ impl Version {
                 (true, false) => LastLevel::FilterAsked,
                 (false, _) => LastLevel::No,
             };
-            if last != LastLevel::FilterLeftOut && lookup.is_denied(number, probe) {
+            if !matches!(last, LastLevel::FilterLeftOut) && lookup.is_denied(number, probe) {
                 continue;
             }
             match lookup.search(number, probe, last)? {
@@ -203,7 +202,7 @@ impl Version {
             }
         }
         if read.use_filters {
-            stripe.streak().end();
+            HitStreak::of(stripe).note(false);
         }
         Ok(Lookup::Absent)
     }
@@ -244,8 +243,51 @@ fn pinned_filter(probe: &TableProbe) -> Option<&PreparedFilter> {
     probe.filter.as_ref().or_else(|| probe.handle.table.pinned_filter())
 }
 
+/// The number of hits after which a streak is long.
+const LONG: u64 = 4096;
+
+/// The hits of the last level in a row: they tell whether asking its filter pays.
+///
+/// A filter saves the search of a table that does not have the key. A lookup that finds its key in
+/// the last level has asked that level's filter for nothing: for one or two cache lines, or for a
+/// partition. After [`LONG`] such lookups in a row the next one searches without asking. The first
+/// lookup that no table answers ends the streak, and filters are asked again; so does one that
+/// finds no value in the last level, or has to wait for a block of it.
+///
+/// The guess can be wrong once for each streak. It then costs the search of one block that is
+/// cached, or lies in a file in memory and was used there before: a few times as much as asking the
+/// filter. Before any other block is read, the filter is asked after all. So wrong guesses take
+/// less than a thousandth of the time of all lookups.
+///
+/// A streak belongs to one thread and one keyspace. Threads that share a stripe of the counters
+/// have none, because the hits of one say nothing about the keys of the others.
+pub(crate) struct HitStreak<'a>(Option<&'a AtomicU64>);
+
+impl<'a> HitStreak<'a> {
+    /// The streak of the calling thread.
+    #[inline]
+    pub(crate) fn of(stripe: &Stripe<'a>) -> Self {
+        HitStreak(stripe.kept())
+    }
+
+    /// True if the streak is long enough to expect that the next lookup hits too.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_long(&self) -> bool {
+        self.0.is_some_and(|hits| hits.load(Ordering::Relaxed) >= LONG)
+    }
+
+    /// Notes a lookup that searched the last level: one more hit, or the end of the streak.
+    #[inline]
+    fn note(&self, hit_in_memory: bool) {
+        let Some(hits) = self.0 else { return };
+        let longer = hits.load(Ordering::Relaxed).saturating_add(1);
+        hits.store(if hit_in_memory { longer } else { 0 }, Ordering::Relaxed);
+    }
+}
+
 /// Whether a table is in the last level, and what its filter is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum LastLevel {
     /// It is above, or in level 0, of which a lookup searches every table.
     No,
@@ -282,19 +324,21 @@ impl PointLookup<'_, '_> {
     /// Asks the table itself, and counts what it says.
     #[inline(never)]
     fn search(&mut self, level: usize, probe: &TableProbe, last: LastLevel) -> Result<Lookup> {
-        let bypasses_filter = last == LastLevel::FilterLeftOut;
-        let filter_said_maybe = self.read.use_filters && probe.filter.is_some() && !bypasses_filter;
-        let options = TableReadOptions { filter_said_maybe, bypasses_filter, ..self.read };
+        let filter_use = match last {
+            LastLevel::FilterLeftOut => FilterUse::Bypass,
+            _ if probe.filter.is_some() => FilterUse::SaidMaybe,
+            _ => FilterUse::Ask,
+        };
         let mut io = TableIo::default();
-        let result = probe.handle.table.get(self.key, self.hash, options, &mut io);
+        let result = probe.handle.table.get(self.key, self.hash, self.read, filter_use, &mut io);
         count_io(level, &io, self.stripe);
         let (lookup, verdict) = result?;
         count_verdict(level, probe, self.key, verdict, &lookup, self.stripe);
-        if last != LastLevel::No && self.read.use_filters {
-            let has_filter = verdict != FilterVerdict::NotConsulted;
-            let is_at_hand = io.data_read == io.data_in_memory;
+        if !matches!(last, LastLevel::No) && self.read.use_filters {
+            let has_filter = !matches!(verdict, FilterVerdict::NotConsulted);
+            let was_in_memory = io.data_read == io.data_in_memory;
             let is_hit = matches!(lookup, Lookup::Found { .. });
-            self.stripe.streak().note(has_filter && is_hit && is_at_hand);
+            HitStreak::of(self.stripe).note(has_filter && is_hit && was_in_memory);
         }
         if let Some(trace) = &mut self.trace {
             let number = probe.handle.meta.number;

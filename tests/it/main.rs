@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `architecture` | imports go downward, files and functions are small, no dead file |
 //! | `model` | random operations against a `BTreeMap`, in every filter layout and encoding |
+//! | `call_costs` | the reads and syncs of each operation are those of docs/costs.md |
 //! | `crash` | power loss after each call on a file: a prefix of the writes, with all synced ones |
 //! | `arguments` | bad options, arguments and ranges are refused by name, nothing is created |
 //! | `corruption` | each byte flipped, each length cut: the right answer or a typed error |
@@ -70,6 +71,7 @@
 
 mod architecture;
 mod arguments;
+mod call_costs;
 mod changes;
 mod checkpoint_bars;
 mod checkpoints;

@@ -274,8 +274,8 @@ mod tests {
         assert!(sum_of_rates(&bits) < 0.45 * uniform, "{bits:?}: {rates:?}");
     }
 
-    /// The table "Divided memory" of docs/measurements.md, in hundredths of a percent and tenths of
-    /// a bit.
+    /// The table "Divided memory" of docs/results/recorded.md, in hundredths of a percent and
+    /// tenths of a bit.
     #[test]
     fn memory_divided_by_level_passes_fewer_absent_keys() {
         let table: [(u64, u64, &[u64]); 3] =

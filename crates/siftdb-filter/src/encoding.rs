@@ -26,17 +26,17 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Encoding {
-    /// LevelDB's Bloom filter.
+    /// LevelDB's Bloom filter, in whole bits per key.
     LevelDbBloom {
-        /// 1 to 100.
+        /// Bits per key, 1 to 100.
         bits_per_key: u32,
     },
-    /// RocksDB's FastLocalBloom.
+    /// RocksDB's FastLocalBloom: all bits of a key in one cache line. The default.
     FastLocalBloom {
         /// Thousandths of a bit per key, 1000 to 100000.
         millibits: u32,
     },
-    /// RocksDB's Ribbon filter.
+    /// RocksDB's Ribbon filter: less space for more work.
     Ribbon {
         /// Thousandths of a bit per key, 1000 to 100000, of the FastLocalBloom with the same rate
         /// of false positives. The Ribbon filter takes about 7/10 of that.
@@ -44,7 +44,7 @@ pub enum Encoding {
     },
     /// RocksDB's older Bloom filter.
     LegacyBloom {
-        /// 1 to 100.
+        /// Bits per key, 1 to 100.
         bits_per_key: u32,
     },
     /// A user's own filter policy.
@@ -193,7 +193,7 @@ impl FilterVerdict {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FilterReader {
-    /// LevelDB's Bloom filter.
+    /// Filters under LevelDB's name.
     LevelDbBloom,
     /// RocksDB's built-in encodings; the trailer of each filter tells which.
     RocksDb,

@@ -28,11 +28,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveTable {
-    /// Its path.
+    /// The path of the table's file.
     pub path: PathBuf,
     /// The number of its keyspace.
     pub keyspace: u32,
-    /// Its level.
+    /// The level that the table is at, 0 to 6.
     pub level: usize,
     /// Its length, as the manifest says.
     pub bytes: u64,

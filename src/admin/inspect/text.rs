@@ -42,13 +42,13 @@ pub struct TableFacts {
     pub keyspace: u32,
     /// The name of that keyspace when the table was written.
     pub keyspace_name: String,
-    /// Entries, tombstones included.
+    /// Number of entries, tombstones included.
     pub entries: u64,
     /// Entries that delete their key.
     pub tombstones: u64,
     /// Sequences of its range deletes.
     pub range_deletes: u64,
-    /// Data blocks.
+    /// Number of data blocks.
     pub data_blocks: u64,
     /// Bytes of data blocks.
     pub data_bytes: u64,
@@ -67,9 +67,9 @@ pub struct TableFacts {
     /// The id of the database that wrote the table and those of its ancestors, in hexadecimal;
     /// empty in a table of version 0.1.0.
     pub databases: Vec<String>,
-    /// Smallest sequence number.
+    /// Smallest sequence number of an entry or range delete.
     pub smallest_sequence: u64,
-    /// Largest sequence number.
+    /// Largest sequence number of an entry or range delete.
     pub largest_sequence: u64,
 }
 
@@ -93,7 +93,7 @@ pub enum DumpValue<'a> {
     Number(Option<u64>),
     /// A key or value.
     Bytes(&'a [u8]),
-    /// Text.
+    /// Text, such as a name or settings.
     Text(&'a str),
 }
 
@@ -233,7 +233,6 @@ pub(crate) fn by_level(tables: impl IntoIterator<Item = u64>) -> String {
 
 /// Prints bytes in quotes, escaped, and cut after `bytes_max`.
 pub(crate) struct Quoted<'a> {
-    /// The bytes.
     pub bytes: &'a [u8],
     /// How many of them to print.
     pub bytes_max: usize,

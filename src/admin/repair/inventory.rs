@@ -51,7 +51,6 @@ pub(crate) struct TableFound {
     pub global_sequence: Option<SequenceNumber>,
     /// It was ingested, and no manifest or log says with which sequence.
     pub lacks_sequence: bool,
-    /// Its state.
     pub state: TableState,
 }
 

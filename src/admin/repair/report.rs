@@ -15,9 +15,9 @@ const WITHOUT_MANIFEST: &str = "without a manifest: deleted keys may have come b
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SetAside {
-    /// Its path now.
+    /// The path in `lost` that the file has now.
     pub path: PathBuf,
-    /// The reason.
+    /// Why the file was set aside.
     pub why: String,
 }
 
@@ -44,7 +44,7 @@ pub struct LostEntries {
 pub struct RenamedKeyspace {
     /// Its number, as log entries and tables name it.
     pub number: u32,
-    /// Its name now.
+    /// The name that the keyspace has after the repair.
     pub name: String,
     /// The reason why the name is not certain.
     pub why: String,

@@ -37,15 +37,12 @@ const UNNUMBERED: &str =
 pub(crate) struct Sources<'a> {
     /// The options of the repaired database.
     pub options: &'a Options,
-    /// Its directory.
     pub directory: &'a Path,
-    /// All files.
     pub found: &'a Inventory,
     /// The manifest and the logs to use.
     pub history: &'a History,
     /// The keyspaces that the repaired database will have.
     pub keyspaces: &'a Keyspaces,
-    /// Writes new tables.
     pub rebuild: &'a Rebuild<'a>,
 }
 

@@ -102,7 +102,7 @@ pub enum Event {
     FlushBegun {
         /// Memtables, of all keyspaces.
         memtables: u64,
-        /// Entries in them.
+        /// Entries in these memtables.
         entries: u64,
         /// Bytes of memory that they take.
         bytes: u64,
@@ -112,11 +112,11 @@ pub enum Event {
     FlushEnded {
         /// Tables that it wrote; 0 if it failed, or if nothing stayed of the memtables.
         tables: u64,
-        /// Entries in them.
+        /// Entries in these tables.
         entries: u64,
-        /// Bytes of them.
+        /// Bytes of these tables.
         bytes: u64,
-        /// Since it began.
+        /// Time since the flush began.
         duration: Duration,
         /// Why it failed; `None` if it did not.
         error: Option<Error>,
@@ -132,9 +132,9 @@ pub enum Event {
         output_level: usize,
         /// Tables that it replaces, of both levels.
         tables: u64,
-        /// Entries in them.
+        /// Entries in these tables.
         entries: u64,
-        /// Bytes of them.
+        /// Bytes of these tables.
         bytes: u64,
     },
     /// A compaction has ended.
@@ -148,13 +148,13 @@ pub enum Event {
         output_level: usize,
         /// Tables that it wrote; 0 if it failed, moved tables, or if nothing stayed of them.
         tables: u64,
-        /// Entries in them.
+        /// Entries in the tables that it wrote.
         entries: u64,
-        /// Bytes of them.
+        /// Bytes of the tables that it wrote.
         bytes: u64,
         /// Entries that it dropped: old versions, tombstones, expired and hidden entries.
         entries_dropped: u64,
-        /// Since it began.
+        /// Time since the compaction began.
         duration: Duration,
         /// Why it failed; `None` if it did not.
         error: Option<Error>,
@@ -164,28 +164,28 @@ pub enum Event {
     TableCreated {
         /// Name of the keyspace.
         keyspace: String,
-        /// Its level.
+        /// The level that the table is at, 0 to 6.
         level: usize,
-        /// Its file.
+        /// The path of the table's file.
         path: PathBuf,
-        /// Entries in it.
+        /// Entries in the table, tombstones included.
         entries: u64,
-        /// Its size.
+        /// Bytes of the file.
         bytes: u64,
     },
     /// The file of a table that nothing needs any more was removed.
     #[non_exhaustive]
     TableRemoved {
-        /// The file.
+        /// The path that the file had.
         path: PathBuf,
-        /// Its size.
+        /// Bytes of the file.
         bytes: u64,
     },
     /// A new log takes the writes: memtables were switched, the log was long, or a bulk load was
     /// installed.
     #[non_exhaustive]
     LogSwitched {
-        /// The new log.
+        /// The path of the new log.
         path: PathBuf,
         /// Bytes of the log before it.
         old_bytes: u64,
@@ -206,14 +206,14 @@ pub enum Event {
     StallEnded {
         /// The cause of the [`StallBegun`](Event::StallBegun) that this ends.
         cause: &'static str,
-        /// Since it began.
+        /// Time since the stall began.
         duration: Duration,
     },
     /// The first failure of a write, sync or job: from now on writes return
     /// [`Error::ReadOnly`](crate::Error::ReadOnly).
     #[non_exhaustive]
     BackgroundError {
-        /// The failure.
+        /// The failure, with the file that it concerns.
         error: Error,
     },
     /// [`Db::resume`](crate::Db::resume) has made the database take writes again.
@@ -260,7 +260,7 @@ pub enum Event {
     /// Events that were dropped here, because the listener was too slow.
     #[non_exhaustive]
     Missed {
-        /// Their number.
+        /// How many events were dropped.
         events: u64,
     },
 }

@@ -16,7 +16,6 @@ use crate::base::key::compare_internal;
 use crate::base::value::Value;
 use std::cmp::Ordering;
 
-/// A merging iterator.
 pub(crate) struct MergingIter<I> {
     direction: Direction,
     children: Vec<I>,

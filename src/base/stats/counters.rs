@@ -23,9 +23,8 @@ pub(crate) const COUNTERS: usize = Counter::COUNT + LEVELS * LevelCounter::COUNT
 #[repr(C, align(128))]
 #[derive(Debug)]
 struct Cells {
-    /// Not a counter of the report. It is here because each thread has its own, on a line that its
-    /// lookups write anyway.
-    streak: HitStreak,
+    /// Not a counter: a number that the thread's lookups keep, on a line that they write anyway.
+    kept: AtomicU64,
     counts: [AtomicU64; COUNTERS],
     /// Histograms, once the thread times a call. At the end, so that the counters stay where they
     /// are.
@@ -35,7 +34,7 @@ struct Cells {
 impl Cells {
     fn new() -> Box<Self> {
         let counts = [const { AtomicU64::new(0) }; COUNTERS];
-        Box::new(Cells { streak: HitStreak::new(), counts, latencies: OnceLock::new() })
+        Box::new(Cells { kept: AtomicU64::new(0), counts, latencies: OnceLock::new() })
     }
 
     fn latencies(&self) -> &[AtomicU64; LATENCY_CELLS] {
@@ -55,54 +54,6 @@ pub(crate) struct Counters {
 pub(crate) struct Stripe<'a> {
     cells: &'a Cells,
     shared: bool,
-}
-
-/// The number of hits after which a streak is long.
-const LONG: u64 = 4096;
-
-/// The hits of the last level in a row, which say whether asking its filter pays.
-///
-/// A filter saves the search of a table that does not have the key. A lookup that finds its key in
-/// the last level has asked that level's filter for nothing: for one or two cache lines, or for a
-/// partition. After [`LONG`] such lookups in a row the next one searches without asking. The first
-/// lookup that no table answers ends the streak, and filters are asked again; so does one that
-/// finds no value in the last level, or has to wait for a block of it.
-///
-/// The guess can be wrong once for each streak. It then costs the search of one block that is
-/// cached, or lies in a file in memory and was used there before: a few times as much as asking the
-/// filter. Before any other block is read, the filter is asked after all. So wrong guesses take
-/// less than a thousandth of the time of all lookups.
-///
-/// A streak belongs to one thread and one keyspace. A thread that takes over the stripe of an ended
-/// thread continues its streak.
-#[derive(Debug)]
-pub(crate) struct HitStreak(AtomicU64);
-
-impl HitStreak {
-    /// No hits.
-    pub(crate) const fn new() -> Self {
-        HitStreak(AtomicU64::new(0))
-    }
-
-    /// True if the streak is long enough to expect that the next lookup hits too.
-    #[inline]
-    #[must_use]
-    pub(crate) fn is_long(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= LONG
-    }
-
-    /// Notes a lookup that searched the last level: one more hit, or the end of the streak.
-    #[inline]
-    pub(crate) fn note(&self, hit_at_hand: bool) {
-        let hits = if hit_at_hand { self.0.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        self.0.store(hits, Ordering::Relaxed);
-    }
-
-    /// Notes a lookup that no table answered.
-    #[inline]
-    pub(crate) fn end(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
 }
 
 /// Times one call, or does nothing.
@@ -223,18 +174,12 @@ impl Counters {
 }
 
 impl<'a> Stripe<'a> {
-    /// True after many hits of the last level in a row. Always false for threads that share a
-    /// stripe, because the hits of one say nothing about the keys of the others.
+    /// A number that the lookups of this thread keep, initially 0; none for threads that share a
+    /// stripe. A thread that takes over the stripe of an ended thread takes over its number.
     #[inline]
     #[must_use]
-    pub(crate) fn bypasses_filter(&self) -> bool {
-        self.cells.streak.is_long() && !self.shared
-    }
-
-    /// The hits of the last level in a row.
-    #[inline]
-    pub(crate) fn streak(&self) -> &'a HitStreak {
-        &self.cells.streak
+    pub(crate) fn kept(&self) -> Option<&'a AtomicU64> {
+        (!self.shared).then_some(&self.cells.kept)
     }
 
     /// Adds to one counter of the database.

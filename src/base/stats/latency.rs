@@ -14,7 +14,6 @@ use std::time::Duration;
 /// The kinds of calls that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedCall {
-    /// A point lookup.
     Get,
     /// A batch of them.
     MultiGet,

@@ -47,7 +47,7 @@ pub const CHANGES: [&str; 11] = [
 /// A selection of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// Every call.
+    /// Every call of an Env and of its files.
     All,
     /// The calls of [`READS`].
     Reads,
@@ -92,7 +92,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// One call fails.
+    /// A fault for one call; later calls succeed.
     #[must_use]
     pub fn once(kind: FaultKind) -> Self {
         Fault { kind, from_then_on: false, among: Calls::All }

@@ -229,7 +229,6 @@ fn wanted_in(
 /// The filter bytes and entries of the earlier tables of a bulk load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IngestedFilters {
-    /// Their entries.
     pub entries: u64,
     /// Bytes of their filters.
     pub bytes: u64,

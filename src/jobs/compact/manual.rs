@@ -32,7 +32,7 @@ pub enum FilterRebuild {
     /// Other encodings, layouts or bits per key differ, and so do a missing filter and one that the
     /// options do not ask for. To find damage, the filter of every table is read.
     Differing,
-    /// All of them.
+    /// The filters of all tables.
     All,
 }
 
@@ -115,8 +115,10 @@ impl ManualCompaction {
                 return Some(CompactionTask::rewrite(levels, level, inputs));
             }
             let task = CompactionTask::down(levels, level, inputs, options);
-            // A table that is moved as it is keeps its filter and is not read.
-            let may_move = self.goal == ManualGoal::Compact { force: false };
+            // A table that is moved as it is keeps its filter and is not read. One that this call
+            // wrote would not be cleaned at the bottom: it is rewritten on the way there.
+            let keeps_garbage = level + 1 == self.bottom && task.inputs.iter().any(may_drop);
+            let may_move = self.goal == ManualGoal::Compact { force: false } && !keeps_garbage;
             return Some(CompactionTask { trivial_move: task.trivial_move && may_move, ..task });
         }
         None
@@ -137,9 +139,6 @@ impl ManualCompaction {
             Some(left?.bytes + right?.bytes <= options.table_bytes)
         };
         let joins_before = |index: usize| fits(index.checked_sub(1), index).unwrap_or(false);
-        // Nothing says when the first of the expiring entries does: some may have.
-        let may_drop =
-            |meta: &FileMeta| meta.garbage + meta.range_deletes + meta.expiring.entries > 0;
         let is_due = |index: &usize| {
             self.level < self.bottom
                 || (self.is_old(tables[*index]) && (force || may_drop(tables[*index])))
@@ -168,6 +167,12 @@ impl ManualCompaction {
     fn is_done(&self, meta: &FileMeta) -> bool {
         self.done.as_ref().is_some_and(|done| !ends_before(borrowed(done), &meta.start))
     }
+}
+
+/// True if a rewrite at the bottom level may drop entries of the table. Nothing says when the first
+/// of the expiring entries does: some may have.
+fn may_drop(meta: &Arc<FileMeta>) -> bool {
+    meta.garbage + meta.range_deletes + meta.expiring.entries > 0
 }
 
 #[cfg(test)]
@@ -236,10 +241,19 @@ mod tests {
             walked("L2: 1[a..c]g1 2[d..f]g2 3[g..i] 4[k..l]g1\nL4: 5[k..l]", included("a", "i")),
             ["L2 1 2 -> L2"]
         );
-        // Moved, then cleaned; merged tables are clean already.
-        assert_eq!(walked("L0: 1[a..c]g9", ALL), ["L0 1 -> L1, a move", "L1 1 -> L1"]);
+        // Merged tables are clean already.
+        assert_eq!(walked("L0: 1[a..c]g9", ALL), ["L0 1 -> L1"]);
         assert_eq!(walked("L0: 2[a..c]g9 1[c..d]", ALL), ["L0 2 1 -> L1"]);
         assert_eq!(walked("L2: 1[a..c]r1 2[d..)", ALL), ["L2 1 2 -> L2"]);
+    }
+
+    /// Table 100 was written by the call, so the bottom level does not clean it.
+    #[test]
+    fn garbage_is_not_moved_to_the_bottom() {
+        let moved = |drawing| walked(drawing, ALL).concat().contains("a move");
+        assert!(!moved("L1: 100[a..c]g1\nL2: 2[x..z]"));
+        assert!(moved("L1: 100[a..c]\nL2: 2[x..z]"));
+        assert!(moved("L1: 100[a..c]g1\nL3: 2[x..z]"), "from level 1 to 2");
     }
 
     #[test]

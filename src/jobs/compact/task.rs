@@ -30,7 +30,6 @@ use crate::tree::version::LevelFiles;
 /// stay apart, each is more than twice as large as all later ones together.
 const NEIGHBOUR_FACTOR: u64 = 2;
 
-/// One compaction.
 #[derive(Clone, Debug)]
 pub(crate) struct CompactionTask {
     /// Where the inputs are.

@@ -71,7 +71,6 @@ pub(crate) struct LoadTables {
     last_key: Vec<u8>,
     /// Bytes of entries since the process was last checked.
     unchecked_bytes: usize,
-    /// The first error.
     failed: Option<Error>,
     internal_key: Vec<u8>,
     stored: Vec<u8>,
@@ -121,7 +120,6 @@ impl LoadTables {
         })
     }
 
-    /// Entries so far.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }

@@ -58,9 +58,7 @@ pub(crate) struct JobCounts {
     pub bytes_read: u64,
     /// Bytes of the new tables.
     pub bytes_written: u64,
-    /// Entries read.
     pub entries_in: u64,
-    /// Entries written.
     pub entries_out: u64,
     /// Entries that no read can see any more, left out.
     pub entries_dropped: u64,
@@ -73,9 +71,7 @@ pub(crate) struct JobCounts {
 /// Where a job works, and how its tables are made.
 #[derive(Debug)]
 pub(crate) struct JobContext<'a> {
-    /// The file system.
     pub env: &'a Arc<dyn Env>,
-    /// The database directory.
     pub directory: &'a Path,
     /// The counter of file numbers.
     pub next_file_number: &'a AtomicU64,
@@ -122,7 +118,6 @@ impl<'a> JobContext<'a> {
 pub(crate) struct JobOutcome {
     /// The new tables, by key, disjoint by user key; written and synced, but in no tree yet.
     pub tables: Vec<FileMeta>,
-    /// Its counts.
     pub counts: JobCounts,
 }
 
@@ -139,11 +134,9 @@ pub(crate) struct Rewrite<'a, I> {
     pub range_deletes: u64,
     /// Bytes of the inputs, for the statistics.
     pub bytes: u64,
-    /// What stays.
     pub stripes: SnapshotStripes,
     /// What the new tables record as their range of sequences, if not that of their entries.
     pub sequences: Option<RangeInclusive<SequenceNumber>>,
-    /// Where it goes.
     pub context: &'a JobContext<'a>,
 }
 
@@ -273,7 +266,6 @@ impl<I: InternalIterator> Rewrite<'_, I> {
 /// An entry that a job keeps.
 #[derive(Clone, Copy)]
 struct Kept<'e> {
-    /// Its internal key.
     key: &'e [u8],
     /// Its value as it is stored.
     value: &'e [u8],

@@ -40,7 +40,6 @@ pub(crate) const TYPE_LAST: u8 = 4;
 pub(crate) enum RecordFile {
     /// A write-ahead log.
     Wal,
-    /// A manifest.
     Manifest,
 }
 

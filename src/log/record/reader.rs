@@ -38,14 +38,12 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const SECTOR: u64 = SECTOR_BYTES as u64;
 const FRAGMENT_HEADER: u64 = FRAGMENT_HEADER_BYTES as u64;
 
-/// A whole record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     /// The start of its first fragment.
     pub start: u64,
     /// The end of its last fragment.
     pub end: u64,
-    /// Its payload.
     pub payload: &'a [u8],
 }
 
@@ -63,7 +61,6 @@ pub(crate) struct BadPlace {
 /// The next item of the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
-    /// A record.
     Record(Record<'a>),
     /// A bad place; the next step returns the next record after it.
     Bad(BadPlace),

@@ -18,7 +18,6 @@ use std::path::Path;
 /// was written, so a log that ends before the mark is damaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CleanClose {
-    /// The last log.
     pub log: u64,
     /// Where its last record ends, in bytes from its start.
     pub log_bytes: u64,
@@ -31,7 +30,7 @@ pub(crate) struct CleanClose {
 pub(crate) struct ManifestFacts {
     /// The identity of the database.
     pub database: DatabaseIdentity,
-    /// The number of the manifest in force.
+    /// The number of the current manifest.
     pub number: u64,
     /// The length of the manifest up to its last valid record.
     pub bytes: u64,

@@ -59,7 +59,6 @@ pub(crate) fn missing_log(directory: &Path, number: u64, why: &str) -> Error {
 /// An item of a log, with its place.
 #[derive(Debug)]
 pub(crate) struct LogEntry<'a> {
-    /// The log.
     pub file: &'a LogFile,
     /// The start of the record or bad place.
     pub start: u64,
@@ -67,16 +66,14 @@ pub(crate) struct LogEntry<'a> {
     pub end: u64,
     /// The last sequence that the record calls durable; 0 if this is none.
     pub synced_through: SequenceNumber,
-    /// The item.
     pub item: LogItem<'a>,
 }
 
 /// An item of a log.
 #[derive(Debug)]
 pub(crate) enum LogItem<'a> {
-    /// A record.
     Record(WalBody<'a>),
-    /// The start of a log that was created under a newer manifest than the one in force. Only a
+    /// The start of a log that was created under a newer manifest than the current one. Only a
     /// consistency check finds it.
     StartOfNewerManifest,
     /// The header of the file, or a record with a valid checksum, that no crash can have caused.

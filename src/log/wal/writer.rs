@@ -23,7 +23,6 @@ use crate::log::wal::format::{KIND_BATCH, LoadedTable, WalStart, put_loads, put_
 use std::iter;
 use std::path::Path;
 
-/// Writes one log.
 #[derive(Debug)]
 pub(crate) struct WalWriter {
     records: RecordWriter,

@@ -96,7 +96,6 @@ pub(crate) struct Found {
     pub trailer: u64,
     /// Where the value begins in the block.
     pub value_start: usize,
-    /// Its length.
     pub value_len: usize,
 }
 
@@ -630,7 +629,7 @@ pub(crate) mod tests {
             "a long common prefix 20",
             "a long common prefix 21",
         ];
-        assert_eq!(shared(400, long), 21, "more than a reader has at hand");
+        assert_eq!(shared(400, long), 21, "more than a reader keeps in memory");
     }
 
     #[test]

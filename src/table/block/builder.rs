@@ -15,7 +15,7 @@
 //! data block, `shared` never grows from one restart point to the next. So an entry shares only
 //! bytes of its restart entry's user key, and a reader needs these two entries to know a key. Where
 //! it costs little, an entry shares only what all restart entries begin with. A reader in memory
-//! has that at hand ([`ANCHOR_BYTES`]), and needs one entry. The block's own trailer (type,
+//! has that in memory ([`ANCHOR_BYTES`]), and needs one entry. The block's own trailer (type,
 //! checksum) is written by `format`.
 
 use crate::base::coding::{get_u64, put_u32, put_u64, put_varint};
@@ -33,7 +33,8 @@ pub(crate) const RESTART_INTERVAL: usize = 16;
 /// Most entries of one restart interval. A reader that iterates in reverse holds one interval.
 pub(crate) const RESTART_INTERVAL_MAX: usize = 256;
 
-/// Bytes of the anchor, what all restart entries of a block begin with, that a reader has at hand.
+/// Bytes of the anchor, what all restart entries of a block begin with, that a reader keeps in
+/// memory.
 pub(crate) const ANCHOR_BYTES: usize = 16;
 
 /// Entries share less than they could, for the sake of the anchor, if the block grows by at most

@@ -213,7 +213,8 @@ impl HashedBlock {
     /// Whether the restart entry of the entry at `at` begins with `shared`.
     #[inline(never)]
     fn restart_begins_with(&self, shared: &[u8], at: usize) -> Option<bool> {
-        // What all restart entries begin with, the first one does, whose line is at hand.
+        // The first restart entry begins with what all of them begin with, and its cache line was
+        // just read.
         let all = shared.len() <= usize::from(self.anchor_len);
         let restart = if all { 0 } else { self.restart_before(at)? };
         Some(self.own_key(&self.entry_at(restart)?).starts_with(shared))

@@ -95,7 +95,6 @@ impl BlockBasedBuilder {
 /// Reads a block-based filter.
 #[derive(Debug)]
 pub(crate) struct BlockBasedReader {
-    /// The block.
     pub source: FilterSource,
     pinned: Option<AlignedBytes>,
 }

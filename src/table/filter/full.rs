@@ -50,7 +50,6 @@ impl FullBuilder {
 /// Reads a full filter.
 #[derive(Debug)]
 pub(crate) struct FullReader {
-    /// The block.
     pub source: FilterSource,
     /// The filter, if it is pinned.
     pub pinned: Option<PreparedFilter>,

@@ -36,7 +36,7 @@ pub enum FilterLayout {
 }
 
 impl FilterLayout {
-    /// LevelDB's window.
+    /// Bytes of data for each filter of the block-based layout, as in LevelDB.
     pub const WINDOW_BYTES_DEFAULT: usize = 2048;
 
     /// RocksDB's metadata block size.

@@ -160,7 +160,6 @@ impl PartitionedBuilder {
 
 /// Reads a partitioned filter.
 pub(crate) struct PartitionedReader {
-    /// The top-level index.
     pub source: FilterSource,
     index: Option<Index>,
     /// The pinned partitions, by position in the index; none if they come through the cache. A

@@ -14,7 +14,7 @@
 //!   formula takes the line as independent of start and step. But all three come from one 32-bit
 //!   hash, and the hashes of one line are a multiple of the number of lines apart. From about a
 //!   million keys on, a line has so few hashes that this shows: with 17 bits a key, 12 to 17 % more
-//!   keys passed than the formula says (docs/measurements.md).
+//!   keys passed than the formula says (docs/results/recorded.md).
 //!
 //! Called by `estimates.rs` with the size that a filter has.
 

@@ -1,0 +1,56 @@
+//! Which filter to choose, where its bits lie, and what scans skip.
+//!
+//! A [`Filter`] has two sides. The *encoding* says how keys become bits: [`Filter::bloom`]
+//! (RocksDB's FastLocalBloom, the default, 10 bits a key), [`Filter::leveldb_bloom`],
+//! [`Filter::ribbon`] (the same rate in 7/10 of the space, for more work;
+//! [`Filter::bloom_then_ribbon`] uses it at the lower levels), [`Filter::legacy_bloom`] (RocksDB's
+//! older one), or [`Filter::custom`] with a custom [`filter::FilterPolicy`]. The *layout* says
+//! where the bits of a table are, see [`FilterLayout`]:
+//!
+//! - **Full**, one filter for the table. A lookup of an absent key is one probe and touches nothing
+//!   else of the table; the whole filter must be in memory. For filters that fit.
+//! - **Partitioned**, one filter for each run of keys. A lookup searches a small index over the
+//!   partitions and asks one of them; only that index must be in memory. For filters that do not
+//!   fit.
+//! - **Block-based**, one filter for each 2 KiB of the file, as in LevelDB. A lookup searches the
+//!   table's index first and then asks. For comparisons.
+//!
+//! [`Filter::monkey`] takes a memory budget instead of bits a key. It divides the budget over the
+//! levels, so that all of them together pass the fewest absent keys. [`Options::filter_last_level`]
+//! can leave out the filters of the last level, which serve only lookups of absent keys.
+//!
+//! A filter may also hold the [`Prefix`] of each key. Then a scan over the keys of one prefix skips
+//! the tables without it.
+//!
+//! By default, levels 0 and 1 have full filters and deeper levels have partitioned ones. More bits
+//! pass fewer absent keys: 10 bits pass about 1 %, each further 5 bits a tenth of that. Each table
+//! records its own filter, so the setting may change at every opening. A setting that is not named
+//! keeps the value that was saved with the keyspace.
+//!
+//! ```
+//! use siftdb::{Filter, FilterLayout, Options};
+//!
+//! # fn main() -> siftdb::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("big.sift");
+//! let db = Options::new()
+//!     .block_cache_bytes(256 << 20)
+//!     .filter(Filter::bloom(10.0).layout(FilterLayout::Partitioned { block_bytes: 4096 }))
+//!     .filter_at_level(0, Filter::bloom(14.0).layout(FilterLayout::Full))
+//!     .open(&path)?;
+//! # db.close()
+//! # }
+//! ```
+//!
+//! [`Filter`]: crate::Filter
+//! [`Filter::bloom`]: crate::Filter::bloom
+//! [`Filter::bloom_then_ribbon`]: crate::Filter::bloom_then_ribbon
+//! [`Filter::custom`]: crate::Filter::custom
+//! [`Filter::legacy_bloom`]: crate::Filter::legacy_bloom
+//! [`Filter::leveldb_bloom`]: crate::Filter::leveldb_bloom
+//! [`Filter::monkey`]: crate::Filter::monkey
+//! [`Filter::ribbon`]: crate::Filter::ribbon
+//! [`FilterLayout`]: crate::FilterLayout
+//! [`Options::filter_last_level`]: crate::Options::filter_last_level
+//! [`Prefix`]: crate::Prefix
+//! [`filter::FilterPolicy`]: crate::filter::FilterPolicy
