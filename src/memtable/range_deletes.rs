@@ -252,7 +252,9 @@ mod tests {
             let last = deletes.last().map_or(0, |last| last.sequence);
             let keys = keys();
             let newest = [(last, 0), (u64::MAX, 0), (last, last / 2)];
-            for (at, above) in reads.into_iter().chain(newest) {
+            // Most reads are older than some deletes.
+            let reads = reads.into_iter().map(|(at, above)| (at % (last + 2), above % (last + 2)));
+            for (at, above) in reads.chain(newest) {
                 let is_covered = |key: &Vec<u8>| covering(&deletes, key, at) > above;
                 for (position, key) in keys.iter().enumerate() {
                     let at_key = RangeDelete { start: key.clone(), end: Some(key.clone()), sequence: 0 };
