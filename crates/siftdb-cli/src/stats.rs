@@ -43,6 +43,8 @@ result! {
         memtable_hits: u64;
         /// memtables skipped by their filter
         memtable_negatives: u64;
+        /// memtables whose filter said maybe, wrongly
+        memtable_false_positives: u64;
         /// bytes in memtables now
         memtable_bytes: u64;
         /// entries in memtables now: of a closed database, those only in the log
@@ -148,6 +150,10 @@ result! {
         prefix_negatives, prefix_positives: u64;
         /// filters that scans asked for a prefix: no, maybe; tables that scans entered
         scan_negatives, scan_positives, scan_tables: u64;
+        /// of those that said maybe to scans: rightly, wrongly
+        scan_true_positives, scan_false_positives: u64;
+        /// wrong ones among tables without any entry of a scan's range, or null
+        observed_scan_fpr: Option<f64> = level.observed_scan_fpr();
         /// data block bytes that scans did not read since filters said no
         scan_bytes_avoided: u64;
         scan_data_blocks_cached, scan_data_blocks_read, scan_data_bytes_read: u64;
