@@ -314,6 +314,11 @@ impl Memtable {
         Lookup::Absent
     }
 
+    /// Whether it has a filter.
+    pub(crate) fn has_filter(&self) -> bool {
+        !self.filter.is_none()
+    }
+
     /// True if something above `since` writes or deletes the key, which `key` looks up at the
     /// largest sequence.
     pub(crate) fn has_newer(

@@ -18,7 +18,7 @@ use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::stats::latency::TimedCall;
 use crate::base::value::Value;
 use crate::options::access::ReadOptions;
-use crate::read::point::{sequence_in, unexpired};
+use crate::read::point::{count_false_positive, sequence_in, unexpired};
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
 use crate::table::batch_key::{BatchKey, WINDOW_KEYS, ask, set_all};
@@ -148,6 +148,9 @@ fn search_memtables(
                 true => {
                     let hash = options.tables.use_filters.then_some(&key.hash);
                     key.answer = memtable.get(&key.lookup, hash, floor);
+                    if hash.is_some() && key.is_open() {
+                        count_false_positive(memtable, &key.lookup, &key.hash, stripe);
+                    }
                 }
                 false => stripe.add(Counter::MemtableNegatives, 1),
             }

@@ -12,7 +12,7 @@
 
 use crate::base::error::Result;
 use crate::base::expiry::{EXPIRY_BYTES, ReadClock};
-use crate::base::key::{Lookup, LookupKey, SequenceNumber};
+use crate::base::key::{Lookup, LookupKey, SEQUENCE_MAX, SequenceNumber};
 use crate::base::stats::counters::{Counter, Stripe};
 use crate::base::stats::latency::TimedCall;
 use crate::base::sync::Arc;
@@ -266,7 +266,11 @@ fn search_memtable(
         stripe.add(Counter::MemtableNegatives, 1);
         None
     } else {
-        Some(memtable.get(key, options.tables.use_filters.then_some(hash), floor))
+        let found = memtable.get(key, options.tables.use_filters.then_some(hash), floor);
+        if options.tables.use_filters && found == Lookup::Absent {
+            count_false_positive(memtable, key, hash, stripe);
+        }
+        Some(found)
     };
     if let Some(trace) = trace.as_deref_mut() {
         trace.memtables.push(MemtableStep::of(&found, floor));
@@ -275,6 +279,22 @@ fn search_memtable(
         // The filter's "no" says nothing of range deletes.
         None | Some(Lookup::Absent) if floor > 0 => Lookup::Deleted,
         found => found.unwrap_or(Lookup::Absent),
+    }
+}
+
+/// Counts the "maybe" of a memtable's filter after a search that found nothing, unless a version
+/// that the search could not see makes it right.
+#[cold]
+#[inline(never)]
+pub(crate) fn count_false_positive(
+    memtable: &Memtable,
+    key: &LookupKey,
+    hash: &KeyHash<'_>,
+    stripe: &Stripe<'_>,
+) {
+    let newest = || LookupKey::new(key.user_key(), SEQUENCE_MAX);
+    if memtable.has_filter() && memtable.get(&newest(), Some(hash), 0) == Lookup::Absent {
+        stripe.add(Counter::MemtableFalsePositives, 1);
     }
 }
 

@@ -22,6 +22,7 @@ use crate::tree::handle::TableHandle;
 use crate::tree::level::Fence;
 use crate::tree::range_filter::RangeFilter;
 use crate::tree::version::{Version, count_scan_io};
+use siftdb_filter::encoding::FilterVerdict;
 use std::ops::Range;
 
 /// An iterator over a sorted level.
@@ -140,16 +141,31 @@ impl LevelIter {
         self
     }
 
-    /// The index of the first table from `index` on, in this direction, that is not skipped.
-    fn not_skipped(&self, mut index: Option<usize>) -> Option<usize> {
-        let Some((range, level)) = &self.range else { return index };
+    /// The index of the first table from `index` on, in this direction, that is not skipped, and
+    /// what its filter said.
+    fn not_skipped(&self, mut index: Option<usize>) -> (Option<usize>, FilterVerdict) {
+        let mut verdict = FilterVerdict::NotConsulted;
+        let Some((range, level)) = &self.range else { return (index, verdict) };
         let tables = self.tables.handles();
-        while let Some(handle) = index.and_then(|at| tables.get(at))
-            && range.excludes(*level, &handle.table)
-        {
+        while let Some(handle) = index.and_then(|at| tables.get(at)) {
+            verdict = range.ask(*level, &handle.table);
+            if verdict != FilterVerdict::No {
+                break;
+            }
             index = index.and_then(|at| self.after(at));
         }
-        index
+        (index, verdict)
+    }
+
+    /// Counts whether a filter said "maybe" rightly, after the seek to `bound` in its table.
+    #[inline(never)]
+    fn count_positive(&self, bound: Option<&[u8]>) {
+        if let (Some((range, level)), Some(current)) = (&self.range, &self.current)
+            && current.iter.status().is_ok()
+        {
+            let found = current.iter.valid().then(|| user_key(current.iter.key()));
+            range.count_positive(*level, self.direction, bound.map(user_key), found);
+        }
     }
 
     /// The index after `index` in this direction.
@@ -164,7 +180,7 @@ impl LevelIter {
     /// the bound is outside of it.
     fn enter(&mut self, index: Option<usize>, bound: Option<&[u8]>) {
         self.leave();
-        let index = self.not_skipped(index);
+        let (index, verdict) = self.not_skipped(index);
         let tables = self.tables.handles();
         let Some((index, handle)) = index.and_then(|at| Some((at, tables.get(at)?))) else {
             return;
@@ -174,6 +190,9 @@ impl LevelIter {
         let current = Current { index, iter, whole: inside.is_none(), passed: 0 };
         // Sought where it stays, because it is large.
         self.current.insert(current).iter.seek(inside);
+        if verdict == FilterVerdict::Maybe {
+            self.count_positive(inside);
+        }
         if let Some((counters, level)) = &self.counters {
             counters.stripe().add_level(*level, LevelCounter::ScanTables, 1);
         }

@@ -8,6 +8,7 @@
 //!
 //! Answers are counted by level, and with them the filter blocks that they touched.
 
+use crate::base::iterator::api::Direction;
 use crate::base::key::common_prefix;
 use crate::base::key::{LookupKey, SEQUENCE_MAX};
 use crate::base::stats::counters::{Counters, LevelCounter};
@@ -21,6 +22,7 @@ use siftdb_filter::encoding::FilterVerdict;
 #[derive(Debug)]
 pub(crate) struct RangeFilter {
     start: LookupKey,
+    end: Option<Vec<u8>>,
     /// How many bytes of the start all keys of the range begin with.
     common: usize,
     counters: Arc<Counters>,
@@ -32,18 +34,19 @@ impl RangeFilter {
     pub(crate) fn new(start: &[u8], end: Option<&[u8]>, counters: &Arc<Counters>) -> Self {
         RangeFilter {
             start: LookupKey::new(start, SEQUENCE_MAX),
+            end: end.map(<[u8]>::to_vec),
             common: common_of_range(start, end),
             counters: Arc::clone(counters),
         }
     }
 
-    /// True if the filter of `table`, a table of `level`, proves that it holds no key of the
-    /// range.
+    /// What the filter of `table`, a table of `level`, says of the range. "No" proves that it holds
+    /// no key of it. Call [`count_positive`](Self::count_positive) after a "maybe".
     #[must_use]
-    pub(crate) fn excludes(&self, level: usize, table: &Table) -> bool {
+    pub(crate) fn ask(&self, level: usize, table: &Table) -> FilterVerdict {
         let filter = table.filter();
         if !filter.holds_prefixes() {
-            return false;
+            return FilterVerdict::NotConsulted;
         }
         let mut io = TableIo::default();
         let common = self.start.user_key().get(..self.common).unwrap_or_default();
@@ -51,7 +54,7 @@ impl RangeFilter {
         let stripe = self.counters.stripe();
         count_scan_io(level, &io, &stripe);
         match verdict {
-            FilterVerdict::NotConsulted | FilterVerdict::Bypassed => return false,
+            FilterVerdict::NotConsulted | FilterVerdict::Bypassed => {}
             FilterVerdict::Maybe => stripe.add_level(level, LevelCounter::ScanPositives, 1),
             FilterVerdict::No => {
                 let bytes = table.mean_block_bytes();
@@ -59,7 +62,32 @@ impl RangeFilter {
                 stripe.add_level(level, LevelCounter::ScanBytesAvoided, bytes);
             }
         }
-        verdict == FilterVerdict::No
+        verdict
+    }
+
+    /// Counts whether a "maybe" was right, by the first key that a seek to `bound` in that table
+    /// has found, if any; without a bound, the seek began at the end of the table.
+    pub(crate) fn count_positive(
+        &self,
+        level: usize,
+        direction: Direction,
+        bound: Option<&[u8]>,
+        found: Option<&[u8]>,
+    ) {
+        let (start, end) = (self.start.user_key(), self.end.as_deref());
+        let is_in_range = |key: &[u8]| start <= key && end.is_none_or(|end| key < end);
+        let covers = |bound: &[u8]| match (direction, end) {
+            (Direction::Forward, _) => bound <= start,
+            // A range up to a key, inclusive, ends at the successor of that key.
+            (Direction::Reverse, Some(end)) => end.strip_suffix(&[0]).unwrap_or(end) <= bound,
+            (Direction::Reverse, None) => false,
+        };
+        let counter = match (found.is_some_and(is_in_range), bound.is_none_or(covers)) {
+            (true, _) => LevelCounter::ScanTruePositives,
+            (false, true) => LevelCounter::ScanFalsePositives,
+            (false, false) => return,
+        };
+        self.counters.stripe().add_level(level, counter, 1);
     }
 }
 

@@ -63,7 +63,9 @@ fn compare(
         assert_eq!(batch[place], single[place], "{case}: \"{}\"", key.escape_ascii());
     }
     let totals = |stats: &Stats| {
-        (stats.gets, stats.gets_found, stats.memtable_hits, stats.memtable_negatives)
+        let Stats { memtable_hits, memtable_negatives, memtable_false_positives, .. } = *stats;
+        let memtables = [memtable_hits, memtable_negatives, memtable_false_positives];
+        (stats.gets, stats.gets_found, memtables)
     };
     assert_eq!(totals(&seen), totals(&expected), "{case}");
     for (level, (seen, expected)) in seen.levels.iter().zip(&expected.levels).enumerate() {
@@ -95,6 +97,29 @@ fn random_store(db: &Db, keys: &[Vec<u8>], rng: &mut Rng) -> Snapshot {
     db.flush().unwrap();
     write(10, 30, 4);
     snapshot
+}
+
+/// A snapshot does not see the newer versions, which make a "maybe" right.
+#[test]
+fn false_positives_of_memtables_are_counted() {
+    let count = |filter: bool, uses_filters: bool| {
+        let options = Options::new().memtable_filter(filter).write_buffer_bytes(64 << 10);
+        let db = open(&MemEnv::new(), &options).unwrap();
+        let snapshot = db.snapshot();
+        let keys: Vec<_> = (0..500).map(|n| format!("key {n:05}").into_bytes()).collect();
+        keys.iter().for_each(|key| db.put(key, "value").unwrap());
+        let read = ReadOptions::new().use_filters(uses_filters);
+        compare(&db, Some(&snapshot), &keys, &read, "all are newer");
+        assert_eq!(db.stats().memtable_false_positives, 0);
+        let absent: Vec<_> = (0..20_000).map(|n| format!("key {n:05}x").into_bytes()).collect();
+        compare(&db, None, &absent, &read, "all are absent");
+        let Stats { memtable_negatives, memtable_false_positives, .. } = db.stats();
+        (memtable_negatives, memtable_false_positives)
+    };
+    let (negatives, false_positives) = count(true, true);
+    assert_eq!(negatives + false_positives, 40_000);
+    assert!((2..4_000).contains(&false_positives), "{false_positives}");
+    assert_eq!([count(false, true), count(true, false)], [(0, 0); 2]);
 }
 
 #[test]

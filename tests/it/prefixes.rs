@@ -264,6 +264,7 @@ fn prefix_scans_skip_tables_without_the_prefix() {
                 let level = &stats.levels[0];
                 assert_eq!((level.scan_negatives, level.scan_positives), (9, 2), "{layout}");
                 assert_eq!((level.scan_checks(), level.prefix_checks()), (11, 0));
+                assert_eq!((level.scan_true_positives, level.scan_false_positives), (2, 0));
                 let reads = counting.counts().read_calls - before;
                 // One data block of each of the two tables, once; and partitions, if any.
                 let data_blocks = if backward { 0 } else { 2 };
@@ -281,6 +282,31 @@ fn prefix_scans_skip_tables_without_the_prefix() {
                 assert_eq!(db.range_with(bounds, &WITHOUT_FILTERS).count(), 10);
             });
             assert_eq!(stats.total().scan_checks(), 0, "{layout}");
+            // The filter has the prefix of these ranges, and the tables have no key of them.
+            let ranges = [
+                ("wanted/", "wanted/000"),
+                ("wanted/0000", "wanted/001"),
+                ("wanted/0050", "wanted/006"),
+                ("wanted/1", "wanted/9"),
+            ];
+            for (start, end) in ranges {
+                let empty = counted(&db, || {
+                    assert_eq!(db.range(start..end).count(), 0);
+                    assert_eq!(db.range(start..end).rev().count(), 0);
+                });
+                let level = &empty.levels[0];
+                let positives = (level.scan_true_positives, level.scan_false_positives);
+                assert_eq!(positives, (0, 4), "{layout} {start}");
+                assert_eq!(level.scan_positives, 4);
+                assert_eq!(level.observed_scan_fpr(), Some(4.0 / 22.0));
+            }
+            // A cursor in the middle of its range does not know what is on the other side.
+            let sought = counted(&db, || {
+                let mut cursor = db.prefix("wanted/").cursor();
+                cursor.seek("wanted/9").unwrap();
+            });
+            let level = &sought.levels[0];
+            assert_eq!((level.scan_true_positives, level.scan_false_positives), (0, 0));
             // A range is as good as a prefix where it shares one.
             let stats = counted(&db, || assert_eq!(db.range("wanted/003".."wanted/9").count(), 10));
             assert_eq!(stats.total().scan_negatives, 9, "{layout}");

@@ -64,6 +64,8 @@ result! {
         expected_fpr: f64;
         /// false positives among lookups of keys that tables do not have, or null
         observed_fpr: Option<f64> = level.observed_fpr();
+        /// the same among scans that asked tables without any entry of their range
+        observed_scan_fpr: Option<f64> = level.observed_scan_fpr();
     }
 }
 

@@ -119,6 +119,8 @@ report! {
         MemtableHits: memtable_hits in Keyspaces,
         /// Memtables skipped by their filter.
         MemtableNegatives: memtable_negatives in Keyspaces,
+        /// Memtables whose filter said maybe, and that do not have the key.
+        MemtableFalsePositives: memtable_false_positives in Keyspaces,
         /// Iterators that were asked for an entry.
         Scans: scans in Keyspaces,
         /// Batches acknowledged.
@@ -285,6 +287,11 @@ report! {
         ScanNegatives: scan_negatives,
         /// The filter was asked for the common prefix of a scan and said maybe.
         ScanPositives: scan_positives,
+        /// Of these, tables with an entry of the range, old versions and tombstones included.
+        ScanTruePositives: scan_true_positives,
+        /// Of these, tables without any entry of the range. The rest could not be told: the table
+        /// could not be read, or a cursor sought into the middle of the range.
+        ScanFalsePositives: scan_false_positives,
         /// Tables that scans read, whether or not their filter was asked.
         ///
         /// The blocks that a scan reads are counted when it starts on a table, and when it leaves
@@ -340,6 +347,15 @@ impl LevelStats {
     #[must_use]
     pub fn observed_fpr_interval(&self) -> Option<(f64, f64)> {
         wilson_95(self.false_positives, self.false_positives + self.negatives)
+    }
+
+    /// The share of false positives in the questions of scans to tables without any entry of the
+    /// range; `None` before the first such question. A range that is narrower than its prefix asks
+    /// for more than it reads, so this may exceed the rate of the filter.
+    #[must_use]
+    pub fn observed_scan_fpr(&self) -> Option<f64> {
+        let absent = self.scan_false_positives + self.scan_negatives;
+        (absent > 0).then(|| self.scan_false_positives as f64 / absent as f64)
     }
 
     /// Data blocks used, from cache or file.
@@ -485,7 +501,7 @@ mod tests {
         assert_eq!(stats.total().negatives, LEVELS as u64);
         let text = stats.to_string();
         assert!(text.contains("for a prefix, and skipped:  level 0 2, 1  level 1 2, 1"), "{text}");
-        let scans = "level 0 read 1, skipped 1 of 2 asked, data blocks read 1, cached 1";
+        let scans = "level 0 read 1, skipped 1 of 2 asked, false + 1, data blocks read 1, cached 1";
         assert!(text.contains(scans), "{text}");
         let none = Stats::default().to_string();
         assert!(!none.contains("and skipped") && !none.contains("scans"), "{none}");
@@ -504,5 +520,15 @@ mod tests {
         };
         assert_eq!(level.observed_fpr(), Some(0.01));
         assert_eq!(LevelStats { true_positives: 5, ..LevelStats::default() }.observed_fpr(), None);
+        let scans = LevelStats {
+            scan_negatives: 3,
+            scan_positives: 10,
+            scan_true_positives: 8,
+            scan_false_positives: 1,
+            ..LevelStats::default()
+        };
+        assert_eq!(scans.observed_scan_fpr(), Some(0.25));
+        assert_eq!(LevelStats { scan_negatives: 0, ..scans }.observed_scan_fpr(), Some(1.0));
+        assert_eq!(LevelStats::default().observed_scan_fpr(), None);
     }
 }

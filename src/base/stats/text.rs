@@ -79,10 +79,11 @@ impl fmt::Display for Stats {
 /// Lookups, and a line for each kind of call that was timed.
 fn write_gets(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
     let Stats { gets, gets_found, memtable_hits, memtable_negatives, .. } = stats;
+    let false_positives = stats.memtable_false_positives;
     writeln!(
         f,
         "gets {gets} (found {gets_found}), answered by a memtable {memtable_hits}, memtables \
-         skipped by their filter {memtable_negatives}"
+         skipped by their filter {memtable_negatives}, false + {false_positives}"
     )?;
     write_latencies(f, stats)
 }
@@ -156,6 +157,7 @@ fn write_scans(f: &mut fmt::Formatter<'_>, scans: u64, levels: &[LevelStats]) ->
         }
         write!(f, "  level {number} read {}, ", level.scan_tables)?;
         write!(f, "skipped {} of {} asked, ", level.scan_negatives, level.scan_checks())?;
+        write!(f, "false + {}, ", level.scan_false_positives)?;
         write!(f, "data blocks read {}, ", level.scan_data_blocks_read)?;
         writeln!(f, "cached {}", level.scan_data_blocks_cached)?;
     }
