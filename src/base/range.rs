@@ -42,6 +42,23 @@ impl KeyBounds {
         (start, end)
     }
 
+    /// The keys that are also in `outer`.
+    #[must_use]
+    pub(crate) fn within(self, outer: &KeyBounds) -> Self {
+        let starts_within = match &self.start {
+            Bound::Unbounded => false,
+            Bound::Included(key) | Bound::Excluded(key) => outer.is_after_start(key),
+        };
+        let ends_within = match &self.end {
+            Bound::Unbounded => false,
+            Bound::Included(key) | Bound::Excluded(key) => outer.is_before_end(key),
+        };
+        KeyBounds {
+            start: if starts_within { self.start } else { outer.start.clone() },
+            end: if ends_within { self.end } else { outer.end.clone() },
+        }
+    }
+
     /// True if `key` is not before the range.
     #[inline]
     #[must_use]

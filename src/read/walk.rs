@@ -63,10 +63,8 @@ pub(crate) struct Forward {
 /// What a walk of a transaction crosses, since its last seek.
 struct Crossed {
     read_range: ReadRange,
-    /// The range of the scan.
-    bounds: KeyBounds,
-    /// The bound of the last seek; none before the first.
-    from: Option<Bound<Vec<u8>>>,
+    /// From the bound of the last seek to the end of the walk; none before the first.
+    range: Option<KeyBounds>,
     /// The last key that a descending walk found.
     reached: Option<Key>,
 }
@@ -74,8 +72,7 @@ struct Crossed {
 impl Crossed {
     fn of(scan: &Scan) -> Option<Box<Crossed>> {
         let read_range = scan.read_range()?;
-        let bounds = scan.bounds.clone();
-        Some(Box::new(Crossed { read_range, bounds, from: None, reached: None }))
+        Some(Box::new(Crossed { read_range, range: None, reached: None }))
     }
 }
 
@@ -89,13 +86,13 @@ impl Forward {
     /// Notes what was crossed since the last seek: up to the entry that was found, or to the end.
     fn track_range(&self) {
         if let Some(crossed) = &self.read_range
-            && let Some(from) = &crossed.from
+            && let Some(KeyBounds { start, end }) = &crossed.range
         {
             let until = match self.ended {
-                true => crossed.bounds.end.as_ref().map(Vec::as_slice),
+                true => end.as_ref().map(Vec::as_slice),
                 false => Bound::Included(self.key.bytes()),
             };
-            crossed.read_range.add(from.as_ref().map(Vec::as_slice), until);
+            crossed.read_range.add(start.as_ref().map(Vec::as_slice), until);
         }
     }
 
@@ -122,11 +119,17 @@ impl Forward {
         self.merge.status()
     }
 
+    /// Takes the present bounds of its scan.
+    pub(crate) fn take_bounds(&mut self, scan: &Scan) {
+        scan.ask_for_bounds(&mut self.merge);
+    }
+
     /// Goes to the first entry from `from` on, as [`Forward::next`].
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>, until: Until<'_>) -> Found {
         self.track_range();
         if let Some(crossed) = &mut self.read_range {
-            crossed.from = Some(from.map(<[u8]>::to_vec));
+            let end = until.scan.bounds.end.clone();
+            crossed.range = Some(KeyBounds { start: from.map(<[u8]>::to_vec), end });
         }
         self.mask.iter_mut().for_each(|mask| mask.restart());
         self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
@@ -296,21 +299,27 @@ impl Backward {
     /// start.
     fn track_range(&self) {
         if let Some(crossed) = &self.read_range
-            && let Some(from) = &crossed.from
+            && let Some(KeyBounds { start, end }) = &crossed.range
         {
             let until = match &crossed.reached {
-                None => crossed.bounds.start.as_ref().map(Vec::as_slice),
+                None => start.as_ref().map(Vec::as_slice),
                 Some(key) => Bound::Included(&key[..]),
             };
-            crossed.read_range.add(until, from.as_ref().map(Vec::as_slice));
+            crossed.read_range.add(until, end.as_ref().map(Vec::as_slice));
         }
     }
 
+    /// Takes the present bounds of its scan.
+    pub(crate) fn take_bounds(&mut self, scan: &Scan) {
+        scan.ask_for_bounds(&mut self.merge);
+    }
+
     /// Goes to the last entry before `from`: the next call begins there.
-    pub(crate) fn seek(&mut self, from: Bound<&[u8]>) {
+    pub(crate) fn seek(&mut self, from: Bound<&[u8]>, scan: &Scan) {
         self.track_range();
         if let Some(crossed) = &mut self.read_range {
-            crossed.from = Some(from.map(<[u8]>::to_vec));
+            let start = scan.bounds.start.clone();
+            crossed.range = Some(KeyBounds { start, end: from.map(<[u8]>::to_vec) });
             crossed.reached = None;
         }
         self.mask.iter_mut().for_each(|mask| mask.restart());

@@ -31,8 +31,8 @@ pub(crate) struct LevelIter {
     fill_cache: bool,
     /// Where to count what is read, and at which level.
     counters: Option<(Arc<Counters>, usize)>,
-    /// Which tables to skip, and the level to count that at.
-    range: Option<(Arc<RangeFilter>, usize)>,
+    /// Which tables to skip; counted at the level of `counters`.
+    range: Option<Arc<RangeFilter>>,
     /// At an entry, except during a step.
     current: Option<Current>,
     error: Option<Error>,
@@ -132,24 +132,27 @@ impl LevelIter {
         self.current = None;
     }
 
-    /// Skips the tables that `range` excludes. The iterator may then lack keys outside that range.
+    /// From the next seek on, skips the tables that `range` excludes. The iterator may then lack
+    /// keys outside that range. It is [`counted`](Self::counted).
     #[inline]
-    #[must_use]
-    pub(crate) fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
-        self.range = Some((range, level));
-        self
+    pub(crate) fn skip_outside(&mut self, range: Option<Arc<RangeFilter>>) {
+        self.range = range;
     }
 
     /// The index of the first table from `index` on, in this direction, that is not skipped.
     fn not_skipped(&self, mut index: Option<usize>) -> Option<usize> {
-        let Some((range, level)) = &self.range else { return index };
-        let tables = self.tables.handles();
-        while let Some(handle) = index.and_then(|at| tables.get(at))
-            && range.excludes(*level, &handle.table)
-        {
-            index = index.and_then(|at| self.after(at));
+        let (Some(range), Some((_, level))) = (&self.range, &self.counters) else { return index };
+        let (tables, fences) = (self.tables.handles(), self.tables.fences());
+        loop {
+            let at = index?;
+            if fences.get(at).is_some_and(|fence| range.ends_before(self.direction, fence)) {
+                return None;
+            }
+            if !range.excludes(*level, &tables.get(at)?.table) {
+                return index;
+            }
+            index = self.after(at);
         }
-        index
     }
 
     /// The index after `index` in this direction.
@@ -477,9 +480,11 @@ mod tests {
                         .map(|counter| counters.level_total(3, counter))
                 };
                 let walker = |prefix: &str, end: &str| {
-                    let (start, end) = (prefix.as_bytes(), Some(end.as_bytes()));
-                    let range = Arc::new(RangeFilter::new(start, end, &counters));
-                    LevelIter::new(direction, level(&keys, extra), true).within(range, 3)
+                    let range = Arc::new(RangeFilter::new(&range(prefix, end), &counters));
+                    let iter = LevelIter::new(direction, level(&keys, extra), true);
+                    let mut iter = iter.counted(&counters, 3);
+                    iter.skip_outside(Some(range));
+                    iter
                 };
                 let mut iter = walker("24", "25");
                 iter.seek(None);
