@@ -15,7 +15,7 @@
 use siftdb::env::{DiskEnv, Env, EnvLayer, RandomFile};
 use siftdb::{Db, Filter, Options, ReadOptions};
 use siftdb_cli::experiment::{
-    Column, Paired, absent, bench_keys, mix, present, processor_time, settled,
+    Column, Paired, absent, bench_keys, make_cold, mix, present, processor_time, settled,
 };
 use std::hint::black_box;
 use std::io;
@@ -91,25 +91,9 @@ fn warm(db: &Db, name: &str, keys: u64, rounds: u64, size: usize) {
     }
 }
 
-/// Drops the files of the database from the system's page cache; false if it cannot.
-#[cfg(target_os = "linux")]
-#[expect(clippy::disallowed_methods, reason = "the system's cache lies below every Env")]
-fn drop_pages(directory: &Path) -> bool {
-    use rustix::fs::{Advice, fadvise};
-    std::fs::read_dir(directory).expect("directory").all(|entry| {
-        let file = std::fs::File::open(entry.expect("entry").path()).expect("open");
-        fadvise(&file, 0, None, Advice::DontNeed).is_ok()
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn drop_pages(_: &Path) -> bool {
-    false
-}
-
 fn cold(db: &Db, name: &str, directory: &Path, keys: u64, rounds: u64) {
-    if !drop_pages(directory) {
-        println!("{name:12} no cold figures: the system does not drop pages of files");
+    if let Err(why) = make_cold(directory) {
+        println!("{name:12} {why}");
         return;
     }
     // Every block is read anew.
@@ -118,7 +102,8 @@ fn cold(db: &Db, name: &str, directory: &Path, keys: u64, rounds: u64) {
         let first = (2 * round + side as u64) * COLD_KEYS;
         let numbers = (first..first + COLD_KEYS).map(|n| mix(n ^ 1 << 50) % keys);
         let keys: Vec<_> = numbers.map(present).collect();
-        drop_pages(directory);
+        // Pages that stay this time would make both sides faster.
+        let _ = make_cold(directory);
         let started = Instant::now();
         let batch = (side == 1).then_some(COLD_KEYS as usize);
         assert_eq!(find(db, &keys, batch, &options), COLD_KEYS as usize);

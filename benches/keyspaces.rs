@@ -6,6 +6,7 @@
 //! docs/results/recorded.md has the figures. `-- --test` runs all of it on little data.
 
 use siftdb::{Db, Options, Result, WriteBatch};
+use siftdb_cli::experiment::bench::resident_bytes;
 use siftdb_cli::experiment::mix;
 use std::path::Path;
 use std::process::Command;
@@ -14,12 +15,9 @@ use std::time::Instant;
 const KEYSPACES: u64 = 1_000;
 const VALUE_BYTES: usize = 100;
 
-/// Bytes of the process that are resident now, or were at most: `VmRSS` or `VmHWM`.
-fn resident(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with(field));
-    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
+/// Bytes of the process that are resident now.
+fn resident() -> u64 {
+    resident_bytes().unwrap_or(0)
 }
 
 fn names(count: u64) -> impl Iterator<Item = String> {
@@ -31,10 +29,10 @@ const OPEN: &str = "SIFTDB_BENCH_OPEN";
 
 /// Opens the database of that directory and says what that costs.
 fn open_here(directory: &Path) -> Result<()> {
-    let (before, started) = (resident("VmRSS:"), Instant::now());
+    let (before, started) = (resident(), Instant::now());
     let db = Db::open(directory)?;
     let milliseconds = started.elapsed().as_secs_f64() * 1e3;
-    let megabytes = resident("VmRSS:").saturating_sub(before) as f64 / 1e6;
+    let megabytes = resident().saturating_sub(before) as f64 / 1e6;
     println!("  {milliseconds:.1} ms, {megabytes:.1} MB, {} keyspaces", db.keyspaces().len());
     db.close()
 }
@@ -83,7 +81,7 @@ fn write(directory: &Path, keyspaces: u64, bytes: u64) -> Result<f64> {
         .block_cache_bytes(8 << 20);
     let db = options.open(directory)?;
     let handles: Vec<_> = names(keyspaces).map(|name| db.keyspace(&name)).collect::<Result<_>>()?;
-    let before = resident("VmRSS:");
+    let before = resident();
     let (entries, started) = (bytes / (VALUE_BYTES as u64 + 16), Instant::now());
     let mut most = before;
     for first in (0..entries).step_by(100) {
@@ -96,7 +94,7 @@ fn write(directory: &Path, keyspaces: u64, bytes: u64) -> Result<f64> {
         }
         db.write(batch)?;
         if first % 10_000 == 0 {
-            most = most.max(resident("VmRSS:"));
+            most = most.max(resident());
         }
     }
     db.flush()?;

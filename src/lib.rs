@@ -104,10 +104,6 @@ pub mod interleavings;
 mod db;
 mod admin;
 
-// -- other stores: their files, read only ---------------------------------------------------------
-#[cfg(feature = "inspect")]
-pub mod foreign;
-
 // -- paths: what a user's call does ---------------------------------------------------------------
 mod read;
 mod write;

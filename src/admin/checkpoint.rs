@@ -63,7 +63,7 @@ pub struct CheckpointReport {
 }
 
 /// The database at one moment.
-struct Moment {
+struct CapturedState {
     last_sequence: SequenceNumber,
     next_keyspace: u64,
     keyspaces: Vec<KeyspaceMeta>,
@@ -71,19 +71,19 @@ struct Moment {
     versions: Vec<Arc<Version>>,
 }
 
-impl Moment {
+impl CapturedState {
     /// The tables as they are. They hold everything up to `last_sequence`, and nothing later.
     fn of(engine: &Engine, last_sequence: SequenceNumber) -> Self {
         let versions = engine.catalog.versions.lock();
-        let moment = Moment {
+        let captured = CapturedState {
             last_sequence,
             next_keyspace: versions.next_keyspace(),
             keyspaces: versions.keyspaces().cloned().collect(),
             versions: versions.versions().map(|(_, version)| version).collect(),
         };
-        let largest = moment.tables().map(|(_, handle)| handle.meta.largest_sequence).max();
+        let largest = captured.tables().map(|(_, handle)| handle.meta.largest_sequence).max();
         debug_assert!(largest.is_none_or(|largest| largest <= last_sequence), "I24");
-        moment
+        captured
     }
 
     /// Leaves out all keyspaces but those in `chosen`. Of `default` the name stays.
@@ -178,11 +178,11 @@ fn checkpoint_locked(
     // Its files are read until all have their second names (I20).
     let _own_lock = engine.catalog.hold()?;
     let before = before(engine, target)?;
-    let mut moment = moment(engine)?;
+    let mut captured = capture(engine)?;
     if let Some(chosen) = chosen {
-        moment = moment.only(chosen)?;
+        captured = captured.only(chosen)?;
     }
-    let made = fill(engine, target, &moment, before.as_ref());
+    let made = fill(engine, target, &captured, before.as_ref());
     // With a CURRENT that names a manifest the checkpoint may be there, whole.
     let is_begun = || matches!(read_current(env, target), Ok(None) | Err(Error::Unfinished { .. }));
     if made.is_err() && before.is_none() && is_begun() {
@@ -191,7 +191,7 @@ fn checkpoint_locked(
         let _ = remove_unfinished(env, target);
     }
     let report = made?;
-    clear(env, target, &moment)?;
+    clear(env, target, &captured)?;
     Ok(report)
 }
 
@@ -199,15 +199,15 @@ fn checkpoint_locked(
 fn fill(
     engine: &Engine,
     target: &Path,
-    moment: &Moment,
+    captured: &CapturedState,
     before: Option<&ManifestState>,
 ) -> Result<CheckpointReport> {
     let env = &*engine.context.env;
     if before.is_none() {
         mark_unfinished(env, target, number_after(&our_files(env, target)?))?;
     }
-    let report = link_tables(&engine.context, target, moment, before)?;
-    make_current(&engine.context, &engine.catalog, target, moment, before)?;
+    let report = link_tables(&engine.context, target, captured, before)?;
+    make_current(&engine.context, &engine.catalog, target, captured, before)?;
     Ok(report)
 }
 
@@ -262,9 +262,9 @@ fn has_unflushed(keyspace: &KeyspaceState) -> bool {
 }
 
 /// Flushes what was written so far, and takes the list of tables.
-fn moment(engine: &Engine) -> Result<Moment> {
+fn capture(engine: &Engine) -> Result<CapturedState> {
     if engine.context.read_only {
-        return Ok(Moment::of(engine, engine.catalog.published.visible()));
+        return Ok(CapturedState::of(engine, engine.catalog.published.visible()));
     }
     for _ in 0..TRIES {
         // Recovered memtables may wait: a session begins with their flush. Without any, nothing is
@@ -275,16 +275,16 @@ fn moment(engine: &Engine) -> Result<Moment> {
         let mut taken = None;
         run_job(engine, &mut || {
             taken = flush_written(engine, |last_sequence, drops| {
-                let moment = Moment::of(engine, last_sequence);
+                let captured = CapturedState::of(engine, last_sequence);
                 // A drop takes no sequence. After one, the list lacks writes that came before it.
-                (engine.catalog.drops.load(Ordering::SeqCst) == drops).then_some(moment)
+                (engine.catalog.drops.load(Ordering::SeqCst) == drops).then_some(captured)
             })?;
             Ok(false)
         });
         // A failure of the job is the background error.
         engine.check_writable()?;
-        if let Some(moment) = taken {
-            return Ok(moment);
+        if let Some(captured) = taken {
+            return Ok(captured);
         }
     }
     let what = format!("no checkpoint: keyspaces were dropped at each of {TRIES} tries");
@@ -295,19 +295,19 @@ fn moment(engine: &Engine) -> Result<Moment> {
 fn link_tables(
     context: &Context,
     target: &Path,
-    moment: &Moment,
+    captured: &CapturedState,
     before: Option<&ManifestState>,
 ) -> Result<CheckpointReport> {
     let env = &*context.env;
-    if before.is_some_and(|state| state.facts.last_sequence > moment.last_sequence) {
+    if before.is_some_and(|state| state.facts.last_sequence > captured.last_sequence) {
         return Err(refused(target, OTHER_HISTORY));
     }
     let tables = before.into_iter().flat_map(ManifestState::tables);
     let there: BTreeMap<u64, &FileMeta> = tables.map(|(_, meta)| (meta.number, meta)).collect();
     let files = our_files(env, target)?;
     let mut report =
-        CheckpointReport { last_sequence: moment.last_sequence, ..CheckpointReport::default() };
-    for (_, handle) in moment.tables() {
+        CheckpointReport { last_sequence: captured.last_sequence, ..CheckpointReport::default() };
+    for (_, handle) in captured.tables() {
         let meta = &handle.meta;
         report.tables += 1;
         report.bytes += meta.bytes;
@@ -321,18 +321,19 @@ fn link_tables(
             Some(_) if files.contains(&name) => continue,
             _ => {}
         }
-        let (path, place) = (name.path(&context.directory), name.path(target));
-        if is_foreign_table(env, &place)? {
+        let (path, target_path) = (name.path(&context.directory), name.path(target));
+        if is_foreign_table(env, &target_path)? {
             return Err(refused(target, &format!("{name} is a table of LevelDB or RocksDB")));
         }
         // Left by a checkpoint that was interrupted: it may be half of a copy.
-        match env.remove(&place) {
+        match env.remove(&target_path) {
             Err(error) if error.kind() != NotFound => {
-                return Err(Error::io("remove", place, error));
+                return Err(Error::io("remove", target_path, error));
             }
             _ => {}
         }
-        second_name(env, &path, &place).map_err(|error| Error::io("hard_link", place, error))?;
+        second_name(env, &path, &target_path)
+            .map_err(|error| Error::io("hard_link", target_path, error))?;
         report.tables_new += 1;
         report.bytes_new += meta.bytes;
     }
@@ -344,10 +345,10 @@ fn make_current(
     context: &Context,
     catalog: &Catalog,
     target: &Path,
-    moment: &Moment,
+    captured: &CapturedState,
     before: Option<&ManifestState>,
 ) -> Result<()> {
-    let tables = moment.tables().map(|(level, handle)| (level, FileMeta::clone(&handle.meta)));
+    let tables = captured.tables().map(|(level, handle)| (level, FileMeta::clone(&handle.meta)));
     // One identity for all its generations, and never that of this database: a log of one is
     // damage to the other.
     let database = before.map_or_else(DatabaseIdentity::random, |state| DatabaseIdentity {
@@ -369,20 +370,20 @@ fn make_current(
         database,
         checkpoint_of: Some(context.database),
         ancestors,
-        last_sequence: moment.last_sequence,
-        next_keyspace: moment.next_keyspace,
+        last_sequence: captured.last_sequence,
+        next_keyspace: captured.next_keyspace,
         expired_through: catalog.numbers.expired_through.load(Ordering::Relaxed),
-        keyspaces: moment.keyspaces.clone(),
+        keyspaces: captured.keyspaces.clone(),
         tables: tables.collect(),
     };
     offline.make_current(&*context.env, target, next)
 }
 
 /// Removes files of siftdb that the new manifest does not name.
-fn clear(env: &dyn Env, target: &Path, moment: &Moment) -> Result<()> {
+fn clear(env: &dyn Env, target: &Path, captured: &CapturedState) -> Result<()> {
     let Some(current) = read_current(env, target)? else { return Ok(()) };
     let session_log = replay(env, target, current)?.facts.session_log;
-    let live: Vec<u64> = moment.tables().map(|(_, handle)| handle.meta.number).collect();
+    let live: Vec<u64> = captured.tables().map(|(_, handle)| handle.meta.number).collect();
     for name in our_files(env, target)? {
         let stays = match name {
             FileName::Current | FileName::Lock | FileName::Stats => true,

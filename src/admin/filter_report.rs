@@ -157,8 +157,8 @@ impl FilterReport {
                 let like = table.clone();
                 groups.push(FilterGroup { like, expected_fpr, ..FilterGroup::default() });
             }
-            let place = known.unwrap_or(groups.len() - 1);
-            let group = &mut groups[place];
+            let index = known.unwrap_or(groups.len() - 1);
+            let group = &mut groups[index];
             let keys = (group.keys + table.keys).max(1) as f64;
             group.expected_fpr = group
                 .expected_fpr
@@ -254,9 +254,9 @@ fn report_of(engine: &Engine, keyspace: &Arc<KeyspaceState>, version: &Version) 
     for (level, wanted) in wanted.iter().enumerate() {
         let handles = version.level(level);
         let entries: u64 = handles.iter().map(|handle| handle.meta.entries).sum();
-        for (place, handle) in handles.iter().enumerate() {
+        for (index, handle) in handles.iter().enumerate() {
             let lookup_share = match level {
-                0 => top.get(place).copied().unwrap_or(1.0),
+                0 => top.get(index).copied().unwrap_or(1.0),
                 _ => handle.meta.entries as f64 / entries.max(1) as f64,
             };
             tables.push(FilterFacts {

@@ -1,7 +1,7 @@
 //! Administration of a database.
 //!
 //! `verify` checks everything; `repair` makes a sound database from a damaged one, and `checkpoint`
-//! one at a moment of this one; `offline` puts both in force. `manual` flushes, compacts and
+//! one at a moment of this one; `offline` installs both. `manual` flushes, compacts and
 //! rebuilds filters on request. `destroy` removes a database. `filter_report` has the facts about
 //! filters; `siftdb-cli` says what they mean. `inspect` prints any file as text.
 

@@ -1,4 +1,4 @@
-//! [`OfflineDatabase`]: a database whose entries are all in tables, and how it is put in force.
+//! [`OfflineDatabase`]: a database whose entries are all in tables, and how it is installed.
 //!
 //! A repair and a checkpoint end with one: tables are there and durable, and what is missing is an
 //! empty log, a manifest that names everything, and `CURRENT`, in this order.

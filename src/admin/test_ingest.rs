@@ -80,7 +80,7 @@ fn write_table(
     Ok(file)
 }
 
-/// Puts the database in force with the table, with the file numbers after that of the table.
+/// Installs the database with the table, with the file numbers after that of the table.
 fn make_current(
     env: &dyn Env,
     directory: &Path,

@@ -1,6 +1,6 @@
 //! `Db::verify`: reads all files of the database and checks that they are sound and agree.
 //!
-//! 1. The manifest in force must name the tables of the current version.
+//! 1. The current manifest must name the tables of the current version.
 //! 2. In a sorted level, no two tables share a key. In level 0, tables that share keys follow each
 //!    other in time.
 //! 3. Each log that is in use must contain only whole records, as far as it was written. (A

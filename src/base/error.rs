@@ -166,9 +166,9 @@ pub enum Error {
         /// Which tables or keys, and where.
         what: String,
     },
-    /// The moment of a follower is no longer part of the history of the database: it was repaired,
-    /// restored or created again, or its writer lost what was not synced. The moments that were
-    /// taken before stay readable.
+    /// The read point of a follower is no longer part of the history of the database: it was
+    /// repaired, restored or created again, or its writer lost what was not synced. The read points
+    /// that were taken before stay readable.
     HistoryChanged {
         /// The directory of the database.
         directory: PathBuf,
@@ -176,7 +176,7 @@ pub enum Error {
         what: String,
     },
     /// The writer replaced files faster than a follower could read them. The follower still shows
-    /// the moment from before.
+    /// the read point from before.
     FollowerOvertaken {
         /// The directory of the database.
         directory: PathBuf,
@@ -184,11 +184,11 @@ pub enum Error {
         tries: u32,
     },
     /// A follower holds every table open, and the limit of open files does not allow that. The
-    /// follower still shows the moment from before.
+    /// follower still shows the read point from before.
     TooFewDescriptors {
         /// The directory of the database.
         directory: PathBuf,
-        /// The descriptors that its tables need. Each table that only an older moment has needs
+        /// The descriptors that its tables need. Each table that only an older read point has needs
         /// one more.
         needed: usize,
     },
@@ -297,14 +297,9 @@ impl Error {
     }
 
     /// Notes that the damage concerns only a filter; leaves other errors as they are.
-    pub(crate) fn of_filter(self) -> Self {
-        self.with_remedy(Remedy::RebuildFilters)
-    }
-
-    /// Notes the cheapest repair of damage; leaves other errors as they are.
-    pub(crate) fn with_remedy(mut self, cheapest: Remedy) -> Self {
+    pub(crate) fn of_filter(mut self) -> Self {
         if let Error::Corruption { remedy, .. } = &mut self {
-            *remedy = cheapest;
+            *remedy = Remedy::RebuildFilters;
         }
         self
     }

@@ -103,7 +103,7 @@ impl Error {
             Error::HistoryChanged { .. } => "open the follower again",
             Error::FollowerOvertaken { .. } => "refresh it again",
             Error::TooFewDescriptors { .. } => {
-                "raise the limit of open files (`ulimit -n`), or drop older moments"
+                "raise the limit of open files (`ulimit -n`), or drop older read points"
             }
             // Only its text knows whether another siftdb would read the file.
             Error::UnsupportedFormat { .. }

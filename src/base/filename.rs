@@ -2,7 +2,7 @@
 //!
 //! | name | what |
 //! |---|---|
-//! | `CURRENT` | names the manifest in force |
+//! | `CURRENT` | names the current manifest |
 //! | `LOCK` | locked while a process has the database open; never removed |
 //! | `STATS` | counters kept across openings; advisory |
 //! | `MANIFEST-000007` | log of version edits |
@@ -22,7 +22,7 @@ pub(crate) const FILE_NUMBER_MAX: u64 = 1 << 57;
 /// The name of a file that belongs to a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum FileName {
-    /// Names the manifest in force.
+    /// Names the current manifest.
     Current,
     Lock,
     /// Counters kept across openings.

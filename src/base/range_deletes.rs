@@ -1,14 +1,15 @@
-//! Range deletes: which keys they hide, and from which reads.
+//! Range deletes: which keys they cover, and for which reads.
 //!
-//! A [`RangeDelete`] hides each entry of its range that has a smaller sequence. [`RangeDeletes`]
-//! are those of one table, cut into *fragments*: ranges that are sorted and share no key, each with
-//! the sequences of the deletes that cover it. A read at sequence `at` asks a fragment for the
-//! newest sequence up to `at`, its *covering* sequence: older entries of the range are deleted for
-//! that read. So a lookup is one binary search, however the deletes overlapped.
+//! A [`RangeDelete`] covers each entry of its range that has a smaller sequence. [`RangeDeletes`]
+//! is the *fragmented list* of some of them: ranges that are sorted and share no key, each with the
+//! sequences of the deletes that cover it. A read at sequence `at` asks a fragment for the newest
+//! sequence up to `at`, its *covering* sequence: older entries of the range are deleted for that
+//! read. So a lookup is one search, however the deletes overlapped.
 //!
-//! Fragments of a job keep one sequence for each snapshot stripe (`jobs/rewrite/stripes.rs`): two
-//! deletes that the same snapshots see hide the same entries as the newer one alone. So `n` nested
-//! deletes make at most `2n` sequences without snapshots, not `n * n`.
+//! Tables, jobs and memtables have the same list, and differ in the sequences that they keep. A
+//! job keeps one for each snapshot stripe (`jobs/rewrite/stripes.rs`): two deletes that the same
+//! snapshots see cover the same entries as the newer one alone. A memtable keeps the newest alone
+//! (`memtable/range_deletes.rs`). So `n` nested deletes make at most `2n` sequences, not `n * n`.
 //!
 //! The encoding, one block of a table:
 //!
@@ -23,13 +24,16 @@
 
 use crate::base::coding::{Decoder, put_length_prefixed, put_varint};
 use crate::base::key::{KEY_BYTES_MAX, SEQUENCE_MAX, SequenceNumber};
-use std::collections::BTreeMap;
+use crate::base::range::KeyBounds;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
 
 /// The longest bound of a range: the key after the longest one has a zero byte more.
 pub(crate) const RANGE_BOUND_BYTES_MAX: usize = KEY_BYTES_MAX + 1;
 
-/// One deleted range of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A range of keys that is deleted up to one sequence. Sequences count from 1, so with sequence 0
+/// nothing in it is deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeDelete {
     /// The first key.
     pub start: Vec<u8>,
@@ -40,24 +44,47 @@ pub(crate) struct RangeDelete {
 }
 
 impl RangeDelete {
-    /// The keys around `key` that it covers as it covers `key`: all or none.
+    /// True if `key` lies in the range.
     #[must_use]
-    pub(crate) fn window(&self, key: &[u8]) -> Window {
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        &self.start[..] <= key && !ends_before(&self.end, key)
+    }
+
+    /// The range around `key` that this delete covers whole, or the one that it covers nowhere.
+    #[must_use]
+    pub(crate) fn coverage(&self, key: &[u8]) -> RangeDelete {
         if key < &self.start[..] {
-            return Window { until: Some(self.start.clone()), ..Window::default() };
+            return RangeDelete { end: Some(self.start.clone()), ..RangeDelete::default() };
         }
         match &self.end {
-            Some(end) if &end[..] <= key => Window { from: end.clone(), ..Window::default() },
-            end => Window { from: self.start.clone(), until: end.clone(), covering: self.sequence },
+            Some(end) if &end[..] <= key => {
+                RangeDelete { start: end.clone(), ..RangeDelete::default() }
+            }
+            _ => self.clone(),
         }
+    }
+
+    /// Keeps the keys of `other`, the coverage of the same key by other deletes. Both together
+    /// cover these keys alike.
+    pub(crate) fn intersect(&mut self, other: RangeDelete) {
+        if other.start > self.start {
+            self.start = other.start;
+        }
+        if other.end.is_some() && (self.end.is_none() || other.end < self.end) {
+            self.end = other.end;
+        }
+        self.sequence = self.sequence.max(other.sequence);
     }
 }
 
-/// A range of keys, and the sequences of the deletes that cover all of it.
+/// True if a range with this end ends at `key` or before it.
+fn ends_before(end: &Option<Vec<u8>>, key: &[u8]) -> bool {
+    end.as_deref().is_some_and(|end| end <= key)
+}
+
+/// A range of keys, and the sequences of the deletes that cover all of it. The list has its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
-    /// The first key.
-    pub start: Vec<u8>,
     /// The key after the range; `None` if it has no end.
     pub end: Option<Vec<u8>>,
     /// Descending; never empty.
@@ -65,70 +92,32 @@ pub(crate) struct Fragment {
 }
 
 impl Fragment {
-    /// The newest sequence up to `at`; 0 if all are newer. Sequences count from 1, and an entry is
-    /// deleted if its own is smaller: so 0 deletes nothing.
+    /// The newest sequence up to `at`; 0 if all are newer.
     #[must_use]
     pub(crate) fn covering(&self, at: SequenceNumber) -> SequenceNumber {
         let newer = self.sequences.partition_point(|sequence| *sequence > at);
         self.sequences.get(newer).copied().unwrap_or(0)
     }
 
-    /// Bytes of its encoding, at most.
+    /// Bytes of its encoding with that start, at most.
     #[must_use]
-    pub(crate) fn encoded_bytes(&self) -> u64 {
-        let bounds = self.start.len() + self.end.as_ref().map_or(0, Vec::len);
+    pub(crate) fn encoded_bytes(&self, start: &[u8]) -> u64 {
+        let bounds = start.len() + self.end.as_ref().map_or(0, Vec::len);
         // The lengths of the bounds take three bytes each, and a sequence eight.
         (bounds + 2 * 3 + 8 + 8 * self.sequences.len()) as u64
     }
-
-    /// True if the range ends at `key` or before it.
-    #[must_use]
-    pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
-        self.end.as_deref().is_some_and(|end| end <= key)
-    }
 }
 
-/// Keys from `from` on and below `until` that have one covering sequence for some read. It stays
-/// true for that read: later deletes have larger sequences than it reads at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window {
-    /// The first key.
-    pub from: Vec<u8>,
-    /// The key after the window; `None` if it has no end.
-    pub until: Option<Vec<u8>>,
-    /// Entries with smaller sequences are deleted; 0 deletes none.
-    pub covering: SequenceNumber,
-}
-
-impl Window {
-    /// Keeps the keys of `other`, a window of other deletes around the same key: both together
-    /// cover these keys alike.
-    pub(crate) fn narrow(&mut self, other: Window) {
-        if other.from > self.from {
-            self.from = other.from;
-        }
-        if other.until.is_some() && (self.until.is_none() || other.until < self.until) {
-            self.until = other.until;
-        }
-        self.covering = self.covering.max(other.covering);
-    }
-
-    /// True if `key` lies in the window.
-    #[must_use]
-    pub(crate) fn holds(&self, key: &[u8]) -> bool {
-        &self.from[..] <= key && self.until.as_deref().is_none_or(|until| key < until)
-    }
-}
-
-/// The range deletes of one table.
+/// A fragmented list of range deletes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeDeletes {
-    fragments: Vec<Fragment>,
+    /// By first key; the ranges share no key.
+    fragments: BTreeMap<Vec<u8>, Fragment>,
 }
 
 impl RangeDeletes {
     /// Without fragments.
-    pub(crate) const NONE: RangeDeletes = RangeDeletes { fragments: Vec::new() };
+    pub(crate) const NONE: RangeDeletes = RangeDeletes { fragments: BTreeMap::new() };
 
     /// The fragments of `deletes`, which may overlap and come in any order. `snapshots` ascend and
     /// end with the published sequence, as for a job: of the deletes that the same snapshots see,
@@ -165,44 +154,105 @@ impl RangeDeletes {
             rest = &rest[here..];
             let end = rest.first().map(|(key, ..)| key.to_vec());
             let sequences = newest_of_stripes(&open, snapshots);
-            fragments.push(Fragment { start: start.to_vec(), end, sequences });
+            fragments.push(start.to_vec(), Fragment { end, sequences });
         }
         fragments
     }
 
     /// Adds a fragment after all others; joins it with the last one if they touch and are covered
     /// alike. One without sequences adds nothing.
-    pub(crate) fn push(&mut self, fragment: Fragment) {
+    pub(crate) fn push(&mut self, start: Vec<u8>, fragment: Fragment) {
         if fragment.sequences.is_empty() {
             return;
         }
-        if let Some(last) = self.fragments.last_mut()
-            && last.end.as_ref() == Some(&fragment.start)
-            && last.sequences == fragment.sequences
-        {
-            last.end = fragment.end;
-            return;
+        if let Some(mut last) = self.fragments.last_entry() {
+            debug_assert!(ends_before(&last.get().end, &start));
+            if last.get().end.as_ref() == Some(&start) && last.get().sequences == fragment.sequences
+            {
+                last.get_mut().end = fragment.end;
+                return;
+            }
         }
-        debug_assert!(self.fragments.last().is_none_or(|last| last.ends_before(&fragment.start)));
-        self.fragments.push(fragment);
+        self.fragments.insert(start, fragment);
     }
 
-    /// The fragments, in the order of their keys.
+    /// Adds a delete that is newer than all others and has a key. Its range keeps its sequence
+    /// alone.
+    // It replaces every fragment in its range: spread over all inserts, each of them costs the
+    // logarithm of their number.
+    pub(crate) fn cover(&mut self, RangeDelete { start, end, sequence }: &RangeDelete) {
+        debug_assert!(end.as_ref().is_none_or(|end| start < end));
+        end.iter().for_each(|end| self.cut(end));
+        self.cut(start);
+        while let Some((inside, _)) = self.fragments.range::<Vec<u8>, _>(start..).next()
+            && end.as_ref().is_none_or(|end| inside < end)
+        {
+            let inside = inside.clone();
+            self.fragments.remove(&inside);
+        }
+        let fragment = Fragment { end: end.clone(), sequences: vec![*sequence] };
+        self.fragments.insert(start.clone(), fragment);
+    }
+
+    /// Adds a delete that is newer than all others and has a key, joined with the fragments that it
+    /// overlaps or touches. Of what it joins it keeps the oldest sequence alone.
+    pub(crate) fn join(&mut self, delete: &RangeDelete) {
+        let RangeDelete { mut start, mut end, sequence: mut oldest } = delete.clone();
+        let up_to = delete.end.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        while let Some((first, last)) =
+            self.fragments.range::<[u8], _>((Bound::Unbounded, up_to)).next_back()
+            && last.end.as_ref().is_none_or(|end| delete.start <= *end)
+        {
+            let first = first.clone();
+            let Some(last) = self.fragments.remove(&first) else { break };
+            oldest = last.sequences.into_iter().fold(oldest, SequenceNumber::min);
+            end = end.zip(last.end).map(|(end, last)| end.max(last));
+            start = start.min(first);
+        }
+        self.fragments.insert(start, Fragment { end, sequences: vec![oldest] });
+    }
+
+    /// Removes the part of the list from `key` on and returns it.
+    pub(crate) fn split_off(&mut self, key: &[u8]) -> RangeDeletes {
+        self.cut(key);
+        RangeDeletes { fragments: self.fragments.split_off(key) }
+    }
+
+    /// Cuts the fragment around `key`, so that none has keys on both sides of it.
+    fn cut(&mut self, key: &[u8]) {
+        let before = (Bound::Unbounded, Bound::Excluded(key));
+        if let Some((_, fragment)) = self.fragments.range_mut::<[u8], _>(before).next_back()
+            && !ends_before(&fragment.end, key)
+        {
+            let sequences = fragment.sequences.clone();
+            let end = fragment.end.replace(key.to_vec());
+            self.fragments.insert(key.to_vec(), Fragment { end, sequences });
+        }
+    }
+
+    /// The fragments and their starts, in the order of their keys.
+    pub(crate) fn fragments(&self) -> btree_map::Iter<'_, Vec<u8>, Fragment> {
+        self.fragments.iter()
+    }
+
+    /// The first key of the first fragment and the end of the last one; `None` without fragments.
     #[must_use]
-    pub(crate) fn fragments(&self) -> &[Fragment] {
-        &self.fragments
+    pub(crate) fn span(&self) -> Option<(&[u8], Option<&[u8]>)> {
+        let (start, _) = self.fragments.first_key_value()?;
+        let (_, last) = self.fragments.last_key_value()?;
+        Some((start, last.end.as_deref()))
     }
 
     /// True if all fragments end at `key` or before it.
     #[must_use]
     pub(crate) fn end_before(&self, key: &[u8]) -> bool {
-        self.fragments.last().is_none_or(|last| last.ends_before(key))
+        self.fragments.last_key_value().is_none_or(|(_, last)| ends_before(&last.end, key))
     }
 
     /// True if a fragment begins before `bound`.
     #[must_use]
     pub(crate) fn begin_before(&self, bound: &[u8]) -> bool {
-        self.fragments.first().is_some_and(|first| &first.start[..] < bound)
+        self.fragments.first_key_value().is_some_and(|(first, _)| &first[..] < bound)
     }
 
     /// True without fragments.
@@ -211,93 +261,107 @@ impl RangeDeletes {
         self.fragments.is_empty()
     }
 
+    /// The last fragment that begins at `key` or before it.
+    #[inline]
+    fn at_or_before(&self, key: &[u8]) -> Option<(&Vec<u8>, &Fragment)> {
+        self.fragments.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()
+    }
+
+    /// The fragments that do not end at `key` or before it.
+    fn from(&self, key: &[u8]) -> btree_map::Range<'_, Vec<u8>, Fragment> {
+        let around = self.at_or_before(key).filter(|(_, own)| !ends_before(&own.end, key));
+        let first = around.map_or(key, |(start, _)| start);
+        self.fragments.range::<[u8], _>((Bound::Included(first), Bound::Unbounded))
+    }
+
     /// The sequence up to which entries of `key` are deleted for a read at `at`; 0 if none is.
     #[must_use]
     pub(crate) fn covering(&self, key: &[u8], at: SequenceNumber) -> SequenceNumber {
-        let fragment = self.fragments.get(self.place(key));
-        let fragment = fragment.filter(|fragment| &fragment.start[..] <= key);
-        fragment.map_or(0, |fragment| fragment.covering(at))
+        let fragment = self.at_or_before(key).filter(|(_, own)| !ends_before(&own.end, key));
+        fragment.map_or(0, |(_, fragment)| fragment.covering(at))
     }
 
-    /// The keys around `key` that have the same covering sequence for a read at `at`.
+    /// The range around `key` that has the same covering sequence for a read at `at`, and that
+    /// sequence. It stays right for that read: later deletes have larger sequences than `at`.
     #[must_use]
-    pub(crate) fn window(&self, key: &[u8], at: SequenceNumber) -> Window {
-        let place = self.place(key);
-        match self.fragments.get(place) {
-            Some(fragment) if &fragment.start[..] <= key => Window {
-                from: fragment.start.clone(),
-                until: fragment.end.clone(),
-                covering: fragment.covering(at),
+    pub(crate) fn coverage(&self, key: &[u8], at: SequenceNumber) -> RangeDelete {
+        let before = self.at_or_before(key);
+        match before {
+            Some((start, own)) if !ends_before(&own.end, key) => RangeDelete {
+                start: start.clone(),
+                end: own.end.clone(),
+                sequence: own.covering(at),
             },
-            next => {
-                let before = place.checked_sub(1).and_then(|place| self.fragments.get(place));
-                Window {
-                    from: before.and_then(|before| before.end.clone()).unwrap_or_default(),
-                    until: next.map(|next| next.start.clone()),
-                    covering: 0,
+            _ => {
+                let after = (Bound::Excluded(key), Bound::Unbounded);
+                let next = self.fragments.range::<[u8], _>(after).next();
+                RangeDelete {
+                    start: before.and_then(|(_, before)| before.end.clone()).unwrap_or_default(),
+                    end: next.map(|(start, _)| start.clone()),
+                    sequence: 0,
                 }
             }
         }
     }
 
-    /// The end of the keys from `key` on that all have a covering sequence for a read at `at`:
-    /// `Some(None)` if there is no end, `None` if `key` itself has none.
-    #[must_use]
-    pub(crate) fn covered_until(&self, key: &[u8], at: SequenceNumber) -> Option<Option<&[u8]>> {
-        let mut run = self.fragments[self.place(key)..].iter();
-        let covers = |fragment: &&Fragment| fragment.covering(at) > 0;
-        let mut last = run.next().filter(|first| &first.start[..] <= key).filter(covers)?;
-        while let Some(end) = &last.end
-            && let Some(next) = run.next().filter(|next| next.start == *end).filter(covers)
-        {
-            last = next;
-        }
-        Some(last.end.as_deref())
-    }
-
-    /// The first of the keys before `bound` that all have a covering sequence for a read at `at`;
-    /// `None` if the keys just before it have none.
-    #[must_use]
-    pub(crate) fn covered_before(&self, bound: &[u8], at: SequenceNumber) -> Option<&[u8]> {
-        let starts_before = |fragment: &Fragment| &fragment.start[..] < bound;
-        let place = self.fragments.partition_point(starts_before).checked_sub(1)?;
-        let covers = |fragment: &&Fragment| fragment.covering(at) > 0;
-        let mut first = self.fragments.get(place).filter(covers)?;
-        if first.end.as_deref().is_some_and(|end| end < bound) {
-            return None;
-        }
-        for before in self.fragments[..place].iter().rev() {
-            if before.end.as_ref() != Some(&first.start) || !covers(&before) {
+    /// Moves the end of `range` past the keys that follow it and have a covering sequence above
+    /// `above` for a read at `at`. False if there are none.
+    pub(crate) fn extend_end(
+        &self,
+        range: &mut RangeDelete,
+        at: SequenceNumber,
+        above: SequenceNumber,
+    ) -> bool {
+        let Some(first) = range.end.take() else { return false };
+        let mut end = Some(&first[..]);
+        for (start, fragment) in self.from(&first) {
+            let touches = end.is_some_and(|end| &start[..] <= end);
+            if !touches || fragment.covering(at) <= above {
                 break;
             }
-            first = before;
+            end = fragment.end.as_deref();
         }
-        Some(&first.start)
+        range.end = end.map(<[u8]>::to_vec);
+        range.end.as_ref() != Some(&first)
     }
 
-    /// The part of the range from `start` to `end`, without the end itself. Without an end the
-    /// range has all keys from `start` on.
-    #[must_use]
-    pub(crate) fn clipped(&self, start: &[u8], end: Option<&[u8]>) -> RangeDeletes {
-        let mut clipped = RangeDeletes::default();
-        for fragment in &self.fragments[self.place(start)..] {
-            let from = start.max(&fragment.start);
-            if end.is_some_and(|end| end <= from) {
+    /// Moves the start of `range` before the keys that come before it, as
+    /// [`extend_end`](Self::extend_end).
+    pub(crate) fn extend_start(
+        &self,
+        range: &mut RangeDelete,
+        at: SequenceNumber,
+        above: SequenceNumber,
+    ) -> bool {
+        let mut first = &range.start[..];
+        let before = (Bound::Unbounded, Bound::Excluded(first));
+        for (start, fragment) in self.fragments.range::<[u8], _>(before).rev() {
+            let touches = fragment.end.as_deref().is_none_or(|end| first <= end);
+            if !touches || fragment.covering(at) <= above {
                 break;
             }
-            let ends = [fragment.end.as_deref(), end];
-            clipped.push(Fragment {
-                start: from.to_vec(),
-                end: ends.into_iter().flatten().min().map(<[u8]>::to_vec),
-                sequences: fragment.sequences.clone(),
-            });
+            first = start;
         }
-        clipped
+        let first = first.to_vec();
+        std::mem::replace(&mut range.start, first) != range.start
+    }
+
+    /// A key of `bounds` that a delete above `since` covers.
+    pub(crate) fn newer_within(
+        &self,
+        bounds: &KeyBounds,
+        since: SequenceNumber,
+    ) -> Option<Vec<u8>> {
+        let (start, end) = bounds.half_open();
+        let shared = self.from(&start).map(|(first, own)| (first.max(&start), own));
+        let mut shared = shared.take_while(|(key, _)| end.as_ref().is_none_or(|end| key < &end));
+        let newer = shared.find(|(_, own)| own.covering(SequenceNumber::MAX) > since);
+        newer.map(|(key, _)| key.clone())
     }
 
     /// The fragments as deletes, which cover each other nowhere unless their ranges are equal.
     pub(crate) fn deletes(&self) -> impl Iterator<Item = RangeDelete> {
-        self.fragments.iter().flat_map(|Fragment { start, end, sequences }| {
+        self.fragments.iter().flat_map(|(start, Fragment { end, sequences })| {
             let delete = |sequence: &_| (start.clone(), end.clone(), *sequence);
             let deletes = sequences.iter().map(delete);
             deletes.map(|(start, end, sequence)| RangeDelete { start, end, sequence })
@@ -307,23 +371,23 @@ impl RangeDeletes {
     /// How many sequences the fragments have together.
     #[must_use]
     pub(crate) fn count(&self) -> u64 {
-        self.fragments.iter().map(|fragment| fragment.sequences.len() as u64).sum()
+        self.fragments.values().map(|fragment| fragment.sequences.len() as u64).sum()
     }
 
     /// The smallest and the largest sequence; `None` without fragments.
     #[must_use]
     pub(crate) fn sequences(&self) -> Option<(SequenceNumber, SequenceNumber)> {
-        let all = || self.fragments.iter().flat_map(|fragment| &fragment.sequences);
+        let all = || self.fragments.values().flat_map(|fragment| &fragment.sequences);
         Some((*all().min()?, *all().max()?))
     }
 
     /// About how many bytes of memory they take.
     #[must_use]
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let bytes = |fragment: &Fragment| {
+        let bytes = |(start, fragment): (&Vec<u8>, &Fragment)| {
             let end = fragment.end.as_ref().map_or(0, Vec::capacity);
             let sequences = fragment.sequences.capacity() * size_of::<SequenceNumber>();
-            (size_of::<Fragment>() + fragment.start.capacity() + end + sequences) as u64
+            (size_of::<(Vec<u8>, Fragment)>() + start.capacity() + end + sequences) as u64
         };
         self.fragments.iter().map(bytes).sum()
     }
@@ -331,7 +395,7 @@ impl RangeDeletes {
     /// Appends the encoding.
     pub(crate) fn encode(&self, dst: &mut Vec<u8>) {
         put_varint(dst, self.fragments.len() as u64);
-        for Fragment { start, end, sequences } in &self.fragments {
+        for (start, Fragment { end, sequences }) in &self.fragments {
             put_length_prefixed(dst, start);
             put_length_prefixed(dst, end.as_deref().unwrap_or_default());
             put_varint(dst, sequences.len() as u64);
@@ -351,21 +415,26 @@ impl RangeDeletes {
         let count = decoder.varint().ok_or_else(cut)?;
         let mut deletes = RangeDeletes::default();
         for _ in 0..count {
-            let fragment = decode_fragment(&mut decoder).ok_or_else(cut)??;
-            if deletes.fragments.last().is_some_and(|last| !last.ends_before(&fragment.start)) {
+            let (start, fragment) = decode_fragment(&mut decoder).ok_or_else(cut)??;
+            let last = deletes.fragments.last_key_value();
+            if last.is_some_and(|(_, last)| !ends_before(&last.end, &start)) {
                 return Err("range deletes that are not in the order of their keys".into());
             }
-            deletes.fragments.push(fragment);
+            deletes.fragments.insert(start, fragment);
         }
         if !decoder.is_empty() {
             return Err("a block of range deletes with bytes after its end".into());
         }
         Ok(deletes)
     }
+}
 
-    /// The first fragment that does not end at `key` or before it.
-    fn place(&self, key: &[u8]) -> usize {
-        self.fragments.partition_point(|fragment| fragment.ends_before(key))
+impl IntoIterator for RangeDeletes {
+    type Item = (Vec<u8>, Fragment);
+    type IntoIter = btree_map::IntoIter<Vec<u8>, Fragment>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.fragments.into_iter()
     }
 }
 
@@ -384,8 +453,8 @@ fn newest_of_stripes(
     kept
 }
 
-/// The next fragment; `None` if the bytes end before it does.
-fn decode_fragment(decoder: &mut Decoder<'_>) -> Option<Result<Fragment, String>> {
+/// The next fragment and its start; `None` if the bytes end before it does.
+fn decode_fragment(decoder: &mut Decoder<'_>) -> Option<Result<(Vec<u8>, Fragment), String>> {
     let start = decoder.length_prefixed()?;
     let end = decoder.length_prefixed()?;
     let count = decoder.varint()?;
@@ -405,7 +474,7 @@ fn decode_fragment(decoder: &mut Decoder<'_>) -> Option<Result<Fragment, String>
     if count == 0 || sequences.iter().any(|sequence| !(1..=SEQUENCE_MAX).contains(sequence)) {
         return Some(Err("a range delete with impossible sequences".into()));
     }
-    Some(Ok(Fragment { start: start.to_vec(), end: end.map(<[u8]>::to_vec), sequences }))
+    Some(Ok((start.to_vec(), Fragment { end: end.map(<[u8]>::to_vec), sequences })))
 }
 
 #[cfg(test)]
@@ -430,6 +499,7 @@ mod tests {
         let mut keys: Vec<_> = long.chain((0u8..6).map(|a| vec![a])).chain([vec![]]).collect();
         keys.extend(keys.clone().iter().map(|key| [&key[..], &[0]].concat()));
         keys.sort_unstable();
+        keys.dedup();
         keys
     }
 
@@ -451,9 +521,9 @@ mod tests {
             for key in keys() {
                 let expected = covering(&deletes, &key, at);
                 prop_assert_eq!(fragments.covering(&key, at), expected);
-                let window = fragments.window(&key, at);
-                prop_assert!(window.holds(&key) && window.covering == expected);
-                for other in keys().iter().filter(|other| window.holds(other)) {
+                let coverage = fragments.coverage(&key, at);
+                prop_assert!(coverage.contains(&key) && coverage.sequence == expected);
+                for other in keys().iter().filter(|other| coverage.contains(other)) {
                     prop_assert_eq!(covering(&deletes, other, at), expected);
                 }
             }
@@ -462,32 +532,78 @@ mod tests {
             prop_assert_eq!(back.len() as u64, fragments.count());
             let mut bytes = Vec::new();
             fragments.encode(&mut bytes);
-            let sum: u64 = fragments.fragments().iter().map(Fragment::encoded_bytes).sum();
+            let each = fragments.fragments();
+            let sum: u64 = each.map(|(start, own)| own.encoded_bytes(start)).sum();
             prop_assert!(bytes.len() as u64 <= 10 + sum);
             prop_assert_eq!(RangeDeletes::decode(&bytes), Ok(fragments));
         }
 
+        /// Deletes that come one by one, and the oldest sequence of each run.
         #[test]
-        fn covered_runs_end_where_a_key_is_bare(deletes in drawn(), at in 0..AT) {
+        fn joined_deletes_cover_their_runs(deletes in drawn(), above in 0..AT) {
+            let (mut runs, all) = (RangeDeletes::default(), RangeDeletes::fragmented(&deletes, &[]));
+            let sound = |own: &&RangeDelete| own.end.as_ref().is_none_or(|end| own.start < *end);
+            deletes.iter().filter(sound).for_each(|delete| runs.join(delete));
+            let keys = keys();
+            for key in &keys {
+                let at_key = || RangeDelete { start: key.clone(), end: Some(key.clone()), sequence: 0 };
+                let (mut run, mut covered) = (at_key(), at_key());
+                let is_run = runs.extend_end(&mut run, AT, 0);
+                prop_assert_eq!(is_run, all.extend_end(&mut covered, AT, 0));
+                prop_assert_eq!(&run.end, &covered.end);
+                runs.extend_start(&mut run, AT, 0);
+                all.extend_start(&mut covered, AT, 0);
+                prop_assert_eq!(&run.start, &covered.start);
+                // Lower bound: no key of the run has only older deletes.
+                let mut newer = at_key();
+                if runs.extend_end(&mut newer, AT, above) {
+                    let mut inside = keys.iter().filter(|own| newer.contains(own));
+                    prop_assert!(inside.all(|own| covering(&deletes, own, AT) > above));
+                }
+            }
+        }
+
+        /// Deletes that come one by one, and the newest sequence alone.
+        #[test]
+        fn newer_deletes_cover_older_ones(deletes in drawn(), since in 0..AT) {
+            let mut newest = RangeDeletes::default();
+            let sound = |own: &&RangeDelete| own.end.as_ref().is_none_or(|end| own.start < *end);
+            deletes.iter().filter(sound).for_each(|delete| newest.cover(delete));
+            prop_assert!(newest.count() <= 2 * deletes.len() as u64);
+            let keys = keys();
+            for key in &keys {
+                prop_assert_eq!(newest.covering(key, AT), covering(&deletes, key, AT));
+            }
+            for keys in keys.windows(7) {
+                let [start, end] = [&keys[0], &keys[6]].map(|key| Bound::Included(key.clone()));
+                let found = newest.newer_within(&KeyBounds { start, end }, since);
+                let first = keys.iter().find(|key| covering(&deletes, key, AT) > since);
+                prop_assert_eq!(found.as_ref(), first);
+            }
+        }
+
+        #[test]
+        fn covered_ranges_end_at_an_uncovered_key(
+            deletes in drawn(),
+            at in 0..AT,
+            above in prop_oneof![Just(0), 0..AT],
+        ) {
             let fragments = RangeDeletes::fragmented(&deletes, &[]);
             let keys = keys();
-            let is_covered = |key: &Vec<u8>| covering(&deletes, key, at) > 0;
-            for (place, key) in keys.iter().enumerate() {
-                let until = fragments.covered_until(key, at);
-                let from = fragments.covered_before(&[key, &[0][..]].concat(), at);
-                prop_assert_eq!(until.is_some(), is_covered(key));
-                prop_assert_eq!(from.is_some(), is_covered(key));
-                let before = fragments.covered_before(key, at);
-                prop_assert!(before.is_none_or(|before| before < &key[..]));
-                let within = |other: &&Vec<u8>| {
-                    *other < key && before.is_some_and(|before| before <= &other[..])
-                };
-                prop_assert!(keys[..place].iter().filter(within).all(is_covered));
-                let (Some(until), Some(from)) = (until, from) else { continue };
-                let first_bare = keys[place..].iter().find(|key| !is_covered(key));
-                prop_assert_eq!(until, first_bare.map(|key| &key[..]));
-                let bare = keys[..place].iter().rposition(|key| !is_covered(key));
-                prop_assert_eq!(from, &keys[bare.map_or(0, |bare| bare + 1)][..]);
+            let is_covered = |key: &Vec<u8>| covering(&deletes, key, at) > above;
+            for (position, key) in keys.iter().enumerate() {
+                let at_key = || RangeDelete { start: key.clone(), end: Some(key.clone()), sequence: 0 };
+                let (mut up, mut down) = (at_key(), at_key());
+                let has_next = fragments.extend_end(&mut up, at, above);
+                prop_assert_eq!(has_next, is_covered(key));
+                prop_assert_eq!(&up.start, key);
+                let first_uncovered = keys[position..].iter().find(|key| !is_covered(key));
+                prop_assert_eq!(up.end.as_ref(), first_uncovered);
+                let has_previous = fragments.extend_start(&mut down, at, above);
+                prop_assert_eq!(has_previous, down.start < *key);
+                prop_assert_eq!(down.end.as_ref(), Some(key));
+                let before = keys[..position].iter().rposition(|key| !is_covered(key));
+                prop_assert_eq!(&down.start, &keys[before.map_or(0, |before| before + 1)]);
             }
         }
 
@@ -506,24 +622,21 @@ mod tests {
                 }
             }
             let newer = deletes.iter().filter(|delete| delete.sequence > published).count();
-            for fragment in thinned.fragments() {
+            for (_, fragment) in thinned.fragments() {
                 prop_assert!(fragment.sequences.len() <= snapshots.len() + newer);
             }
         }
 
         #[test]
-        fn clipped_fragments_cover_their_part(
-            deletes in drawn(),
-            (start, end) in (0usize..84, 0usize..100),
-        ) {
+        fn split_lists_cover_their_part(deletes in drawn(), at in 0usize..79) {
             let keys = keys();
-            let fragments = RangeDeletes::fragmented(&deletes, &[]);
-            let (start, end) = (&keys[start][..], keys.get(end).map(|key| &key[..]));
-            let clipped = fragments.clipped(start, end);
-            for key in &keys {
-                let inside = start <= &key[..] && end.is_none_or(|end| &key[..] < end);
-                let expected = if inside { fragments.covering(key, AT) } else { 0 };
-                prop_assert_eq!(clipped.covering(key, AT), expected);
+            let all = RangeDeletes::fragmented(&deletes, &[]);
+            let mut before = all.clone();
+            let after = before.split_off(&keys[at]);
+            for (position, key) in keys.iter().enumerate() {
+                let expected = all.covering(key, AT);
+                let parts = [before.covering(key, AT), after.covering(key, AT)];
+                prop_assert_eq!(parts, if position < at { [expected, 0] } else { [0, expected] });
             }
         }
 
@@ -561,14 +674,13 @@ mod tests {
 
     #[test]
     fn impossible_fragments_are_refused() {
-        let fragment = |start: &[u8], end: Option<&[u8]>, sequences: &[u64]| Fragment {
-            start: start.to_vec(),
-            end: end.map(<[u8]>::to_vec),
-            sequences: sequences.to_vec(),
+        let fragment = |start: &[u8], end: Option<&[u8]>, sequences: &[u64]| {
+            let end = end.map(<[u8]>::to_vec);
+            (start.to_vec(), Fragment { end, sequences: sequences.to_vec() })
         };
-        let refusal = |fragments: Vec<Fragment>| {
+        let refusal = |fragments: Vec<(Vec<u8>, Fragment)>| {
             let mut bytes = Vec::new();
-            RangeDeletes { fragments }.encode(&mut bytes);
+            RangeDeletes { fragments: fragments.into_iter().collect() }.encode(&mut bytes);
             RangeDeletes::decode(&bytes).unwrap_err()
         };
         let long = vec![7; RANGE_BOUND_BYTES_MAX + 1];

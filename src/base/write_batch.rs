@@ -189,7 +189,7 @@ impl WriteBatch {
             self.push_to(to, entry.kind, entry.key, entry.value);
         }
         if self.refused.is_none() {
-            let moved = other.expire_after.iter().map(|(place, after)| (first + place, *after));
+            let moved = other.expire_after.iter().map(|(index, after)| (first + index, *after));
             self.expire_after.extend(moved);
         }
         self.sync |= other.sync;
@@ -212,13 +212,13 @@ impl WriteBatch {
         if dropped.iter().any(|dropped| dropped == name) {
             self.refused.get_or_insert_with(|| in_and_out(name));
         }
-        let place = created.iter().position(|created| created.name == name);
-        let place = place.unwrap_or_else(|| {
+        let index = created.iter().position(|created| created.name == name);
+        let index = index.unwrap_or_else(|| {
             let (name, settings) = (name.to_string(), settings.to_vec());
             created.push(CreatedKeyspace { name, settings, batch: WriteBatch::new() });
             created.len() - 1
         });
-        let found = &mut created[place];
+        let found = &mut created[index];
         if found.settings != settings {
             let what = format!("a batch that creates the keyspace {name:?} with two settings");
             found.batch.refuse(what);
@@ -269,10 +269,10 @@ impl WriteBatch {
         match expiry {
             None => self.push_to(to, WriteKind::Put, key, value),
             Some(Expiry::After(after)) => {
-                let place = self.count;
+                let index = self.count;
                 self.push_to(to, WriteKind::Put, key, value);
                 if self.refused.is_none() {
-                    self.expire_after.push((place, after));
+                    self.expire_after.push((index, after));
                 }
             }
             Some(Expiry::At(time)) => {
@@ -311,9 +311,9 @@ impl WriteBatch {
         let mut batch = WriteBatch::new();
         let mut stored = Vec::new();
         let mut own = self.expire_after.iter().peekable();
-        for (place, entry) in (0..).zip(DecodedBatch::trusted(0, self.count, &self.entries).iter())
+        for (index, entry) in (0..).zip(DecodedBatch::trusted(0, self.count, &self.entries).iter())
         {
-            let own = own.next_if(|(own, _)| *own == place).map(|(_, after)| Expiry::After(*after));
+            let own = own.next_if(|(own, _)| *own == index).map(|(_, after)| Expiry::After(*after));
             let expiry = own.or_else(|| expiry(entry.keyspace));
             let expiry = expiry.filter(|_| entry.kind == WriteKind::Put);
             match expiry.and_then(|expiry| expiry.expires_at(now)) {

@@ -44,7 +44,7 @@ pub(crate) fn open_keyspace(
     if engine.context.read_only {
         return Err(Error::KeyspaceNotFound { name: name.into() });
     }
-    let log = lead(engine)?;
+    let log = exclusive_log(engine)?;
     match there() {
         Some(keyspace) => {
             drop(log);
@@ -268,7 +268,7 @@ pub(crate) fn drop_keyspace(engine: &Engine, name: &str) -> Result<()> {
     engine.context.process.check()?;
     engine.check_writable()?;
     to_drop(&engine.catalog.keyspaces.lock(), name)?;
-    let log = lead(engine)?;
+    let log = exclusive_log(engine)?;
     // Looked up again: another thread may have dropped the keyspace, and created another one of
     // this name.
     let dropped = vec![to_drop(&engine.catalog.keyspaces.lock(), name)?];
@@ -295,7 +295,7 @@ pub(super) fn to_drop(keyspaces: &Keyspaces, name: &str) -> Result<Arc<KeyspaceS
 ///
 /// # Errors
 /// `Closed`, `ReadOnly`, `OpenedReadOnly`, or the failure of a log.
-pub(super) fn lead(engine: &Engine) -> Result<RankedGuard<'_, LogState>> {
+pub(super) fn exclusive_log(engine: &Engine) -> Result<RankedGuard<'_, LogState>> {
     engine.check_writable()?;
     let mut log = engine.writer.log.lock();
     engine.check_writable()?;

@@ -21,7 +21,7 @@ use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, OWN_SEQUENCE_FIRST, Sequenc
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
 use crate::base::write_batch::{CreatedKeyspace, KeyspaceChanges, WriteBatch};
-use crate::db::alter::{Alteration, install, lead, new_keyspace, to_drop};
+use crate::db::alter::{Alteration, exclusive_log, install, new_keyspace, to_drop};
 use crate::jobs::flush::{FlushInput, flush_keyspace, write_memtables};
 use crate::jobs::workers::run_job;
 use crate::memtable::memtable::Memtable;
@@ -55,7 +55,7 @@ pub(super) fn write(
     let mut answer = None;
     run_job(engine, &mut || {
         // Before the lock of flushes: a leader may wait for one.
-        let _leads = engine.writer.queue.lead()?;
+        let _exclusive = engine.writer.queue.exclusive()?;
         let _one_at_a_time = engine.jobs.flushes.lock();
         let targets = Targets::find(engine, batch, changes);
         for keyspace in targets.iter().flat_map(|targets| &targets.written) {
@@ -115,7 +115,7 @@ fn write_leading(
     changes: &KeyspaceChanges,
     expiry: Option<Expiry>,
 ) -> Result<()> {
-    let mut log = lead(engine)?;
+    let mut log = exclusive_log(engine)?;
     // Again, under the lock that a creation and a drop take.
     let Targets { written, dropped } = Targets::find(engine, batch, changes)?;
     let create = |new: &CreatedKeyspace| {

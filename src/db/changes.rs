@@ -1,9 +1,9 @@
 //! [`Changes`]: the writes of a database in their order, read from its logs.
 //!
-//! Everything up to the moment of a follower is in the logs that are still there, from some
+//! Everything up to the read point of a follower is in the logs that are still there, from some
 //! sequence on. All of them are opened at the beginning, so the writer may remove them afterwards.
-//! A batch is read whole, and a moment ends with a batch, so the changes of two moments never share
-//! one.
+//! A batch is read whole, and a read point ends with a batch, so the changes of two read points
+//! never share one.
 
 use crate::base::batch_format::{BatchEntry, DecodedBatch, WriteKind};
 use crate::base::error::{Error, Result};
@@ -186,7 +186,7 @@ impl Changes {
         };
         match self.tail.read(&self.logs, &self.facts, reach, &mut take) {
             Ok(TailEnd::UpToDate) if self.tail.last_sequence() > before => Ok(()),
-            // A change that the moment shows is in no log.
+            // A change that the read point shows is in no log.
             Ok(_) => Err(gone(&self.directory, self.next, self.through + 1)),
             Err(error) if error.is_corruption() && self.tail.log() < self.needed_log => {
                 // Nothing synced this log before its writes were in tables.

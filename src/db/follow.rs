@@ -1,4 +1,5 @@
-//! [`Following`] makes the moments of a database that another process may write, one after another.
+//! [`Following`] makes the read points of a database that another process may write, one after
+//! another.
 //!
 //! An attempt reads, in this order, `CURRENT`, what was appended to the manifest, the new tables,
 //! the directory, what was appended to the logs, and `CURRENT` again. The tables are those of the
@@ -10,16 +11,16 @@
 //! still there, that reason is the error.
 //!
 //! A loss of power may leave logs that no writer at work leaves. If a log is damaged in two
-//! attempts under one manifest, the moment has what an opening would keep of the logs, until a
+//! attempts under one manifest, the read point has what an opening would keep of the logs, until a
 //! writer opens the database and begins another manifest.
 //!
-//! A read point is an [`Engine`] of its own whose views never change. Later moments share its open
-//! tables, its cache, its counters and its memtables: entries that are applied later have sequences
-//! that it does not see.
+//! A read point is an [`Engine`] of its own whose views never change. Later read points share its
+//! open tables, its cache, its counters and its memtables: entries that are applied later have
+//! sequences that it does not see.
 //!
-//! Every moment that was shown must stay part of the history. In one session of the writer it does,
-//! and the manifest says after which sequence each of the last sessions began. If that does not
-//! prove it, the follower must be opened again.
+//! Every read point that was shown must stay part of the history. In one session of the writer it
+//! does, and the manifest says after which sequence each of the last sessions began. If that does
+//! not prove it, the follower must be opened again.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -55,7 +56,7 @@ use std::path::{Path, PathBuf};
 /// How often an attempt starts over because files have changed.
 const TRIES: u32 = 100;
 
-/// Why an attempt ended without a moment.
+/// Why an attempt ended without a read point.
 enum RefreshError {
     /// The files changed while they were read. If they did not, this is the error.
     Retry(Error),
@@ -116,18 +117,18 @@ pub(super) struct Following {
     session: Option<Session>,
     entries: FollowedEntries,
     shown: Option<Arc<Engine>>,
-    /// The manifest that the moment went by.
+    /// The manifest that the read point went by.
     shown_at: (u64, u64),
     /// The manifest that the last attempt went by.
     attempted: (u64, u64),
     /// The manifest that the attempt before went by, which found changed files.
     stale_at: Option<(u64, u64)>,
-    /// The moment that was shown is no longer part of the history.
+    /// The read point that was shown is no longer part of the history.
     changed: Option<Error>,
 }
 
 impl Following {
-    /// Takes no lock and creates nothing. There is no moment before the first [`refresh`].
+    /// Takes no lock and creates nothing. There is no read point before the first [`refresh`].
     ///
     /// # Errors
     /// There is no database, or one of LevelDB or RocksDB; `InvalidOptions`.
@@ -141,7 +142,7 @@ impl Following {
         Ok(Following {
             directory: directory.to_path_buf(),
             lock: DirectoryLock::of_nothing(&FileName::Lock.path(directory)),
-            // Every table of a moment stays open: the writer may remove its file.
+            // Every table of a read point stays open: the writer may remove its file.
             context: table_context(&options, FilePool::holding(Arc::clone(&env)))?,
             env,
             options,
@@ -158,7 +159,7 @@ impl Following {
         })
     }
 
-    /// The first moment.
+    /// The first read point.
     ///
     /// # Errors
     /// As for [`refresh`](Following::refresh).
@@ -166,7 +167,7 @@ impl Following {
         self.refresh()?.ok_or_else(|| no_database(&self.directory))
     }
 
-    /// The next moment; `None` if no file has changed since the last one.
+    /// The next read point; `None` if no file has changed since the last one.
     ///
     /// # Errors
     /// As `Follower::refresh`. The next call may succeed, except after `HistoryChanged`.
@@ -414,7 +415,7 @@ impl Following {
             return Ok(());
         };
         let later = match sessions.iter().position(|session| session.id == old) {
-            Some(place) => &sessions[place + 1..],
+            Some(index) => &sessions[index + 1..],
             // The session that created the database is not listed.
             None if old == 0 && sessions.len() < SESSIONS_MAX => &sessions[..],
             None => {
@@ -478,7 +479,7 @@ impl Following {
         Ok(read)
     }
 
-    /// Refuses what was read if the manifest in force is another one by now, if keyspaces were
+    /// Refuses what was read if the current manifest is another one by now, if keyspaces were
     /// created or dropped, or if the manifest needs only later logs: then entries after that may
     /// have been read, or logs were removed before they were listed.
     fn check_unchanged(&mut self, number: u64) -> Attempt<()> {
@@ -522,7 +523,7 @@ impl Following {
         }
     }
 
-    /// The moment that was read, unless nothing has changed.
+    /// The read point that was read, unless nothing has changed.
     fn next_moment(&mut self) -> Result<Option<Arc<Engine>>> {
         let Some(loaded) = &self.loaded else { return Ok(None) };
         let sequence = match self.options.follow_synced_only {

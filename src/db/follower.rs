@@ -1,6 +1,6 @@
 //! [`Follower`]: reads a database that another process may have open to write.
 //!
-//! It holds the moment that it shows, as a read-only [`Db`] that never changes, and replaces it
+//! It holds the read point that it shows, as a read-only [`Db`] that never changes, and replaces it
 //! with a later one; `follow.rs` makes them.
 
 use crate::base::error::Result;
@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 /// Reads a database that another process may have open to write, or nobody. It takes no lock,
 /// changes no byte, and neither slows the writer nor makes it fail.
 ///
-/// A follower shows one moment of all keyspaces. [`Follower::refresh`] advances to a later one.
-/// Everything that was taken from it keeps the moment that it was taken at: a [`Keyspace`], a
-/// [`Snapshot`], an [`Iter`], or the moment itself ([`Follower::moment`]).
+/// A follower shows one read point of all keyspaces. [`Follower::refresh`] advances to a later one.
+/// Everything that was taken from it keeps the read point that it was taken at: a [`Keyspace`], a
+/// [`Snapshot`], an [`Iter`], or the read point itself ([`Follower::moment`]).
 ///
 /// ```
 /// # fn main() -> siftdb::Result<()> {
@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # What it shows
 ///
-/// - A moment is a prefix of the writes, in the order in which the writer made them. It has
+/// - A read point is a prefix of the writes, in the order in which the writer made them. It has
 ///   everything that was acknowledged before the refresh began, and a batch whole or not at all. It
 ///   may have writes that are not acknowledged yet, or never will be.
 /// - It has writes that no sync has covered: the process that reads them outlives neither the
@@ -65,9 +65,9 @@ use std::path::{Path, PathBuf};
 ///
 /// A refresh reads `CURRENT`, the directory, and what was appended to manifest and logs since the
 /// last one. The entries of the logs are in memory, up to [`Options::read_only_log_bytes_max`].
-/// Each table of a moment is held open as long as anything reads that moment, so no read fails
-/// because the writer removed a file. [`Options::max_open_files`] does not bound that. Tables that
-/// the writer has removed take space on disk until then.
+/// Each table of a read point is held open as long as anything reads that read point, so no read
+/// fails because the writer removed a file. [`Options::max_open_files`] does not bound that. Tables
+/// that the writer has removed take space on disk until then.
 ///
 /// Calls that would write return [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly).
 pub struct Follower {
@@ -77,7 +77,7 @@ pub struct Follower {
     directory: PathBuf,
 }
 
-/// One line, with directory and moment.
+/// One line, with directory and read point.
 impl fmt::Debug for Follower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Follower")
@@ -123,10 +123,10 @@ impl Follower {
     }
 
     /// Advances to the present state of the database. False if no file has changed since the last
-    /// refresh. Other threads read the earlier moment until this returns.
+    /// refresh. Other threads read the earlier read point until this returns.
     ///
     /// # Errors
-    /// The follower shows the earlier moment then. `HistoryChanged`: open another follower, all
+    /// The follower shows the earlier read point then. `HistoryChanged`: open another follower, all
     /// later calls return this. After any other error a later call may succeed: `Corruption` and
     /// `Missing`, where the writer cannot have been at work; `LogsTooLarge`; `TooFewDescriptors`;
     /// `FollowerOvertaken` if files changed again and again while they were read; `Io`; `Forked`.
@@ -134,13 +134,13 @@ impl Follower {
         self.process.check()?;
         let mut following = self.following.lock();
         let Some(moment) = following.refresh()? else { return Ok(false) };
-        // Under the lock, so that no later moment is replaced with this one.
+        // Under the lock, so that no later read point is replaced with this one.
         self.moment.store(Arc::new(Db::with(moment, Vec::new())));
         Ok(true)
     }
 
-    /// The writes from sequence `from` on, in their order, up to the moment that it shows. After a
-    /// refresh, the changes from the sequence after the last one continue them:
+    /// The writes from sequence `from` on, in their order, up to the read point that it shows.
+    /// After a refresh, the changes from the sequence after the last one continue them:
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -174,14 +174,14 @@ impl Follower {
     /// - They are the writes as they were made, of all keyspaces. A write to a keyspace that was
     ///   dropped since has its number and no name, and the drop itself is no change; nor is what
     ///   expires, what a compaction filter removes, or the creation of a keyspace.
-    /// - All writes of a batch are there at one moment: none of them is left for a later one.
+    /// - All writes of a batch are there at one read point: none of them is left for a later one.
     /// - Tables that were ingested, and numbers that the writer used for refused writes, are in no
     ///   log, so they are a gap.
     ///
     /// # Errors
     /// `ChangesGone` names the first sequence that is there after a gap: read the database again,
-    /// at a moment of the follower, and continue after its last sequence. The iterator returns it
-    /// too, where the gap is not at the beginning. `Corruption`; `Io`; `Forked`.
+    /// at a read point of the follower, and continue after its last sequence. The iterator returns
+    /// it too, where the gap is not at the beginning. `Corruption`; `Io`; `Forked`.
     pub fn changes(&self, from: u64) -> Result<Changes> {
         self.process.check()?;
         // Under the lock, so that no refresh comes in between.
@@ -189,8 +189,8 @@ impl Follower {
         Changes::new(self.moment.load().engine(), following.needed_log(), from)
     }
 
-    /// The moment that it shows, as a read-only database that never changes. Closing it closes what
-    /// the follower shows until the next refresh that finds something new.
+    /// The read point that it shows, as a read-only database that never changes. Closing it closes
+    /// what the follower shows until the next refresh that finds something new.
     #[must_use]
     pub fn moment(&self) -> Db {
         Db::clone(&self.moment.load())
@@ -208,7 +208,7 @@ impl Follower {
         &self.directory
     }
 
-    /// The keyspace `name` at the moment that it shows.
+    /// The keyspace `name` at the read point that it shows.
     ///
     /// # Errors
     /// `KeyspaceNotFound` if it was not there; `InvalidArgument` for what cannot be a name.
@@ -216,19 +216,19 @@ impl Follower {
         self.moment.load().keyspace(name)
     }
 
-    /// The names of all keyspaces at the moment that it shows: first `default`.
+    /// The names of all keyspaces at the read point that it shows: first `default`.
     #[must_use]
     pub fn keyspaces(&self) -> Vec<String> {
         self.moment.load().keyspaces()
     }
 
-    /// The moment that it shows, to be read later, in this keyspace or another.
+    /// The read point that it shows, to be read later, in this keyspace or another.
     pub fn snapshot(&self) -> Snapshot {
         self.moment.load().snapshot()
     }
 
     /// The counters of its own reads on top of those that the writer saved last, and what the
-    /// database held at the moment that it shows.
+    /// database held at the read point that it shows.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.moment.load().stats()

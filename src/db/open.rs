@@ -114,7 +114,7 @@ fn open_locked(
     Ok(engine)
 }
 
-/// The files of the directory and the state of the manifest in force; `None` for a new database.
+/// The files of the directory and the state of the current manifest; `None` for a new database.
 ///
 /// # Errors
 /// The reason to refuse the opening.

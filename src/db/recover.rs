@@ -63,7 +63,7 @@ pub(crate) fn refuse_torn(dropped: Option<&DroppedPart>, recovery: Recovery) -> 
 ///
 /// # Errors
 /// Damage, as `Options::recovery` says, and failures of writing. Nothing old was removed then, and
-/// new files are removed unless the new manifest may be in force.
+/// new files are removed unless the new manifest may be current.
 pub(crate) fn recover_logs(
     engine: &Engine,
     files: &[FileName],

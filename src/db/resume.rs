@@ -8,7 +8,7 @@
 //! 1. Write, sync and remove a file as large as the write buffer, to see that there is room.
 //! 2. Flush all memtables, also the active one, to tables of level 0.
 //! 3. Create a new log that names the manifest to come. Recovery ignores it until step 4 is done.
-//! 4. Create the manifest with those tables and that log, and put it in force (I6).
+//! 4. Create the manifest with those tables and that log, and install it (I6).
 //! 5. Only then take writes and remove the old logs. A refused write cannot reappear any more.
 //!
 //! A crash before step 4 finds the old manifest and logs; a crash after it finds the new ones. If a
@@ -124,8 +124,8 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
         };
         let mut changed = versions.restart(manifest, edit, &mut tables)?;
         for keyspace in &keyspaces {
-            let place = changed.iter().position(|(id, _)| *id == keyspace.id);
-            let version = place.map(|place| changed.swap_remove(place).1);
+            let index = changed.iter().position(|(id, _)| *id == keyspace.id);
+            let version = index.map(|index| changed.swap_remove(index).1);
             keyspace.update_view(|view| ReadView {
                 active: Arc::clone(&engine.catalog.empty_memtable),
                 active_log: 0,

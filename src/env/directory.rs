@@ -138,22 +138,22 @@ fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut copies = 0;
     loop {
-        let place = match copies {
+        let new_path = match copies {
             0 => lost.join(&*name),
             number => lost.join(format!("{name}.{number}")),
         };
         let is_file = env.metadata(path).is_ok_and(|metadata| metadata.kind == FileKind::File);
-        let taken = env.metadata(&place).is_ok();
+        let taken = env.metadata(&new_path).is_ok();
         let (op, kept) = match (taken, is_file) {
             (true, _) => ("hard_link", Err(ErrorKind::AlreadyExists.into())),
-            (false, true) => ("hard_link", second_name(env, path, &place)),
+            (false, true) => ("hard_link", second_name(env, path, &new_path)),
             // A folder, link or device with a name of siftdb cannot have a second name.
-            (false, false) => ("rename", env.rename(path, &place)),
+            (false, false) => ("rename", env.rename(path, &new_path)),
         };
         match kept {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => copies += 1,
             Err(error) => return Err(Error::io(op, path, error)),
-            Ok(()) => return Ok(place),
+            Ok(()) => return Ok(new_path),
         }
     }
 }
@@ -161,19 +161,19 @@ fn keep(env: &dyn Env, path: &Path, lost: &Path) -> Result<PathBuf> {
 /// Gives `path` a second name, or a copy where that cannot be: across file systems, on those
 /// without links, and beyond their number. The old name must stay until nothing durable needs it
 /// any more. The new name is not durable yet.
-pub(crate) fn second_name(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
+pub(crate) fn second_name(env: &dyn Env, path: &Path, new_path: &Path) -> io::Result<()> {
     use ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
-    match env.hard_link(path, place) {
+    match env.hard_link(path, new_path) {
         Err(error)
             if matches!(
                 error.kind(),
                 CrossesDevices | PermissionDenied | TooManyLinks | Unsupported
             ) =>
         {
-            let copied = copy(env, path, place);
+            let copied = copy(env, path, new_path);
             if copied.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {
                 // A partial copy would look like a complete one.
-                let _ = env.remove(place);
+                let _ = env.remove(new_path);
             }
             copied
         }
@@ -182,10 +182,10 @@ pub(crate) fn second_name(env: &dyn Env, path: &Path, place: &Path) -> io::Resul
 }
 
 /// Copies the contents durably; the name of the copy is not durable yet.
-fn copy(env: &dyn Env, path: &Path, place: &Path) -> io::Result<()> {
+fn copy(env: &dyn Env, path: &Path, new_path: &Path) -> io::Result<()> {
     let from = env.open_random(path)?;
     let bytes = from.len()?;
-    let mut to = env.create_new(place)?;
+    let mut to = env.create_new(new_path)?;
     let (mut at, mut buffer) = (0, Vec::new());
     while at < bytes {
         buffer.resize((bytes - at).min(COPY_STEP_BYTES) as usize, 0);

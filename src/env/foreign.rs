@@ -29,17 +29,15 @@ const OURS: &[u8] = b"siftdb";
 /// Bytes of a magic number.
 const MAGIC_BYTES: usize = 8;
 
-/// The last eight bytes of a table of LevelDB, and of RocksDB before its format version 1.
-pub(crate) const LEVELDB_TABLE_MAGIC: u64 = 0xdb47_7524_8b80_fb57;
-
-/// The last eight bytes of a block-based table of RocksDB.
-pub(crate) const ROCKSDB_TABLE_MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
-
-/// The last eight bytes of RocksDB's other tables, and their kinds.
-pub(crate) const ROCKSDB_OTHER_MAGICS: [(u64, &str); 3] = [
-    (0x8242_2296_63bf_9564, "a plain table of RocksDB"),
-    (0x4f34_18eb_7a8f_13b8, "a plain table of RocksDB"),
-    (0x9267_89d0_c5f1_7873, "a cuckoo table of RocksDB"),
+/// The last eight bytes of a table of another program.
+const FOREIGN_TABLE_MAGICS: [u64; 5] = [
+    // LevelDB, and RocksDB before its format version 1.
+    0xdb47_7524_8b80_fb57,
+    // RocksDB: a block-based table, the two kinds of plain tables, a cuckoo table.
+    0x88e2_41b7_85f4_cff7,
+    0x8242_2296_63bf_9564,
+    0x4f34_18eb_7a8f_13b8,
+    0x9267_89d0_c5f1_7873,
 ];
 
 /// The longest `CURRENT` of LevelDB or RocksDB.
@@ -78,11 +76,8 @@ pub(crate) fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
 /// `Io` if it cannot be opened.
 pub(crate) fn is_foreign_table(env: &dyn Env, path: &Path) -> Result<bool> {
     let back = ends(env, path, MAGIC_BYTES)?.map(|ends| ends.back);
-    let Some(magic) = back.and_then(|back| back.try_into().ok()).map(u64::from_le_bytes) else {
-        return Ok(false);
-    };
-    Ok([LEVELDB_TABLE_MAGIC, ROCKSDB_TABLE_MAGIC].contains(&magic)
-        || ROCKSDB_OTHER_MAGICS.iter().any(|(other, _)| *other == magic))
+    let magic = back.and_then(|back| back.try_into().ok()).map(u64::from_le_bytes);
+    Ok(magic.is_some_and(|magic| FOREIGN_TABLE_MAGICS.contains(&magic)))
 }
 
 /// True if siftdb wrote the file `name`: it has a magic number of siftdb, or a crash cut its first

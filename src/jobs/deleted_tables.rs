@@ -16,7 +16,8 @@ use crate::base::error::Result;
 use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, Ordering};
-use crate::jobs::rewrite::stripes::{covered_until, is_hidden};
+use crate::jobs::rewrite::stripes::is_deleted;
+use crate::memtable::range_deletes::MemtableRangeDeletes;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::read_view::ReadView;
@@ -86,16 +87,19 @@ fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
     let memtables: Vec<_> = view.memtables().map(|memtable| memtable.range_deletes()).collect();
     let tables = (0..LEVELS).flat_map(|level| view.version.level(level));
     let tables: Vec<_> = tables.filter_map(|handle| handle.table.range_deletes()).collect();
-    let furthest = |key: &[u8], at, above| {
-        let of_memtables = memtables.iter().map(|deletes| deletes.covered_until(key, at, above));
-        let of_tables = tables.iter().map(|deletes| covered_until(deletes, key, at, above));
-        of_memtables.chain(of_tables).flatten().max_by(|a, b| match (a, b) {
-            // No end is the furthest.
-            (Some(a), Some(b)) => a.cmp(b),
-            (a, b) => b.is_some().cmp(&a.is_some()),
-        })
+    let coverages = |key: &[u8], at, above| {
+        let of_memtable = |deletes: &&MemtableRangeDeletes| {
+            let mut coverage = deletes.coverage(key, at);
+            // Adjacent deletes are one step.
+            if coverage.sequence > above {
+                deletes.extend_end(&mut coverage, at, above);
+            }
+            coverage
+        };
+        let of_memtables = memtables.iter().map(of_memtable);
+        of_memtables.chain(tables.iter().map(|deletes| deletes.coverage(key, at))).collect()
     };
-    let is_hidden = |meta: &FileMeta| is_hidden(meta, snapshots, furthest);
+    let is_hidden = |meta: &FileMeta| is_deleted(meta, snapshots, coverages);
     let hidden = files(&view.version).filter(|(_, meta)| is_hidden(meta));
     hidden.map(|(_, meta)| meta.number).collect()
 }

@@ -62,7 +62,8 @@ pub(crate) fn flush_pending_through(engine: &Engine, through: SequenceNumber) ->
 
 /// Flushes everything written so far, in all keyspaces, and calls `then` with the last sequence of
 /// it and the number of drops until then. Before `then` returns no other flush runs, and nothing is
-/// removed that a read at that sequence needs: so the tables hold that moment and nothing later.
+/// removed that a read at that sequence needs: so the tables hold that read point and nothing
+/// later.
 ///
 /// # Errors
 /// As for [`flush_pending`]; `Closed`, `ReadOnly`; the failure of a new log.
@@ -103,26 +104,26 @@ pub(crate) fn flush_switched<T>(
     switched: &Switched<'_>,
     then: impl FnOnce(SequenceNumber, u64) -> T,
 ) -> Result<T> {
-    flush_through(engine, switched.moment.sequence)?;
-    Ok(then(switched.moment.sequence, switched.drops))
+    flush_through(engine, switched.read_point.sequence)?;
+    Ok(then(switched.read_point.sequence, switched.drops))
 }
 
-/// The moment of a switch of all memtables. Until this is dropped, jobs keep what reads of that
-/// moment need.
+/// The read point of a switch of all memtables. Until this is dropped, jobs keep what reads of that
+/// read point need.
 pub(crate) struct Switched<'a> {
     engine: &'a Engine,
-    moment: ReadPoint,
+    read_point: ReadPoint,
     /// Drops of keyspaces until then.
     drops: u64,
 }
 
 impl Drop for Switched<'_> {
     fn drop(&mut self) {
-        self.engine.release_snapshot(self.moment);
+        self.engine.release_snapshot(self.read_point);
     }
 }
 
-/// Makes all active memtables immutable, and registers the moment after their last entry.
+/// Makes all active memtables immutable, and registers the read point after their last entry.
 ///
 /// # Errors
 /// `Closed`, `ReadOnly`; the failure of a new log.
@@ -135,9 +136,9 @@ pub(crate) fn switch_all(engine: &Engine) -> Result<Switched<'_>> {
     if !active.is_empty() {
         session::switch_memtables(engine, &mut log, &active)?;
     }
-    let moment = engine.catalog.snapshots.register(&engine.catalog.published);
-    debug_assert_eq!(moment.sequence, log.last_sequence);
-    Ok(Switched { engine, moment, drops: engine.catalog.drops.load(Ordering::SeqCst) })
+    let read_point = engine.catalog.snapshots.register(&engine.catalog.published);
+    debug_assert_eq!(read_point.sequence, log.last_sequence);
+    Ok(Switched { engine, read_point, drops: engine.catalog.drops.load(Ordering::SeqCst) })
 }
 
 /// Flushes the immutable memtables with entries up to `through`.
@@ -364,8 +365,8 @@ fn install(
         // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
         // neither, and none sees both.
         for flushed in flushed.iter().filter(|f| there.contains(&f.keyspace.id)) {
-            let place = changed.iter().position(|(id, _)| *id == flushed.keyspace.id);
-            let version = place.map(|place| changed.swap_remove(place).1);
+            let index = changed.iter().position(|(id, _)| *id == flushed.keyspace.id);
+            let version = index.map(|index| changed.swap_remove(index).1);
             flushed.keyspace.update_view(|view| ReadView {
                 immutables: view.immutables.iter().filter(|f| !flushed.has(f)).cloned().collect(),
                 version: version.unwrap_or_else(|| Arc::clone(&view.version)),

@@ -250,7 +250,7 @@ options! {
     others {
         read_only_log_bytes_max: Option<u64> = None;
 
-        /// The data settings: as they were named, or those in force in a keyspace.
+        /// The data settings: as they were named, or the current ones of a keyspace.
         data: KeyspaceOptions = KeyspaceOptions::new();
         policies: Vec<Arc<dyn FilterPolicy>> = Vec::new();
         prefixes: Vec<Arc<dyn PrefixExtractor>> = Vec::new();
@@ -343,7 +343,7 @@ impl Options {
         &self.data
     }
 
-    /// The options in force in a keyspace: `data` for its tables, and `self` for the rest. A data
+    /// The current options of a keyspace: `data` for its tables, and `self` for the rest. A data
     /// setting that is unset in `data` has its built-in default, whatever it is in `self`.
     pub(crate) fn for_keyspace(&self, data: &KeyspaceOptions) -> Options {
         // Tables of any keyspace may name the user's rules in the filters of `self`.

@@ -121,7 +121,7 @@ impl Value for Filter {
 }
 
 impl Filter {
-    /// Puts those of the user's rules in force that are among these.
+    /// Installs those of the user's rules that are among these.
     fn register(
         &mut self,
         policies: &[Arc<dyn FilterPolicy>],

@@ -1,7 +1,6 @@
 //! Reads: `point` looks up one key, `multi_get` many keys, `iter` iterates over a range, and
-//! `cursor` moves in a range both ways. Both walk (`walk`) over the merge of a `scan`, and `mask`
-//! tells what range deletes hide.
-//! `explain` says what one lookup did.
+//! `cursor` moves in a range both ways. Both walk (`walk`) over the merge of a `scan`, and
+//! `range_delete_iter` tells what range deletes cover. `explain` says what one lookup did.
 //!
 //! Each read loads a `ReadView` and then a sequence, in this order (I3). It searches memtables
 //! first, then the tree.
@@ -12,6 +11,6 @@ pub(crate) mod cursor;
 pub(crate) mod iter;
 pub(crate) mod walk;
 pub(crate) mod scan;
-pub(crate) mod mask;
+pub(crate) mod range_delete_iter;
 pub(crate) mod multi_get;
 pub(crate) mod point;

@@ -7,7 +7,8 @@
 //! own, and notes how far it went ([`ReadRange`]).
 //!
 //! Tables whose filter proves that they hold no key of the range are skipped: see
-//! `tree::range_filter`. `mask` knows what range deletes hide, and `walk` passes it.
+//! `tree::range_filter`. `range_delete_iter` knows what range deletes cover, and `walk` passes
+//! it.
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::ReadClock;
@@ -22,8 +23,8 @@ use crate::base::value::Value;
 use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::{Memtable, MemtableIter};
 use crate::options::access::ReadOptions;
-use crate::read::mask::Mask;
 use crate::read::point::published;
+use crate::read::range_delete_iter::RangeDeleteIter;
 use crate::state::keyspace::{KeyspaceState, TOMBSTONES_PASSED_MAX};
 use crate::state::read_set::{ReadRange, ReadSet};
 use crate::state::read_view::ReadView;
@@ -198,10 +199,10 @@ impl Scan {
     }
 
     /// A merge of all sources that may hold keys of the whole range, without a position, and the
-    /// range deletes that hide some of them. It asks filters for the present bounds.
-    pub(crate) fn merge(&self, direction: Direction) -> Masked {
+    /// range deletes that cover some of them. It asks filters for the present bounds.
+    pub(crate) fn merge(&self, direction: Direction) -> MergeOfScan {
         let own = self.own().map(|own| (own, OWN_SEQUENCE_FIRST + self.own_writes - 1));
-        let mut mask = Mask::of(&self.view, self.sequence, own);
+        let mut deletes = RangeDeleteIter::of(&self.view, self.sequence, own);
         let range = self.range_filter();
         // Most often there is one source.
         let mut sources = Vec::with_capacity(1);
@@ -211,16 +212,16 @@ impl Scan {
                 continue;
             }
             for iter in memtable.iterators(direction) {
-                if let Some(mask) = &mut mask {
-                    mask.add_memtable(age, iter.sequence_end());
+                if let Some(deletes) = &mut deletes {
+                    deletes.add_memtable(age, iter.sequence_end());
                 }
                 sources.push(Source::Memtable(iter));
             }
         }
         let version = &self.view.version;
         let mut add_tables = |level, tables: Range<usize>| {
-            if let Some(mask) = &mut mask {
-                mask.add_tables(level, tables.start);
+            if let Some(deletes) = &mut deletes {
+                deletes.add_tables(level, tables.start);
             }
             let walk = LevelIter::of_level(direction, version, level, tables, self.fill_cache);
             let mut walk = walk.counted(&self.keyspace.counters, level);
@@ -237,7 +238,7 @@ impl Scan {
                 add_tables(number, tables);
             }
         }
-        (MergingIter::new(direction, sources), mask)
+        (MergingIter::new(direction, sources), deletes)
     }
 
     /// The bound of the range at which a merge of that direction enters it.
@@ -316,4 +317,4 @@ impl InternalIterator for Source {
 }
 
 /// A merge, and the range deletes of its sources, if there are any.
-pub(crate) type Masked = (MergingIter<Source>, Option<Box<Mask>>);
+pub(crate) type MergeOfScan = (MergingIter<Source>, Option<Box<RangeDeleteIter>>);

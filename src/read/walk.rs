@@ -1,8 +1,8 @@
 //! Walks over a merge that stop at the entries that a user sees: [`Forward`] and [`Backward`].
 //!
 //! A merge gives every version of each key, tombstones, expired entries and what range deletes
-//! hide. A walk passes all of these and stops at the newest visible version of a key. Iterators and
-//! cursors are made of walks. A walk of a transaction notes what it crosses.
+//! cover. A walk passes all of these and stops at the newest visible version of a key. Iterators
+//! and cursors are made of walks. A walk of a transaction notes what it crosses.
 
 use crate::base::error::Result;
 use crate::base::expiry::EXPIRY_BYTES;
@@ -13,7 +13,7 @@ use crate::base::key::{
 };
 use crate::base::range::KeyBounds;
 use crate::base::value::{INLINE_BYTES, Key};
-use crate::read::mask::Mask;
+use crate::read::range_delete_iter::RangeDeleteIter;
 use crate::read::scan::{Scan, Source};
 use crate::state::read_set::ReadRange;
 use std::ops::Bound;
@@ -49,7 +49,7 @@ pub(crate) struct Forward {
     /// At the entry that was found last.
     merge: MergingIter<Source>,
     /// The range deletes of the sources, if there are any.
-    mask: Option<Box<Mask>>,
+    deletes: Option<Box<RangeDeleteIter>>,
     /// Its user key: the other versions of it are older.
     key: FoundKey,
     /// The walk has reached its end.
@@ -79,8 +79,8 @@ impl Crossed {
 impl Forward {
     pub(crate) fn new(scan: &Scan) -> Self {
         let read_range = Crossed::of(scan);
-        let (merge, mask) = scan.merge(Direction::Forward);
-        Forward { merge, mask, key: FoundKey::default(), ended: false, passed: 0, read_range }
+        let (merge, deletes) = scan.merge(Direction::Forward);
+        Forward { merge, deletes, key: FoundKey::default(), ended: false, passed: 0, read_range }
     }
 
     /// Notes what was crossed since the last seek: up to the entry that was found, or to the end.
@@ -131,7 +131,7 @@ impl Forward {
             let end = until.scan.bounds.end.clone();
             crossed.range = Some(KeyBounds { start: from.map(<[u8]>::to_vec), end });
         }
-        self.mask.iter_mut().for_each(|mask| mask.restart());
+        self.deletes.iter_mut().for_each(|deletes| deletes.restart());
         self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
         self.key.clear();
         self.ended = false;
@@ -149,21 +149,21 @@ impl Forward {
     /// Goes on, from where the merge is, to the first entry that counts.
     #[inline(always)]
     fn find(&mut self, until: Until<'_>) -> Found {
-        match self.mask {
+        match self.deletes {
             None => self.find_first::<false>(until),
-            Some(_) => self.find_unhidden(until),
+            Some(_) => self.find_uncovered(until),
         }
     }
 
-    /// As `find`, past the entries that range deletes hide.
+    /// As `find`, past the entries that range deletes cover.
     // Apart from the walk: most scans meet no range delete.
     #[cold]
-    fn find_unhidden(&mut self, until: Until<'_>) -> Found {
+    fn find_uncovered(&mut self, until: Until<'_>) -> Found {
         self.find_first::<true>(until)
     }
 
     #[inline(always)]
-    fn find_first<const MASKED: bool>(&mut self, until: Until<'_>) -> Found {
+    fn find_first<const HAS_DELETES: bool>(&mut self, until: Until<'_>) -> Found {
         self.passed = 0;
         while let Some(source) = self.merge.current() {
             let Some((key, trailer)) = split_internal_key(source.key()) else { break };
@@ -173,12 +173,12 @@ impl Forward {
                 if !until.covers(key) {
                     break;
                 }
-                if MASKED
-                    && let Some(mask) = &mut self.mask
-                    && mask.hides(key, trailer >> 8)
+                if HAS_DELETES
+                    && let Some(deletes) = &mut self.deletes
+                    && deletes.covers(key, trailer >> 8)
                 {
-                    // The older versions of the key are hidden, too.
-                    mask.pass_up(&mut self.merge, |key| until.covers(key));
+                    // The older versions of the key are covered, too.
+                    deletes.pass_up(&mut self.merge, |key| until.covers(key));
                     continue;
                 }
                 self.key.set(key);
@@ -281,7 +281,7 @@ pub(crate) struct Backward {
     /// Before each call it is at the last version of a user key.
     merge: MergingIter<Source>,
     /// The range deletes of the sources, if there are any.
-    mask: Option<Box<Mask>>,
+    deletes: Option<Box<RangeDeleteIter>>,
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
     /// Of a transaction: where to note what is crossed.
@@ -291,8 +291,8 @@ pub(crate) struct Backward {
 impl Backward {
     pub(crate) fn new(scan: &Scan) -> Self {
         let read_range = Crossed::of(scan);
-        let (merge, mask) = scan.merge(Direction::Reverse);
-        Backward { merge, mask, passed: 0, read_range }
+        let (merge, deletes) = scan.merge(Direction::Reverse);
+        Backward { merge, deletes, passed: 0, read_range }
     }
 
     /// Notes what was crossed since the last seek: down to the entry that was found, or to the
@@ -322,7 +322,7 @@ impl Backward {
             crossed.range = Some(KeyBounds { start, end: from.map(<[u8]>::to_vec) });
             crossed.reached = None;
         }
-        self.mask.iter_mut().for_each(|mask| mask.restart());
+        self.deletes.iter_mut().for_each(|deletes| deletes.restart());
         self.merge.seek(internal_bound(from, Direction::Reverse).as_deref());
     }
 
@@ -352,11 +352,11 @@ impl Backward {
                 break;
             }
             if let Some(kind) = scan.visible(trailer) {
-                if let Some(mask) = &mut self.mask
-                    && mask.hides(key, trailer >> 8)
+                if let Some(deletes) = &mut self.deletes
+                    && deletes.covers(key, trailer >> 8)
                 {
                     // A newer version of the key may follow in another child.
-                    mask.pass_down(&mut self.merge, |key| scan.bounds.is_after_start(key));
+                    deletes.pass_down(&mut self.merge, |key| scan.bounds.is_after_start(key));
                     continue;
                 }
                 let value = match kind {

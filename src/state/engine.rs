@@ -69,9 +69,9 @@ impl Engine {
 
     /// Takes back the registration of a snapshot. Dropped keyspaces that only it could read let go
     /// of their tables.
-    pub(crate) fn release_snapshot(&self, moment: ReadPoint) {
+    pub(crate) fn release_snapshot(&self, read_point: ReadPoint) {
         let snapshots = &self.catalog.snapshots;
-        let oldest_went = snapshots.release(moment);
+        let oldest_went = snapshots.release(read_point);
         self.catalog.clear_dropped();
         // An older snapshot that still lives keeps nearly all that this one kept. Without this
         // condition each transaction would wake both workers although they find no work.

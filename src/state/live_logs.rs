@@ -114,8 +114,8 @@ mod tests {
 
     fn logs_of(bytes: &[u64], keep_bytes_max: u64) -> LiveLogs {
         let mut logs = LiveLogs::new(keep_bytes_max);
-        for (place, bytes) in bytes.iter().enumerate() {
-            let number = place as u64 + 1;
+        for (index, bytes) in bytes.iter().enumerate() {
+            let number = index as u64 + 1;
             logs.push(LiveLog { number, begins_after: 0, bytes: *bytes }, None);
         }
         logs

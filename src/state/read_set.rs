@@ -60,18 +60,18 @@ impl ReadSet {
     }
 
     fn of(&mut self, keyspace: &Arc<KeyspaceState>) -> &mut KeyspaceReads {
-        let place = self.place_of(keyspace.id).unwrap_or_else(|place| {
+        let index = self.index_of(keyspace.id).unwrap_or_else(|index| {
             let keyspace = Arc::clone(keyspace);
             let reads =
                 KeyspaceReads { keyspace, keys: BTreeSet::new(), ranges: KeyRanges::default() };
-            self.keyspaces.insert(place, reads);
-            place
+            self.keyspaces.insert(index, reads);
+            index
         });
-        &mut self.keyspaces[place]
+        &mut self.keyspaces[index]
     }
 
     /// Where the reads of a keyspace are, or would be.
-    fn place_of(&self, id: KeyspaceId) -> std::result::Result<usize, usize> {
+    fn index_of(&self, id: KeyspaceId) -> std::result::Result<usize, usize> {
         self.keyspaces.binary_search_by_key(&id, |reads| reads.keyspace.id)
     }
 
@@ -96,7 +96,7 @@ impl ReadSet {
 
     /// The reads of the keyspace with that number.
     pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceReads> {
-        self.place_of(id).ok().map(|place| &self.keyspaces[place])
+        self.index_of(id).ok().map(|index| &self.keyspaces[index])
     }
 }
 

@@ -347,7 +347,7 @@ fn without_kept_logs(
 }
 
 /// Removes the files of a session that never began: nothing names them, and every further attempt
-/// would leave more. They stay if the new manifest may be in force.
+/// would leave more. They stay if the new manifest may be current.
 fn remove_abandoned(context: &Context, versions: &VersionSet, log: u64) {
     let abandoned = versions.abandoned();
     let log = (!abandoned.is_empty()).then_some(FileName::Wal(log));

@@ -24,7 +24,7 @@ impl fmt::Debug for ReadPoint {
     }
 }
 
-/// Live snapshots and how many hold each moment.
+/// Live snapshots and how many hold each read point.
 #[derive(Debug)]
 pub(crate) struct SnapshotList {
     live: RankedMutex<BTreeMap<ReadPoint, usize>>,
@@ -53,9 +53,9 @@ impl SnapshotList {
         then: impl FnOnce() -> T,
     ) -> (ReadPoint, T) {
         let mut live = self.live.lock();
-        let moment = ReadPoint { sequence: published.visible(), taken: Instant::now() };
-        *live.entry(moment).or_insert(0) += 1;
-        (moment, then())
+        let read_point = ReadPoint { sequence: published.visible(), taken: Instant::now() };
+        *live.entry(read_point).or_insert(0) += 1;
+        (read_point, then())
     }
 
     /// Calls `change` between two registrations: a snapshot sees all of what it does or nothing.
@@ -64,21 +64,22 @@ impl SnapshotList {
         change()
     }
 
-    /// Registers once more at the moment of a live snapshot.
-    pub(crate) fn register_again(&self, moment: ReadPoint) {
-        *self.live.lock().entry(moment).or_insert(0) += 1;
+    /// Registers once more at the read point of a live snapshot.
+    pub(crate) fn register_again(&self, read_point: ReadPoint) {
+        *self.live.lock().entry(read_point).or_insert(0) += 1;
     }
 
     /// Takes one registration back. True if the oldest sequence that snapshots read went with it.
-    pub(crate) fn release(&self, moment: ReadPoint) -> bool {
+    pub(crate) fn release(&self, read_point: ReadPoint) -> bool {
         let mut live = self.live.lock();
-        let oldest =
-            |live: &BTreeMap<ReadPoint, usize>| live.keys().next().map(|moment| moment.sequence);
+        let oldest = |live: &BTreeMap<ReadPoint, usize>| {
+            live.keys().next().map(|read_point| read_point.sequence)
+        };
         let before = oldest(&live);
-        if let Some(count) = live.get_mut(&moment) {
+        if let Some(count) = live.get_mut(&read_point) {
             *count -= 1;
             if *count == 0 {
-                live.remove(&moment);
+                live.remove(&read_point);
             }
         }
         oldest(&live) != before
@@ -90,7 +91,7 @@ impl SnapshotList {
         // Under the lock that `register` takes. A snapshot that registers later reads the published
         // sequence later, so it is at ours or above, and needs no version that the job may drop.
         let live = self.live.lock();
-        let mut needed: Vec<_> = live.keys().map(|moment| moment.sequence).collect();
+        let mut needed: Vec<_> = live.keys().map(|read_point| read_point.sequence).collect();
         needed.push(published.visible());
         needed.dedup();
         needed
@@ -98,17 +99,17 @@ impl SnapshotList {
 
     /// The sequence of the oldest snapshot.
     pub(crate) fn oldest(&self) -> Option<SequenceNumber> {
-        self.live.lock().keys().next().map(|moment| moment.sequence)
+        self.live.lock().keys().next().map(|read_point| read_point.sequence)
     }
 
     /// The age of the oldest snapshot.
     pub(crate) fn oldest_age(&self) -> Option<Duration> {
-        self.live.lock().keys().next().map(|moment| moment.taken.elapsed())
+        self.live.lock().keys().next().map(|read_point| read_point.taken.elapsed())
     }
 
     /// The sequence of the newest snapshot.
     pub(crate) fn newest(&self) -> Option<SequenceNumber> {
-        self.live.lock().keys().next_back().map(|moment| moment.sequence)
+        self.live.lock().keys().next_back().map(|read_point| read_point.sequence)
     }
 
     pub(crate) fn len(&self) -> usize {

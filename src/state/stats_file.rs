@@ -113,10 +113,10 @@ mod tests {
         for cut in 0..good.len() {
             assert_eq!(decode(&good[..cut]), None);
         }
-        for place in 0..good.len() {
+        for index in 0..good.len() {
             let mut bad = good.clone();
-            bad[place] ^= 1;
-            assert_eq!(decode(&bad), None, "byte {place}");
+            bad[index] ^= 1;
+            assert_eq!(decode(&bad), None, "byte {index}");
         }
     }
 }

@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 pub struct SyncTicket {
     batch: Arc<SyncBatch>,
     /// The place of its waker in the batch, once it was polled.
-    place: Option<usize>,
+    index: Option<usize>,
 }
 
 impl SyncTicket {
@@ -53,7 +53,7 @@ impl SyncTicket {
     pub(crate) fn resolved(outcome: Result<()>) -> Self {
         let batch = SyncBatch::open();
         batch.resolve(outcome);
-        SyncTicket { batch, place: None }
+        SyncTicket { batch, index: None }
     }
 
     /// Blocks this thread until the ticket resolves. Not for a callback of another ticket, which
@@ -111,9 +111,9 @@ impl Future for SyncTicket {
             return Poll::Ready(outcome);
         }
         let waker = Waiter::Waker(context.waker().clone());
-        let added = match self.place {
-            Some(place) => self.batch.replace(place, waker),
-            None => self.batch.add(waker).map(|place| self.place = Some(place)),
+        let added = match self.index {
+            Some(index) => self.batch.replace(index, waker),
+            None => self.batch.add(waker).map(|index| self.index = Some(index)),
         };
         match added {
             Ok(()) => Poll::Pending,
@@ -125,8 +125,8 @@ impl Future for SyncTicket {
 impl Drop for SyncTicket {
     fn drop(&mut self) {
         // What no longer waits is not woken: a waker may keep a whole task alive.
-        if let (Some(place), None) = (self.place, self.batch.outcome()) {
-            let waiter = self.batch.waiters.lock().get_mut(place).and_then(Option::take);
+        if let (Some(index), None) = (self.index, self.batch.outcome()) {
+            let waiter = self.batch.waiters.lock().get_mut(index).and_then(Option::take);
             drop(waiter);
         }
     }
@@ -183,7 +183,7 @@ impl SyncBatch {
         }
     }
 
-    /// Adds a waiter; returns its place.
+    /// Adds a waiter; returns its index.
     ///
     /// # Errors
     /// The batch has resolved in the meantime; the waiter comes back.
@@ -196,20 +196,20 @@ impl SyncBatch {
         Ok(waiters.len() - 1)
     }
 
-    /// Replaces the waiter at `place`.
+    /// Replaces the waiter at `index`.
     ///
     /// # Errors
     /// The batch has resolved in the meantime; the waiter comes back.
     fn replace(
         &self,
-        place: usize,
+        index: usize,
         waiter: Waiter,
     ) -> std::result::Result<(), (Waiter, Result<()>)> {
         let mut waiters = self.waiters.lock();
         if let Some(outcome) = self.outcome.get() {
             return Err((waiter, outcome.clone()));
         }
-        let before = waiters.get_mut(place).and_then(|at| at.replace(waiter));
+        let before = waiters.get_mut(index).and_then(|at| at.replace(waiter));
         drop(waiters);
         drop(before);
         Ok(())
@@ -285,7 +285,7 @@ impl SyncTickets {
         if is_awaited {
             self.changed.notify_one();
         }
-        SyncTicket { batch, place: None }
+        SyncTicket { batch, index: None }
     }
 
     /// Waits for the next batch; `None` at the end, when each has been taken. Waits up to

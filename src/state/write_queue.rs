@@ -41,27 +41,27 @@ pub(crate) struct Request {
     pub switch: Switch,
     /// What must not have been written since it was read: of a transaction.
     pub reads: Option<Box<CheckedReads>>,
-    /// It waits for the lead itself, and no other leader takes it.
-    pub leads: bool,
+    /// It asks for an exclusive write section, so no other leader takes it.
+    pub exclusive: bool,
 }
 
 impl Request {
     /// A request to write `batch`.
     pub(crate) fn of(batch: WriteBatch) -> Self {
-        let (sync, expiry, switch, reads, leads) = (false, None, Switch::No, None, false);
-        Request { batch, sync, expiry, switch, reads, leads }
+        let (sync, expiry, switch, reads, exclusive) = (false, None, Switch::No, None, false);
+        Request { batch, sync, expiry, switch, reads, exclusive }
     }
 
     /// Asks for neither a sync nor a switch.
     fn is_quick(&self) -> bool {
-        !self.sync && self.switch == Switch::No && !self.leads
+        !self.sync && self.switch == Switch::No && !self.exclusive
     }
 
     /// The bytes that it adds to a group.
     fn bytes(&self) -> usize {
         match &self.reads {
             Some(reads) if reads.alone => GROUP_BYTES_MAX + 1,
-            _ if self.leads => GROUP_BYTES_MAX + 1,
+            _ if self.exclusive => GROUP_BYTES_MAX + 1,
             _ => self.batch.bytes(),
         }
     }
@@ -214,12 +214,12 @@ impl WriteQueue {
         }
     }
 
-    /// Queues for the lead, with nothing to write: nothing is written while the caller has it.
+    /// Queues for an exclusive write section: nothing is written until the caller drops it.
     ///
     /// # Errors
     /// `Io` if the request was lost.
-    pub(crate) fn lead(&self) -> Result<Leadership<'_>> {
-        match self.join(Request { leads: true, ..Request::of(WriteBatch::new()) }) {
+    pub(crate) fn exclusive(&self) -> Result<Leadership<'_>> {
+        match self.join(Request { exclusive: true, ..Request::of(WriteBatch::new()) }) {
             Joined::Lead(leadership, _) => Ok(leadership),
             // A leader takes along what fits its group, and this never does.
             Joined::Done(result) => Err(result.err().unwrap_or_else(abandoned)),
@@ -281,8 +281,8 @@ impl<'a> Leadership<'a> {
     /// Answers everyone in the group, in the order of its requests.
     #[inline]
     pub(crate) fn complete(&mut self, mut results: impl FnMut(usize) -> Result<Committed>) {
-        for (place, waiter) in self.group.drain(..).enumerate() {
-            waiter.set(Turn::Done(results(place)));
+        for (index, waiter) in self.group.drain(..).enumerate() {
+            waiter.set(Turn::Done(results(index)));
         }
     }
 }
@@ -401,8 +401,8 @@ mod tests {
         let queue = WriteQueue::default();
         std::thread::scope(|scope| {
             let Joined::Lead(mut leadership, own) = queue.join(request(0)) else { panic!() };
-            let leads = scope.spawn(|| {
-                let leadership = queue.lead().unwrap();
+            let section = scope.spawn(|| {
+                let leadership = queue.exclusive().unwrap();
                 assert!(queue.line.lock().led);
                 drop(leadership);
             });
@@ -412,7 +412,7 @@ mod tests {
             assert!(leadership.take_group(&own).is_empty());
             assert!(leadership.take_next_group().is_empty());
             drop(leadership);
-            leads.join().unwrap();
+            section.join().unwrap();
         });
         assert!(!queue.line.lock().led);
     }

@@ -144,9 +144,9 @@ impl TableIter {
         prefetch_line_before(&**cached);
         let sought = bound.filter(|_| self.direction == Direction::Forward);
         match sought.and_then(|bound| Some((bound, block.version_from(bound)?))) {
-            Some((bound, place)) => {
-                self.prefetcher = Prefetcher::entering(block, place.0);
-                self.cursor.enter(block, bound, place);
+            Some((bound, found)) => {
+                self.prefetcher = Prefetcher::entering(block, found.0);
+                self.cursor.enter(block, bound, found);
             }
             None => {
                 Prefetcher::prefetch_front(block);

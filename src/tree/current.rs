@@ -1,4 +1,4 @@
-//! `CURRENT`: the file that names the manifest in force.
+//! `CURRENT`: the file that names the current manifest.
 //!
 //! It is one line of text: `siftdb 1 MANIFEST-000007 ` and eight hex digits, the masked CRC-32 of
 //! the text before them. A rename replaces it, so there is always the old line or the new one.
@@ -24,13 +24,13 @@ const UNFINISHED: &str = "siftdb 2 UNFINISHED ";
 /// What a `CURRENT` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Current {
-    /// The manifest of this number is in force.
+    /// The manifest of this number is current.
     Manifest(u64),
     /// The directory holds a part of a copy.
     Unfinished,
 }
 
-/// The number of the manifest in force; `None` if there is no `CURRENT`.
+/// The number of the current manifest; `None` if there is no `CURRENT`.
 ///
 /// # Errors
 /// `Unfinished`; `Corruption`; `UnsupportedFormat`; `Io`.
@@ -60,7 +60,7 @@ pub(crate) fn mark_unfinished(
     switch_current(env, directory, temporary_number)
 }
 
-/// Puts the manifest `number` in force, by way of the temporary file `temporary_number`. The
+/// Makes the manifest `number` current, by way of the temporary file `temporary_number`. The
 /// manifest's own name must be durable: `ManifestWriter::create` sees to that.
 pub(crate) fn set_current(
     env: &dyn Env,
@@ -72,7 +72,7 @@ pub(crate) fn set_current(
     switch_current(env, directory, temporary_number)
 }
 
-/// The first half of [`set_current`]: nothing is in force yet.
+/// The first half of [`set_current`]: nothing is current yet.
 pub(crate) fn stage_current(
     env: &dyn Env,
     directory: &Path,
@@ -83,7 +83,7 @@ pub(crate) fn stage_current(
     write_temporary(env, directory, temporary, &encode_current(number))
 }
 
-/// The second half of [`set_current`]. If it fails, either manifest may be in force.
+/// The second half of [`set_current`]. If it fails, either manifest may be current.
 pub(crate) fn switch_current(env: &dyn Env, directory: &Path, temporary_number: u64) -> Result<()> {
     put_in_place(env, directory, FileName::Temporary(temporary_number), FileName::Current)
 }

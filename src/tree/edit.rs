@@ -31,7 +31,7 @@ pub(crate) const ANCESTORS_MAX: usize = 15;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FirstLog {
     /// The oldest log of a memtable that is not in a table, 0 if there is no log. It must exist,
-    /// by a durable name, before the edit is in force.
+    /// by a durable name, before the edit is current.
     pub number: u64,
     /// The last sequence of the logs before it: everything up to here is in tables.
     pub flushed_through: SequenceNumber,

@@ -258,17 +258,16 @@ fn span_of(
 ) -> (Vec<u8>, Bound<Vec<u8>>) {
     let of_entries =
         || [&properties.smallest_key, &properties.largest_key].map(|key| user_key(key).to_vec());
-    let fragments = range_deletes.map_or(&[][..], RangeDeletes::fragments);
-    let (Some(first), Some(last)) = (fragments.first(), fragments.last()) else {
+    let Some((first, end)) = range_deletes.and_then(RangeDeletes::span) else {
         let [start, end] = of_entries();
         return (start, Bound::Included(end));
     };
-    let end = last.end.clone();
+    let (first, end) = (first.to_vec(), end.map(<[u8]>::to_vec));
     if properties.entries == 0 {
-        return (first.start.clone(), end.map_or(Bound::Unbounded, Bound::Excluded));
+        return (first, end.map_or(Bound::Unbounded, Bound::Excluded));
     }
     let [smallest, largest] = of_entries();
-    let start = first.start.clone().min(smallest);
+    let start = first.min(smallest);
     let end = match end {
         None => Bound::Unbounded,
         Some(end) if end <= largest => end_with(&start, largest),

@@ -1,4 +1,4 @@
-//! The manifest: the log of version edits. `CURRENT` names the one in force (`tree/current.rs`).
+//! The manifest: the log of version edits. `CURRENT` names the current one (`tree/current.rs`).
 //!
 //! A manifest is a record file (see `log/record`). Its first edit is a snapshot, and its edits are
 //! counted from 1. [`ManifestWriter::create`] writes a manifest before `CURRENT` names it; a new
@@ -358,8 +358,8 @@ impl Replay {
         self.apply_counters(&edit)?;
         self.apply_keyspaces(&edit)?;
         for file in edit.deleted {
-            let place = (file.keyspace, file.number);
-            if self.tables.remove(&place).is_none_or(|(level, _)| level != file.level) {
+            let identity = (file.keyspace, file.number);
+            if self.tables.remove(&identity).is_none_or(|(level, _)| level != file.level) {
                 let (level, number) = (file.level, file.number);
                 return damaged(format!("file {number} leaves level {level} and is not there"));
             }
@@ -535,7 +535,7 @@ pub(crate) struct ManifestWriter {
 
 impl ManifestWriter {
     /// Creates manifest `number` with `snapshot` as its first edit and makes both contents and
-    /// name durable. It is not in force yet.
+    /// name durable. It is not current yet.
     pub(crate) fn create(
         env: &dyn Env,
         directory: &Path,
@@ -909,7 +909,7 @@ mod tests {
         assert_eq!(read_current(&env, directory()).unwrap(), None);
         let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &snapshot()).unwrap();
         set_current(&env, directory(), NUMBER, 9).unwrap();
-        let put_in_force = env.log_len();
+        let installed = env.log_len();
         let edit = VersionEdit { last_sequence: Some(70), ..VersionEdit::default() };
         writer.append(&edit).unwrap();
         ManifestWriter::create(&env, directory(), 20, &snapshot()).unwrap();
@@ -920,7 +920,7 @@ mod tests {
                 let model = models[seed as usize % 3];
                 let crashed = env.replay(calls, model, seed);
                 let current = read_current(&crashed, directory()).unwrap();
-                assert!(current.is_some() || calls < put_in_force, "{calls} {model:?} {seed}");
+                assert!(current.is_some() || calls < installed, "{calls} {model:?} {seed}");
                 if let Some(number) = current {
                     assert!(number == NUMBER || number == 20);
                     replay(&crashed, directory(), number).unwrap();

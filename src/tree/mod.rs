@@ -18,7 +18,7 @@
 //! | `handle` | an open table, and the files that are obsolete |
 //! | `overlap` | the order of a level, and which tables share keys |
 //! | `manifest`, `edit` | the log of changes, and the encoding of a change |
-//! | `current` | `CURRENT`, which names the manifest in force |
+//! | `current` | `CURRENT`, which names the current manifest |
 //! | `file_meta`, `fields` | what the manifest knows of a table; the fields of the encoding |
 //! | `runs`, `targets` | sorted run sizes of the tree; how large each level should be |
 //!

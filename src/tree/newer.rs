@@ -109,8 +109,5 @@ fn walk(handle: &Arc<TableHandle>, fill_cache: bool) -> LevelIter {
 
 /// A key of `bounds` that a range delete of the table above `since` covers.
 fn deleted_within(table: &Table, bounds: &KeyBounds, since: SequenceNumber) -> Option<Vec<u8>> {
-    let (start, end) = bounds.half_open();
-    let fragments = table.range_deletes()?.clipped(&start, end.as_deref());
-    let newer = fragments.fragments().iter().find(|own| own.covering(SEQUENCE_MAX) > since);
-    newer.map(|own| own.start.clone())
+    table.range_deletes()?.newer_within(bounds, since)
 }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 /// one cannot know that the history continues from what it showed.
 pub(crate) const SESSIONS_MAX: usize = 16;
 
-/// The manifest in force and how much of it is durable: what a new log's first record carries.
+/// The current manifest and how much of it is durable: what a new log's first record carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ManifestPosition {
     /// Number of the manifest.
@@ -40,7 +40,7 @@ pub(crate) struct SharedNumbers {
     pub next_file: AtomicU64,
     /// The largest time by which a job took entries for expired, in milliseconds since the epoch.
     pub expired_through: AtomicU64,
-    /// The manifest in force.
+    /// The current manifest.
     pub position: Mutex<ManifestPosition>,
 }
 
@@ -120,12 +120,12 @@ impl SessionManifest {
         self.failed.is_some()
     }
 
-    /// True if a manifest of this session is in force, or may be.
+    /// True if a manifest of this session is current, or may be.
     pub(crate) fn may_have_switched(&self) -> bool {
         self.writer.is_some() || (self.failed.is_some() && self.abandoned.is_empty())
     }
 
-    /// The files of a manifest that could not be written and was never put in force.
+    /// The files of a manifest that could not be written and never became current.
     pub(crate) fn abandoned(&self) -> &[FileName] {
         &self.abandoned
     }
@@ -211,7 +211,7 @@ impl SessionManifest {
     ///
     /// # Errors
     /// `Io`. It may be tried again with another number. If [`abandoned`](Self::abandoned) names
-    /// files then, the manifest is not in force.
+    /// files then, the manifest is not current.
     pub(crate) fn start(&mut self, number: u64, snapshot: VersionEdit) -> Result<()> {
         let started = self.try_start(number, snapshot);
         // After a failure nothing is written any more.
@@ -236,7 +236,7 @@ impl SessionManifest {
         let (env, directory) = (&*self.env, &self.directory);
         let writer = ManifestWriter::create(env, directory, number, &snapshot)?;
         stage_current(env, directory, number, temporary)?;
-        // From here on the new manifest may be in force, whatever the answer.
+        // From here on the new manifest may be current, whatever the answer.
         self.abandoned.clear();
         switch_current(env, directory, temporary)?;
         self.writer = Some(writer);

@@ -46,7 +46,7 @@ pub(crate) struct VersionSet {
     trees: BTreeMap<KeyspaceId, Tree>,
     next_keyspace: u64,
     manifest: SessionManifest,
-    /// Tables of edits that failed: the manifest in force may name them or not.
+    /// Tables of edits that failed: the current manifest may name them or not.
     uncertain: Vec<u64>,
     /// Files with lower numbers are from earlier sessions.
     session_start: u64,
@@ -163,7 +163,7 @@ impl VersionSet {
         Ok(id)
     }
 
-    /// True if the manifest in force does not need the file: it may be removed.
+    /// True if the current manifest does not need the file: it may be removed.
     #[must_use]
     pub(crate) fn is_obsolete(&self, name: FileName) -> bool {
         match name {
@@ -318,7 +318,7 @@ impl VersionSet {
     /// Continues after a failure with a whole new manifest as file `number`: the versions as they
     /// are, with the tables that `edit` adds and without those that it deletes, and its first log.
     /// The failed manifest is not written to again, and the files that it may name stay until the
-    /// new one is in force.
+    /// new one is current.
     ///
     /// # Errors
     /// As for `apply`; it may be tried again, with another number.
@@ -368,7 +368,7 @@ impl VersionSet {
         handles.map(|(_, handle)| handle.meta.number).collect()
     }
 
-    /// Creates this session's manifest as file `number` and makes it the one in force. `log`, by a
+    /// Creates this session's manifest as file `number` and makes it the current one. `log`, by a
     /// name that is durable, is the log that the session begins with. The tables and the first log
     /// of `edit`, which recovery wrote, become part of the database in the same step.
     /// `last_sequence` is the last one that recovery found.
@@ -394,13 +394,13 @@ impl VersionSet {
         Ok(())
     }
 
-    /// True if this session has written a manifest that is in force, or may be.
+    /// True if this session has written a manifest that is current, or may be.
     #[must_use]
     pub(crate) fn may_have_switched(&self) -> bool {
         self.manifest.may_have_switched()
     }
 
-    /// The files of a manifest that could not be written and was never put in force.
+    /// The files of a manifest that could not be written and never became current.
     #[must_use]
     pub(crate) fn abandoned(&self) -> &[FileName] {
         self.manifest.abandoned()
@@ -422,7 +422,7 @@ impl VersionSet {
     }
 
     /// Files of earlier sessions that neither the durable manifest nor recovery needs. Empty unless
-    /// this session's manifest is in force. Call it before any job of the session can take a table
+    /// this session's manifest is current. Call it before any job of the session can take a table
     /// out of the version: an iterator may still read that table. Files that siftdb did not write
     /// are left out, and so are those that cannot be read.
     ///
@@ -480,7 +480,7 @@ impl VersionSet {
         for file in edit.deleted.iter().filter(|file| file.keyspace == id) {
             let handles = &mut levels[file.level];
             match handles.iter().position(|handle| handle.meta.number == file.number) {
-                Some(place) => removed.push(handles.remove(place)),
+                Some(index) => removed.push(handles.remove(index)),
                 None => {
                     let what =
                         format!("edit removes table {}, not at level {}", file.number, file.level);

@@ -73,8 +73,8 @@ pub(crate) struct Version {
 #[derive(Clone, Debug)]
 pub(crate) struct DeletingTables {
     pub level: usize,
-    /// At level 0 the place of the table in the search order; 0 in other levels.
-    pub place: usize,
+    /// At level 0 the index of the table in the search order; 0 in other levels.
+    pub index: usize,
     /// One table at level 0; in other levels in the order of keys.
     pub tables: Vec<Arc<TableHandle>>,
 }
@@ -225,14 +225,14 @@ fn deleting_tables(levels: &[Level; LEVELS]) -> Vec<DeletingTables> {
     let has_any = |handle: &&Arc<TableHandle>| handle.table.range_deletes().is_some();
     let [newest_first, sorted @ ..] = levels;
     let singles = newest_first.handles.iter().enumerate().filter(|(_, handle)| has_any(handle));
-    let singles = singles.map(|(place, handle)| DeletingTables {
+    let singles = singles.map(|(index, handle)| DeletingTables {
         level: 0,
-        place,
+        index,
         tables: vec![Arc::clone(handle)],
     });
     let deeper = (1..).zip(sorted).map(|(level, own)| DeletingTables {
         level,
-        place: 0,
+        index: 0,
         tables: own.handles.iter().filter(has_any).cloned().collect(),
     });
     singles.chain(deeper.filter(|own| !own.tables.is_empty())).collect()

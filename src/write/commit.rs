@@ -166,7 +166,7 @@ fn submit(engine: &Engine, request: Request) -> Result<Committed> {
             let mut group = leadership.take_group(&own);
             group.insert(0, own);
             let mut outcome = commit(engine, group);
-            leadership.complete(|place| outcome.answer(place + 1));
+            leadership.complete(|index| outcome.answer(index + 1));
             let result = outcome.answer(0);
             loop {
                 let group = leadership.take_next_group();
@@ -174,7 +174,7 @@ fn submit(engine: &Engine, request: Request) -> Result<Committed> {
                     break;
                 }
                 outcome = commit(engine, group);
-                leadership.complete(|place| outcome.answer(place));
+                leadership.complete(|index| outcome.answer(index));
             }
             drop(guard);
             result
@@ -187,26 +187,26 @@ struct Outcome {
     group: Vec<Request>,
     /// The answer to all requests but the refused ones.
     result: Result<()>,
-    /// Requests that were left out, by their place in the group, and why.
+    /// Requests that were left out, by their index in the group, and why.
     refused: Vec<(usize, Refusal)>,
 }
 
 impl Outcome {
     #[inline]
-    fn answer(&mut self, place: usize) -> Result<Committed> {
+    fn answer(&mut self, index: usize) -> Result<Committed> {
         match self.refused.is_empty() {
             true => self.result.clone().map(|()| Committed::Written),
-            false => self.answer_any(place),
+            false => self.answer_any(index),
         }
     }
 
     #[cold]
-    fn answer_any(&mut self, place: usize) -> Result<Committed> {
-        match self.refused.iter().find(|(refused, _)| *refused == place) {
+    fn answer_any(&mut self, index: usize) -> Result<Committed> {
+        match self.refused.iter().find(|(refused, _)| *refused == index) {
             Some((_, Refusal::Failed(error))) => Err(error.clone()),
             Some((_, Refusal::Unchecked)) if self.result.is_ok() => {
                 let empty = Request::of(WriteBatch::new());
-                let request = std::mem::replace(&mut self.group[place], empty);
+                let request = std::mem::replace(&mut self.group[index], empty);
                 Ok(Committed::Unchecked(Box::new(request)))
             }
             Some((_, Refusal::Unchecked)) | None => {
@@ -257,10 +257,10 @@ fn try_commit(
     // The last that refuses: what it lets pass is numbered and logged.
     conflict::refuse_conflicts(&engine.context, &engine.writer, &log, group, refused);
     let accepted = group.iter().enumerate();
-    let accepted = accepted.filter(|(place, _)| refused.iter().all(|(left, _)| left != place));
+    let accepted = accepted.filter(|(index, _)| refused.iter().all(|(left, _)| left != index));
     let sync = accepted.clone().any(|(_, request)| request.sync);
-    let batches = accepted.map(|(place, request)| {
-        match expiring.binary_search_by_key(&place, |(expiring, _)| *expiring) {
+    let batches = accepted.map(|(index, request)| {
+        match expiring.binary_search_by_key(&index, |(expiring, _)| *expiring) {
             Ok(at) => &expiring[at].1,
             Err(_) => &request.batch,
         }
@@ -302,7 +302,7 @@ fn accept(
     refused: &mut Vec<(usize, Refusal)>,
 ) -> Vec<Arc<KeyspaceState>> {
     let mut keyspaces = Vec::new();
-    for (place, request) in group.iter().enumerate() {
+    for (index, request) in group.iter().enumerate() {
         let ids = request.batch.keyspaces();
         if ids.is_empty() {
             continue;
@@ -311,7 +311,7 @@ fn accept(
         match ids.iter().map(|id| keyspace::written(&all, *id).cloned()).collect::<Result<Vec<_>>>()
         {
             Ok(named) => keyspaces.extend(named),
-            Err(error) => refused.push((place, Refusal::Failed(error))),
+            Err(error) => refused.push((index, Refusal::Failed(error))),
         }
     }
     keyspaces.sort_by_key(|keyspace| keyspace.id);
@@ -319,7 +319,7 @@ fn accept(
     keyspaces
 }
 
-/// The batches of the group whose puts expire, with the time of each, by their place in the group.
+/// The batches of the group whose puts expire, with the time of each, by their index in the group.
 /// This is the one place that computes the end of a duration. A batch that grows beyond the limit
 /// is refused.
 fn expiring_batches(
@@ -341,20 +341,20 @@ fn expiring_batches(
     let of_keyspace = |id: KeyspaceId| match id {
         DEFAULT_KEYSPACE => default,
         id => {
-            let place = named.binary_search_by_key(&id, |keyspace| keyspace.id);
-            place.ok().and_then(|place| named[place].expiry())
+            let index = named.binary_search_by_key(&id, |keyspace| keyspace.id);
+            index.ok().and_then(|index| named[index].expiry())
         }
     };
     let mut batches = Vec::new();
-    for (place, request) in group.iter().enumerate() {
-        if refused.iter().any(|(left, _)| *left == place) {
+    for (index, request) in group.iter().enumerate() {
+        if refused.iter().any(|(left, _)| *left == index) {
             continue;
         }
         let expiry = |id| request.expiry.or_else(|| of_keyspace(id));
         let batch = request.batch.with_expiry(now, expiry);
         match batch.check() {
-            Ok(()) => batches.push((place, batch)),
-            Err(error) => refused.push((place, Refusal::Failed(error))),
+            Ok(()) => batches.push((index, batch)),
+            Err(error) => refused.push((index, Refusal::Failed(error))),
         }
     }
     batches
@@ -451,8 +451,8 @@ fn insert_runs<'m>(
             continue;
         }
         // `accept` found each of them, and nothing drops one while the log is locked.
-        let place = named.binary_search_by_key(&id, |keyspace| keyspace.id);
-        let keyspace = &named[place.expect("a batch names its keyspaces")];
+        let index = named.binary_search_by_key(&id, |keyspace| keyspace.id);
+        let keyspace = &named[index.expect("a batch names its keyspaces")];
         let memtable = writable_memtable(&engine.context, &engine.writer, keyspace);
         let before = memtable.bytes();
         memtable.insert(first, run);
@@ -575,5 +575,5 @@ fn may_wait_for_flush(
 #[cfg(test)]
 pub(crate) fn commit_together(engine: &Engine, group: Vec<Request>) -> Vec<Result<Committed>> {
     let mut outcome = commit(engine, group);
-    (0..outcome.group.len()).map(|place| outcome.answer(place)).collect()
+    (0..outcome.group.len()).map(|index| outcome.answer(index)).collect()
 }

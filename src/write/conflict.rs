@@ -143,14 +143,14 @@ pub(super) fn refuse_conflicts(
     let notes = others || group.len() > 1;
     let mut list = writer.recent.list();
     let (mut last, mut next) = (log.last_sequence, log.next_sequence);
-    for (place, request) in group.iter().enumerate() {
-        if refused.iter().any(|(left, _)| *left == place) {
+    for (index, request) in group.iter().enumerate() {
+        if refused.iter().any(|(left, _)| *left == index) {
             continue;
         }
         if let Some(reads) = &request.reads
             && let Some(refusal) = refusal(&list, reads, last)
         {
-            refused.push((place, refusal));
+            refused.push((index, refusal));
             continue;
         }
         if notes && !request.batch.is_empty() {

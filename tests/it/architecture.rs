@@ -15,10 +15,11 @@ const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
 /// The packages' folders, and the files that may contain `unsafe`.
-const PACKAGES: [(&str, &[&str]); 3] = [
+const PACKAGES: [(&str, &[&str]); 4] = [
     ("", &["env/mapped.rs"]),
     ("crates/siftdb-cli", &[]),
     ("crates/siftdb-filter", &["bloom/simd.rs", "cache_line.rs"]),
+    ("crates/siftdb-foreign", &[]),
 ];
 
 #[test]

@@ -273,9 +273,11 @@ fn the_readme_shows_the_example_that_runs() {
 }
 
 #[test]
-fn the_filter_readme_shows_its_example() {
-    let readme = read("crates/siftdb-filter/README.md");
-    let example = read("crates/siftdb-filter/examples/encodings.rs");
-    let code = example.split_once("\n\n").map_or("", |(_, code)| code).trim();
-    assert!(!code.is_empty() && readme.contains(code), "the README differs from the example");
+fn readmes_of_packages_show_their_example() {
+    for (package, example) in [("siftdb-filter", "encodings"), ("siftdb-foreign", "copy_leveldb")] {
+        let readme = read(&format!("crates/{package}/README.md"));
+        let example = read(&format!("crates/{package}/examples/{example}.rs"));
+        let code = example.split_once("\n\n").map_or("", |(_, code)| code).trim();
+        assert!(!code.is_empty() && readme.contains(code), "{package}: README.md differs");
+    }
 }

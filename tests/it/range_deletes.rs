@@ -186,7 +186,7 @@ fn filters() -> Vec<NamedFilter> {
 }
 
 #[test]
-fn scans_pass_what_range_deletes_hide() {
+fn scans_pass_what_range_deletes_cover() {
     for seed in seeds(setting("SIFTDB_RANGE_DELETE_SEEDS", 4) as u64) {
         let rng = &mut Rng::new(seed);
         for filter in filters() {

@@ -14,6 +14,7 @@ use crate::sample::Sample;
 use crate::tally::Tally;
 use crate::workload::{Draw, KeyList};
 use rustix::fs::{Advice, fadvise};
+use siftdb_cli::experiment::disk_bytes_read;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
@@ -84,7 +85,8 @@ struct Timed {
 fn timed(store: &dyn Store, keys: &KeyList) -> Result<(Tally, Timed)> {
     let mut reader = store.reader()?;
     let (mut tally, mut nanos) = (Tally::default(), Vec::new());
-    let before = disk_bytes_read()?;
+    let uncounted = "no read_bytes in /proc/self/io";
+    let before = disk_bytes_read().ok_or(uncounted)?;
     for key in keys.iter() {
         let started = Instant::now();
         let found = reader.get(key)?;
@@ -92,7 +94,7 @@ fn timed(store: &dyn Store, keys: &KeyList) -> Result<(Tally, Timed)> {
         tally.add(found);
     }
     let count = nanos.len().max(1);
-    let disk_bytes = (disk_bytes_read()? - before) as f64 / count as f64;
+    let disk_bytes = (disk_bytes_read().ok_or(uncounted)? - before) as f64 / count as f64;
     let mean = nanos.iter().sum::<f64>() / count as f64;
     nanos.sort_by(f64::total_cmp);
     let within = |percent: usize| nanos.get(count * percent / 100).copied().unwrap_or(0.0);
@@ -113,11 +115,4 @@ fn drop_pages(directory: &Path) -> Result<()> {
         fadvise(&file, 0, None, Advice::DontNeed)?;
     }
     Ok(())
-}
-
-/// Bytes that this process had read from disks so far.
-fn disk_bytes_read() -> Result<u64> {
-    let counts = fs::read_to_string("/proc/self/io")?;
-    let bytes = counts.lines().find_map(|line| line.strip_prefix("read_bytes: "));
-    Ok(bytes.ok_or("no read_bytes in /proc/self/io")?.parse()?)
 }

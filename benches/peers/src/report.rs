@@ -67,7 +67,7 @@ fn settings(args: &Args) -> Vec<(String, String)> {
             format!(
                 "{} keys of {} bytes ({:?}), values of {} bytes, {:.0} MB of pairs",
                 workload.keys,
-                workload.shape.key_bytes(),
+                workload.bytes() / workload.keys - workload.value_bytes as u64,
                 workload.shape,
                 workload.value_bytes,
                 workload.bytes() as f64 / 1e6

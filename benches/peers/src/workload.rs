@@ -1,71 +1,14 @@
 //! Keys and values: the same for every engine, whatever the order in which they are asked.
 //!
-//! An entry has a number `n` below the number of keys. Its key is made from the index `4 n`;
-//! the indexes between are keys that are absent (`4 n + 1`) or written later (`4 n + 2`), so that
-//! both fall between present keys in every [`KeyShape`]. Values are windows of one pool of bytes,
-//! half of it random, so that making one costs nothing while a clock runs.
+//! [`Data`] has them, as for `siftdb bench`: absent keys lie between present ones in every
+//! [`KeyShape`]. Here they become lists that need no work while a clock runs, each with the result
+//! that is right.
 
 use crate::tally::Tally;
-use clap::{Args, ValueEnum, value_parser};
-use siftdb_cli::experiment::bench::{Distribution, Sampler};
+use clap::{Args, value_parser};
+use siftdb_cli::experiment::bench::{Data, Distribution, KeyShape, Sampler};
 use siftdb_cli::experiment::mix;
 use std::sync::OnceLock;
-
-/// Offsets in the pool at which values start.
-const POOL_STARTS: usize = 1 << 20;
-
-/// What keys look like. All keys of one run are equally long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KeyShape {
-    /// 16 hex digits of the mixed index: no common prefix, no order.
-    Hex,
-    /// 24 equal bytes before the 16 hex digits.
-    Shared24,
-    /// The index in 8 bytes, big-endian: neighbours in number are neighbours in order.
-    BigEndian,
-    /// A path of 45 bytes, of which neighbours share most.
-    Paths,
-    /// 8 bytes of the mixed index.
-    Bytes8,
-    /// 64 hex digits of the mixed index.
-    Bytes64,
-}
-
-impl KeyShape {
-    /// Bytes of a key.
-    pub fn key_bytes(self) -> usize {
-        match self {
-            KeyShape::Hex => 16,
-            KeyShape::Shared24 => 40,
-            KeyShape::BigEndian | KeyShape::Bytes8 => 8,
-            KeyShape::Paths => 45,
-            KeyShape::Bytes64 => 64,
-        }
-    }
-
-    /// Appends the key of an index.
-    fn put(self, index: u64, keys: &mut Vec<u8>) {
-        match self {
-            KeyShape::Hex => put_hex(keys, mix(index)),
-            KeyShape::Shared24 => {
-                keys.extend_from_slice(b"tenant/0042/collection/8");
-                put_hex(keys, mix(index));
-            }
-            KeyShape::BigEndian => keys.extend_from_slice(&index.to_be_bytes()),
-            KeyShape::Paths => {
-                let (folder, file) = (index >> 12, index & 0xfff);
-                let path = format!("/srv/data/archive/{folder:010}/object-{file:04}.json");
-                keys.extend_from_slice(path.as_bytes());
-            }
-            KeyShape::Bytes8 => keys.extend_from_slice(&mix(index).to_be_bytes()),
-            KeyShape::Bytes64 => {
-                for part in 0..4 {
-                    put_hex(keys, mix(index ^ part << 60));
-                }
-            }
-        }
-    }
-}
 
 /// The options for keys, values and lookups.
 #[derive(Args, Clone, Debug)]
@@ -78,7 +21,7 @@ pub struct WorkloadArgs {
     #[arg(long, value_parser = value_parser!(u64).range(100..1 << 32))]
     pub lookups: Option<u64>,
     /// What keys look like.
-    #[arg(long, value_enum, default_value = "hex")]
+    #[arg(long, value_enum, default_value = "random")]
     pub key_shape: KeyShape,
     /// Bytes of each value.
     #[arg(long, default_value_t = 100, value_parser = value_parser!(u64).range(1..1 << 20))]
@@ -95,7 +38,7 @@ pub struct Workload {
     pub shape: KeyShape,
     /// Bytes of each value.
     pub value_bytes: usize,
-    pool: Vec<u8>,
+    data: Data,
     shuffled: OnceLock<Vec<u32>>,
     sorted: OnceLock<Vec<u32>>,
 }
@@ -117,18 +60,12 @@ impl Workload {
     /// The workload that the options describe.
     pub fn new(args: &WorkloadArgs) -> Self {
         let value_bytes = args.value_bytes as usize;
-        let mut pool = Vec::new();
-        while pool.len() <= POOL_STARTS + value_bytes {
-            let random = mix(pool.len() as u64 + 1);
-            pool.extend_from_slice(&random.to_le_bytes());
-            pool.extend_from_slice(b"constant");
-        }
         Workload {
             keys: args.keys,
             lookups: args.lookups.unwrap_or(args.keys.min(1_000_000)),
             shape: args.key_shape,
             value_bytes,
-            pool,
+            data: Data::of_shape(args.key_shape, args.keys, value_bytes),
             shuffled: OnceLock::new(),
             sorted: OnceLock::new(),
         }
@@ -136,40 +73,38 @@ impl Workload {
 
     /// Bytes of all keys and values.
     pub fn bytes(&self) -> u64 {
-        self.keys * (self.shape.key_bytes() + self.value_bytes) as u64
+        self.data.bytes()
     }
 
     /// The value of entry `n`.
     pub fn value(&self, n: u64) -> &[u8] {
-        let at = below(mix(n ^ 1 << 63), POOL_STARTS as u64) as usize;
-        &self.pool[at..at + self.value_bytes]
+        self.data.value(n, 0)
     }
 
     /// A batch of the entries `numbers`.
     pub fn batch(&self, numbers: &[u32]) -> Batch<'_> {
-        self.batch_at(numbers.iter().map(|n| u64::from(*n)), 0)
+        self.batch_of(numbers.iter().map(|n| u64::from(*n)), 0)
     }
 
     /// A batch of the entries `numbers`, each with another value.
     pub fn overwriting(&self, numbers: &[u32]) -> Batch<'_> {
-        let batch = self.batch(numbers);
-        let values = numbers.iter().map(|n| self.value(u64::from(*n) + self.keys)).collect();
-        Batch { values, ..batch }
+        self.batch_of(numbers.iter().map(|n| u64::from(*n)), 1)
     }
 
     /// A batch of `count` entries that are in no other batch, from number `first` of such entries
     /// on.
     pub fn fresh(&self, first: u64, count: u64) -> Batch<'_> {
-        self.batch_at(first..first + count, 2)
+        self.batch_of((first..first + count).map(|n| self.keys + n), 0)
     }
 
-    fn batch_at(&self, numbers: impl Iterator<Item = u64>, offset: u64) -> Batch<'_> {
-        let mut batch = Batch { keys: KeyList::new(self.shape), values: Vec::new() };
+    fn batch_of(&self, numbers: impl Iterator<Item = u64>, version: u64) -> Batch<'_> {
+        let (mut keys, mut values, mut key) = (KeyList::default(), Vec::new(), Vec::new());
         for n in numbers {
-            self.shape.put(4 * n + offset, &mut batch.keys.bytes);
-            batch.values.push(self.value(n));
+            self.data.present(n, &mut key);
+            keys.push(&key);
+            values.push(self.data.value(n, version));
         }
-        batch
+        Batch { keys, values }
     }
 
     /// The numbers of all entries in an order without pattern.
@@ -179,22 +114,12 @@ impl Workload {
 
     /// The same in another such order for each `seed` but 0.
     pub fn reshuffled(&self, seed: u64) -> Vec<u32> {
-        let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
-        for last in (1..numbers.len()).rev() {
-            let random = mix(seed << 40 ^ last as u64);
-            numbers.swap(last, below(random, last as u64 + 1) as usize);
-        }
-        numbers
+        self.data.shuffled(seed)
     }
 
     /// The numbers of all entries in the order of their keys.
     pub fn sorted(&self) -> &[u32] {
-        self.sorted.get_or_init(|| {
-            let keys = self.batch_at(0..self.keys, 0).keys;
-            let mut numbers: Vec<u32> = (0..self.keys as u32).collect();
-            numbers.sort_unstable_by_key(|n| keys.get(*n as usize));
-            numbers
-        })
+        self.sorted.get_or_init(|| self.data.ascending())
     }
 
     /// The numbers of random entries to overwrite; each `seed` draws others.
@@ -214,7 +139,7 @@ impl Workload {
 
     /// Keys to look up; another `seed` draws others.
     pub fn draw(&self, draw: Draw, seed: u64, count: u64) -> Lookups {
-        let mut lookups = Lookups { keys: KeyList::new(self.shape), expected: Tally::default() };
+        let (mut lookups, mut key) = (Lookups::default(), Vec::new());
         let distribution = match draw {
             Draw::Zipfian => Distribution::Zipfian,
             Draw::Present | Draw::Absent | Draw::Mixed => Distribution::Uniform,
@@ -223,11 +148,12 @@ impl Workload {
         for step in 0..count {
             let n = sampler.draw(&mut state, self.keys);
             if draw == Draw::Absent || (draw == Draw::Mixed && step % 2 == 1) {
-                self.shape.put(4 * n + 1, &mut lookups.keys.bytes);
+                self.data.absent(n, &mut key);
             } else {
-                self.shape.put(4 * n, &mut lookups.keys.bytes);
+                self.data.present(n, &mut key);
                 lookups.expected.add(self.value(n).last().copied());
             }
+            lookups.keys.push(&key);
         }
         lookups
     }
@@ -237,7 +163,7 @@ impl Workload {
         let sorted = self.sorted();
         let mut tally = Tally::default();
         for start in starts.iter() {
-            let first = sorted.partition_point(|n| self.batch(&[*n]).keys.get(0) < start);
+            let first = sorted.partition_point(|n| self.batch(&[*n]).keys.bytes[..] < *start);
             let found = sorted.iter().skip(first).take(count);
             found.for_each(|n| tally.add(self.value(u64::from(*n)).last().copied()));
         }
@@ -253,6 +179,7 @@ impl Workload {
 }
 
 /// Keys to look up, and the expected result.
+#[derive(Default)]
 pub struct Lookups {
     /// The keys.
     pub keys: KeyList,
@@ -260,24 +187,22 @@ pub struct Lookups {
     pub expected: Tally,
 }
 
-/// Keys one after the other in one piece of memory.
+/// Keys of one length, one after the other in one piece of memory.
+#[derive(Default)]
 pub struct KeyList {
     key_bytes: usize,
     bytes: Vec<u8>,
 }
 
 impl KeyList {
-    fn new(shape: KeyShape) -> Self {
-        KeyList { key_bytes: shape.key_bytes(), bytes: Vec::new() }
-    }
-
-    fn get(&self, place: usize) -> &[u8] {
-        &self.bytes[place * self.key_bytes..(place + 1) * self.key_bytes]
+    fn push(&mut self, key: &[u8]) {
+        self.key_bytes = key.len();
+        self.bytes.extend_from_slice(key);
     }
 
     /// The keys, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.bytes.chunks_exact(self.key_bytes)
+        self.bytes.chunks_exact(self.key_bytes.max(1))
     }
 }
 
@@ -290,10 +215,9 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// A batch of these entries. All keys are equally long, and there is at least one.
     pub fn of(entries: &[(&[u8], &'a [u8])]) -> Self {
-        let key_bytes = entries.first().map_or(1, |(key, _)| key.len());
-        let bytes = entries.iter().flat_map(|(key, _)| *key).copied().collect();
-        let values = entries.iter().map(|(_, value)| *value).collect();
-        Batch { keys: KeyList { key_bytes, bytes }, values }
+        let mut keys = KeyList::default();
+        entries.iter().for_each(|(key, _)| keys.push(key));
+        Batch { keys, values: entries.iter().map(|(_, value)| *value).collect() }
     }
 
     /// The keys of the entries.
@@ -322,9 +246,4 @@ fn random(seed: u64, step: u64) -> u64 {
 /// Maps a random number to one below `bound`.
 fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
-}
-
-fn put_hex(keys: &mut Vec<u8>, number: u64) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    keys.extend((0..16).map(|place| DIGITS[(number >> (60 - 4 * place) & 15) as usize]));
 }

@@ -62,7 +62,7 @@ pub fn measure(args: &Args) -> Result<()> {
     }
     if let Some(file) = &args.json {
         let mut document = page.json();
-        document["machine"] = machine.json();
+        document["machine"] = json!(machine);
         document["versions"] = contenders
             .iter()
             .map(|(engine, _)| (engine.name.to_owned(), json!((engine.version)())))

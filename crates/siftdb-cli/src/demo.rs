@@ -8,7 +8,6 @@
 
 use crate::args::options;
 use crate::bars::Bar;
-use crate::cold::{disk_bytes_read, make_cold};
 use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::figure_text::print_figure;
@@ -24,10 +23,9 @@ use crate::text::{escaped, shell_word};
 use clap::{Args, value_parser};
 use siftdb::{Db, Error, Filter, LevelStats, ReadOptions};
 use siftdb_cli::experiment::{
-    Act, ActKind, ColdFiles, Column, DatabaseFacts, Figure, FilterTrial, KEYS_MAX, KEYS_MIN,
-    KeySet, Measurement, Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure,
-    cold_figure, encoding_figures, fpr_figure, latency_figure, monkey_figure, run, steps_figure,
-    tree_figures,
+    Act, ActKind, Column, DatabaseFacts, Figure, FilterTrial, KEYS_MAX, KEYS_MIN, KeySet,
+    Measurement, Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure, cold_figure,
+    encoding_figures, fpr_figure, latency_figure, monkey_figure, run, steps_figure, tree_figures,
 };
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -204,16 +202,16 @@ impl Demo {
         settings.seed = self.seed;
         settings.filter = Filter::from(encoding);
         settings.hit_ratio = self.hit_ratio;
-        let layouts = self.layouts.iter().filter_map(|name| Column::named(name));
-        let named: Vec<Column> = layouts.flatten().copied().collect();
-        let is_named = |column: &Column| *column == Column::NoFilter || named.contains(column);
-        settings.columns.retain(is_named);
+        let is_named = |column: &Column| self.layouts.iter().any(|name| name == column.layout());
+        settings.columns.retain(|column| *column == Column::NoFilter || is_named(column));
         let mut bars = Bars::default();
         let report = run(&settings, &keys, &mut |progress| bars.show(progress))
             .map_err(|error| without_space(directory.path(), error))?;
         let pages = self.page.html.is_some() || self.page.csv.is_some();
         let all = pages || output.is_json();
-        let shows = self.shows(&settings, &keys, &report, all, &mut bars);
+        let tell = &mut |progress| bars.show(progress);
+        let mut figures = Figures { demo: &self, settings: &settings, keys: &keys, tell };
+        let shows = figures.of(&report, all);
         let shows = shows.map_err(|error| without_space(directory.path(), error))?;
         drop(bars);
         let page = self.page_of(&keys, &report, shows);
@@ -228,11 +226,11 @@ impl Demo {
             if let Some((_, why)) = page.facts.iter().find(|(name, _)| name == "cold") {
                 writeln!(out, "\n{why}")?;
             }
-            if self.step { self.walk_two(&settings, &keys, out) } else { Ok(()) }
+            if self.step { walk_two(&settings, &keys, out) } else { Ok(()) }
         })?;
         if self.keep {
             let key = keys.absent(1, self.seed).pop().unwrap_or_default();
-            let next = explain_command(&settings.database(column_to_show(&settings)), &key);
+            let next = explain_command(&settings.database(settings.filtered()), &key);
             let mut stderr = std::io::stderr();
             let _ = writeln!(stderr, "databases kept in {}", directory.path().display());
             let _ = writeln!(stderr, "next: {next}");
@@ -299,122 +297,6 @@ impl Demo {
         }
     }
 
-    /// All figures, or those that an option asks for.
-    fn shows(
-        &self,
-        settings: &Settings,
-        keys: &KeySet,
-        report: &Report,
-        all: bool,
-        bars: &mut Bars,
-    ) -> siftdb::Result<Shows> {
-        let mut shows = Shows::default();
-        let page = self.command(" --html demo.html");
-        if all {
-            for act in report.acts.iter().filter(|act| act.kind != ActKind::Starved) {
-                let hits = self.hit_ratio.filter(|_| act.kind == ActKind::Mixed);
-                let more = hits.map_or(String::new(), |share| format!(" --hit-ratio {share}"));
-                shows.figures.push(blocks_figure(act, &self.command(&more)));
-            }
-        }
-        if all || self.sweep.is_some() {
-            shows.figures.push(self.sweep_figure(settings, keys, bars)?);
-        }
-        if all || !self.cache.is_empty() {
-            let sizes: Vec<String> = self.cache.iter().map(u64::to_string).collect();
-            let more = match sizes.as_slice() {
-                [] => " --html demo.html".into(),
-                sizes => format!(" --cache {}", sizes.join(",")),
-            };
-            let command = self.command(&more);
-            let mut tell = |progress| bars.show(progress);
-            shows.figures.push(cache_figure(settings, keys, &self.cache, &command, &mut tell)?);
-        }
-        if all {
-            let starved = report.acts.iter().find(|act| act.kind == ActKind::Starved);
-            shows.figures.extend(starved.map(|act| blocks_figure(act, &self.command(""))));
-            let acts = report.acts.iter().filter(|act| act.kind != ActKind::Starved);
-            shows.figures.extend(acts.map(|act| latency_figure(act, &page)));
-            shows.figures.extend(self.tree_and_steps(settings, keys, &page)?);
-            shows.figures.extend(self.encoding_figures(settings, keys, bars)?);
-            let mut tell = |progress| bars.show(progress);
-            shows.figures.extend(monkey_figure(settings, keys, &page, &mut tell)?);
-        }
-        if self.cold {
-            let files = ColdFiles { make_cold: &make_cold, disk_bytes_read: &disk_bytes_read };
-            bars.show(Progress { stage: Stage::Cold, done: 0, total: 1 });
-            match cold_figure(settings, keys, &self.command(" --cold"), &files)? {
-                Ok(figure) => shows.figures.push(figure),
-                Err(why) => shows.not_cold = Some(why),
-            }
-        }
-        Ok(shows)
-    }
-
-    fn sweep_figure(
-        &self,
-        settings: &Settings,
-        keys: &KeySet,
-        bars: &mut Bars,
-    ) -> siftdb::Result<Figure> {
-        let sweep = self.sweep.clone().unwrap_or_default();
-        let trial = filter_trial(settings, keys);
-        let total = (4 * sweep.bits.len()) as u64 * (trial.keys + trial.lookups);
-        let command = self.command(&format!(" --sweep {}", sweep.text));
-        let mut done = 0;
-        fpr_figure(&sweep.bits, &trial, &command, &mut |keys| {
-            done += keys;
-            bars.show(Progress { stage: Stage::Filters, done, total });
-        })
-    }
-
-    fn encoding_figures(
-        &self,
-        settings: &Settings,
-        keys: &KeySet,
-        bars: &mut Bars,
-    ) -> siftdb::Result<[Figure; 2]> {
-        let trial = filter_trial(settings, keys);
-        let FilterTrial { keys, lookups, .. } = trial;
-        let command =
-            format!("siftdb filter bench --keys {keys} --bits {} --lookups {lookups}", self.bits);
-        let total = 4 * (3 * keys + 4 * lookups);
-        let mut done = 0;
-        encoding_figures(self.bits, &trial, &command, &mut |keys| {
-            done += keys;
-            bars.show(Progress { stage: Stage::Filters, done, total });
-        })
-    }
-
-    /// The tree of a database, and what a lookup of an absent and of a present key touched in it.
-    fn tree_and_steps(
-        &self,
-        settings: &Settings,
-        keys: &KeySet,
-        page: &str,
-    ) -> siftdb::Result<Vec<Figure>> {
-        let db = database_to_show(settings)?;
-        let (mut figures, report) = (tree_figures(&db, page)?, db.filter_report());
-        let step = self.command(" --step");
-        for (id, key) in
-            ["lookup-absent", "lookup-present"].into_iter().zip(two_keys(settings, keys)?)
-        {
-            figures.push(steps_figure(id, &db.explain(key)?, &report, &step));
-        }
-        db.close()?;
-        Ok(figures)
-    }
-
-    /// Prints the steps of a lookup of an absent and of a present key.
-    fn walk_two(&self, settings: &Settings, keys: &KeySet, out: &mut Text<'_>) -> Outcome {
-        let db = database_to_show(settings)?;
-        for key in two_keys(settings, keys)? {
-            writeln!(out)?;
-            walk(&db.explain(key)?, &db.filter_report(), out)?;
-        }
-        Ok(db.close()?)
-    }
-
     fn page_of(&self, keys: &KeySet, report: &Report, shows: Shows) -> Page {
         let fact = |name: &str, text: String| (name.to_string(), text);
         let mut facts = vec![
@@ -442,13 +324,109 @@ impl Demo {
     }
 }
 
-/// How the figures of a page measure filters by themselves: all in the same way, so that an
-/// encoding has one rate.
-fn filter_trial(settings: &Settings, keys: &KeySet) -> FilterTrial {
-    let keys = keys.len().min(100_000) as u64;
-    let lookups = (10 * settings.lookups).min(500_000) as u64;
-    // Several times what processors cache, for many keys.
-    FilterTrial { keys, lookups, outside_bytes: 800 * keys as usize }
+/// Makes the figures of a finished run.
+struct Figures<'a> {
+    demo: &'a Demo,
+    settings: &'a Settings,
+    keys: &'a KeySet,
+    tell: &'a mut dyn FnMut(Progress),
+}
+
+impl Figures<'_> {
+    /// All figures, or those that an option asks for.
+    fn of(&mut self, report: &Report, all: bool) -> siftdb::Result<Shows> {
+        let (demo, settings, keys) = (self.demo, self.settings, self.keys);
+        let mut shows = Shows::default();
+        let page = demo.command(" --html demo.html");
+        if all {
+            for act in report.acts.iter().filter(|act| act.kind != ActKind::Starved) {
+                let hits = demo.hit_ratio.filter(|_| act.kind == ActKind::Mixed);
+                let more = hits.map_or(String::new(), |share| format!(" --hit-ratio {share}"));
+                shows.figures.push(blocks_figure(act).again(demo.command(&more)));
+            }
+        }
+        if all || demo.sweep.is_some() {
+            shows.figures.push(self.sweep()?);
+        }
+        if all || !demo.cache.is_empty() {
+            let sizes: Vec<String> = demo.cache.iter().map(u64::to_string).collect();
+            let more = match sizes.as_slice() {
+                [] => " --html demo.html".into(),
+                sizes => format!(" --cache {}", sizes.join(",")),
+            };
+            let figure = cache_figure(settings, keys, &demo.cache, self.tell)?;
+            shows.figures.push(figure.again(demo.command(&more)));
+        }
+        if all {
+            let starved = report.acts.iter().find(|act| act.kind == ActKind::Starved);
+            shows.figures.extend(starved.map(|act| blocks_figure(act).again(demo.command(""))));
+            let acts = report.acts.iter().filter(|act| act.kind != ActKind::Starved);
+            shows.figures.extend(acts.map(|act| latency_figure(act).again(&page)));
+            shows.figures.extend(self.tree_and_steps(&page)?);
+            shows.figures.extend(self.encodings()?);
+            let monkey = monkey_figure(settings, keys, self.tell)?;
+            shows.figures.extend(monkey.map(|figure| figure.again(&page)));
+        }
+        if demo.cold {
+            (self.tell)(Progress { stage: Stage::Cold, done: 0, total: 1 });
+            match cold_figure(settings, keys)? {
+                Ok(figure) => shows.figures.push(figure.again(demo.command(" --cold"))),
+                Err(why) => shows.not_cold = Some(why),
+            }
+        }
+        Ok(shows)
+    }
+
+    /// How the figures of a page measure filters by themselves: all in the same way, so that an
+    /// encoding has one rate.
+    fn trial(&self) -> FilterTrial {
+        let keys = self.keys.len().min(100_000) as u64;
+        let lookups = (10 * self.settings.lookups).min(500_000) as u64;
+        // Several times what processors cache, for many keys.
+        FilterTrial { keys, lookups, outside_bytes: 800 * keys as usize }
+    }
+
+    fn sweep(&mut self) -> siftdb::Result<Figure> {
+        let (sweep, trial) = (self.demo.sweep.clone().unwrap_or_default(), self.trial());
+        let total = (4 * sweep.bits.len()) as u64 * (trial.keys + trial.lookups);
+        let mut done = Stage::Filters.count(total, self.tell);
+        let figure = fpr_figure(&sweep.bits, &trial, &mut done)?;
+        Ok(figure.again(self.demo.command(&format!(" --sweep {}", sweep.text))))
+    }
+
+    fn encodings(&mut self) -> siftdb::Result<[Figure; 2]> {
+        let (bits, trial) = (self.demo.bits, self.trial());
+        let FilterTrial { keys, lookups, .. } = trial;
+        let mut done = Stage::Filters.count(4 * (3 * keys + 4 * lookups), self.tell);
+        let figures = encoding_figures(bits, &trial, &mut done)?;
+        let command =
+            format!("siftdb filter bench --keys {keys} --bits {bits} --lookups {lookups}");
+        Ok(figures.map(|figure| figure.again(&command)))
+    }
+
+    /// The tree of a database, and what a lookup of an absent and of a present key touched in it.
+    fn tree_and_steps(&self, page: &str) -> siftdb::Result<Vec<Figure>> {
+        let db = database_to_show(self.settings)?;
+        let (figures, report) = (tree_figures(&db)?, db.filter_report());
+        let mut figures: Vec<_> = figures.into_iter().map(|figure| figure.again(page)).collect();
+        let step = self.demo.command(" --step");
+        let keys = two_keys(self.settings, self.keys)?;
+        for (id, key) in ["lookup-absent", "lookup-present"].into_iter().zip(keys) {
+            figures.push(steps_figure(id, &db.explain(key)?, &report).again(&step));
+        }
+        db.close()?;
+        Ok(figures)
+    }
+}
+
+/// Prints the steps of a lookup of an absent and of a present key.
+fn walk_two(settings: &Settings, keys: &KeySet, out: &mut Text<'_>) -> Outcome {
+    let db = database_to_show(settings)?;
+    for key in two_keys(settings, keys)? {
+        writeln!(out)?;
+        walk(&db.explain(key)?, &db.filter_report(), out)?;
+    }
+    Ok(db.close()?)
 }
 
 /// A shell command that explains `key`, started in the same way as this process.
@@ -465,16 +443,9 @@ fn explain_command(database: &Path, key: &[u8]) -> String {
     format!("{program} explain {option}-- {database} {}", shell_word(&spelled))
 }
 
-/// The column whose database the tree and the steps show.
-fn column_to_show(settings: &Settings) -> Column {
-    let layouts = [Column::Full, Column::Partitioned, Column::BlockBased];
-    let shown = layouts.into_iter().find(|column| settings.columns.contains(column));
-    shown.unwrap_or(Column::NoFilter)
-}
-
-/// That database, with indexes in memory and no data.
+/// The database that the tree and the steps show, with indexes in memory and no data.
 fn database_to_show(settings: &Settings) -> siftdb::Result<Db> {
-    let db = options().open_read_only(settings.database(column_to_show(settings)))?;
+    let db = options().open_read_only(settings.database(settings.filtered()))?;
     let mut all = db.range_with(.., &ReadOptions::new().fill_cache(false));
     all.try_for_each(|entry| entry.map(drop))?;
     Ok(db)
@@ -521,7 +492,6 @@ impl Bars {
                 Stage::Filters => "filters",
                 Stage::Monkey => "monkey",
                 Stage::Cold => "cold",
-                _ => "measure",
             };
             let bar = Bar::keys(name, Some(progress.total));
             if let Some((_, finished)) = self.0.replace((progress.stage, bar)) {

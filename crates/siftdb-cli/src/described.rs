@@ -5,37 +5,46 @@
 //! so none of them can be forgotten.
 
 use serde_json::Value;
+use siftdb_cli::experiment::bench::KeyShape;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Fields of JSON that have one description.
 pub struct Field {
-    pub names: &'static [&'static str],
+    pub names: Vec<&'static str>,
     /// The lines of the comment above them.
-    pub about: &'static [&'static str],
+    pub about: Vec<&'static str>,
     /// The fields of their type.
-    pub inner: &'static [Field],
+    pub inner: Vec<Field>,
 }
 
 /// A type of JSON, with a description if it is an object.
 pub trait Described {
     /// The lines of the comment above the type.
     const HEAD: &'static [&'static str] = &[];
-    const FIELDS: &'static [Field] = &[];
+
+    /// The fields, in order.
+    fn fields() -> Vec<Field> {
+        Vec::new()
+    }
 }
 
 macro_rules! plain {
     ($($type:ty),*) => { $(impl Described for $type {})* };
 }
 plain!(bool, u8, u32, u64, usize, f64, &'static str, String, PathBuf, Value, [u64; 2]);
-plain!(BTreeSet<String>);
+plain!(BTreeSet<String>, KeyShape);
 
 impl<T: Described> Described for Option<T> {
-    const FIELDS: &'static [Field] = T::FIELDS;
+    fn fields() -> Vec<Field> {
+        T::fields()
+    }
 }
 
 impl<T: Described> Described for Vec<T> {
-    const FIELDS: &'static [Field] = T::FIELDS;
+    fn fields() -> Vec<Field> {
+        T::fields()
+    }
 }
 
 /// Declares any number of types:
@@ -80,7 +89,7 @@ macro_rules! result {
             $($($(#[serde $serde])? $vis $field: $type,)+)*
         }
         $crate::described::result!(@described $name [$($head)*]
-            $([$($field)+] [$($about)*] <$type as $crate::described::Described>::FIELDS;)*);
+            $([$($field)+] [$($about)*] <$type as $crate::described::Described>::fields();)*);
         $crate::described::result! { $($rest)* }
     };
     (
@@ -102,15 +111,17 @@ macro_rules! result {
         $([$($field:ident)+] [$($about:literal)*] $inner:expr;)*) => {
         impl $crate::described::Described for $name {
             const HEAD: &'static [&'static str] = &[$($head),*];
-            const FIELDS: &'static [$crate::described::Field] = &[$($crate::described::Field {
-                names: &[$(stringify!($field)),+],
-                about: &[$($about),*],
-                inner: $inner,
-            }),*];
+            fn fields() -> Vec<$crate::described::Field> {
+                vec![$($crate::described::Field {
+                    names: vec![$(stringify!($field)),+],
+                    about: vec![$($about),*],
+                    inner: $inner,
+                }),*]
+            }
         }
     };
-    (@inner) => { &[] };
-    (@inner $type:ty) => { <$type as $crate::described::Described>::FIELDS };
+    (@inner) => { Vec::new() };
+    (@inner $type:ty) => { <$type as $crate::described::Described>::fields() };
     (
         @fill $name:ident $first:ident
         $($(#[doc = $about:literal])*
@@ -136,15 +147,15 @@ const ABOUT_COLUMN: usize = 20;
 
 /// The help on the JSON of `T`, to be folded: the comment above it, then its fields.
 pub fn help<T: Described>() -> String {
-    let format = Field { names: &["format"], about: &[" 1"], inner: &[] };
+    let format = Field { names: vec!["format"], about: vec![" 1"], inner: Vec::new() };
     let is_named = T::HEAD.last().is_some_and(|last| last.ends_with(':'));
     let head = if is_named { "" } else { "JSON fields:\n" };
-    format!("{}{head}{}{}", lines(T::HEAD), rows(&[format], 2), rows(T::FIELDS, 2))
+    format!("{}{head}{}{}", lines(T::HEAD), rows(&[format], 2), rows(&T::fields(), 2))
 }
 
 /// The same of another form of an object.
 pub fn more_help<T: Described>() -> String {
-    lines(T::HEAD) + &rows(T::FIELDS, 2)
+    lines(T::HEAD) + &rows(&T::fields(), 2)
 }
 
 /// The lines of a comment.
@@ -159,9 +170,9 @@ pub fn rows(fields: &[Field], indent: usize) -> String {
     for Field { names, about, inner } in fields {
         match (about.last(), inner.is_empty()) {
             (None, false) => text.push_str(&rows(inner, indent)),
-            (None, true) => undescribed.extend(*names),
+            (None, true) => undescribed.extend(names),
             (Some(last), _) => {
-                undescribed.extend(*names);
+                undescribed.extend(names);
                 text.push_str(&row(&std::mem::take(&mut undescribed), about, indent));
                 if last.ends_with(':') {
                     text.push_str(&rows(inner, indent + 2));

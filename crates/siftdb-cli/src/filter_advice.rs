@@ -55,26 +55,22 @@ pub struct LevelAdvice {
 impl FilterAdvice {
     /// Expected false positives of a lookup of an absent key now; `None` if a policy does not know
     /// its rate.
-    #[must_use]
     pub fn fpr_now(&self) -> Option<f64> {
         self.levels.iter().try_fold(0.0, |sum, level| Some(sum + level.fpr_now?))
     }
 
     /// Expected false positives with the same bits at all levels.
-    #[must_use]
     pub fn fpr_even(&self) -> f64 {
         self.levels.iter().fold(0.0, |sum, level| sum + level.fpr_even)
     }
 
     /// Expected false positives with the budget divided over the levels.
-    #[must_use]
     pub fn fpr_divided(&self) -> f64 {
         self.levels.iter().fold(0.0, |sum, level| sum + level.fpr_divided)
     }
 }
 
 /// The rates that filters of `budget_bytes` would achieve for the current tables.
-#[must_use]
 pub fn advice(report: &FilterReport, budget_bytes: u64) -> FilterAdvice {
     let levels: Vec<(usize, Vec<&FilterFacts>)> = (0..report.wanted.len())
         .map(|level| (level, report.level(level).collect::<Vec<_>>()))

@@ -9,7 +9,7 @@ use crate::text::{counted, counted_entries};
 use serde_json::json;
 use siftdb::Error;
 use siftdb::env::DiskEnv;
-use siftdb::foreign::{EntryKind, ForeignTable, PropertyValue, TableCounts, TableItem, TablePart};
+use siftdb_foreign::{EntryKind, ForeignTable, PropertyValue, TableCounts, TableItem, TablePart};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;

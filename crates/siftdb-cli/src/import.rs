@@ -19,7 +19,7 @@ use crate::exchange::mdb::MdbReader;
 use crate::exchange::record::{Expiry, Reader, Record};
 use crate::exchange::tsv::Tsv;
 use crate::failure::{Failure, Outcome};
-use crate::json::Dropped;
+use crate::json::{Bytes, Dropped};
 use crate::leveldb::OldDatabase;
 use crate::new_database::NewDatabase;
 use crate::output::{Output, Shown, note};
@@ -27,7 +27,8 @@ use crate::settings::{Setting, pairs, settings_of};
 use crate::sink::Sink;
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
-use siftdb::{Db, DroppedPart, Keyspace, KeyspaceOptions};
+use siftdb::{Db, Keyspace, KeyspaceOptions};
+use siftdb_foreign::Loss;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -189,7 +190,7 @@ struct Copied {
     entries: u64,
     kept: Vec<Ignored>,
     left_out: Vec<Ignored>,
-    dropped: Vec<DroppedPart>,
+    dropped: Vec<Loss>,
 }
 
 impl Ignored {
@@ -218,10 +219,15 @@ impl Copied {
                 "keyspace {keyspace:?}: left out, as only a program can name it: {ignored}"
             ));
         }
-        for DroppedPart { path, offset, what, .. } in &dropped {
+        for Loss { path, offset, what, .. } in &dropped {
             note(&format!("not read: {} from byte {offset}: {what}", path.display()));
         }
-        let dropped = dropped.iter().map(Dropped::of).collect();
+        let dropped = dropped.into_iter().map(|Loss { path, offset, what, .. }| Dropped {
+            path: Bytes::path(&path),
+            offset,
+            what,
+        });
+        let dropped = dropped.collect();
         let (settings_kept, settings_left_out) = (kept, left_out);
         output.show_json(&Imported { entries, seconds, settings_kept, settings_left_out, dropped })
     }
@@ -248,7 +254,7 @@ impl Source {
     }
 
     /// Gives all entries to `target`. Returns what could not be read.
-    fn copy(self, target: &mut Target<'_>) -> Outcome<Vec<DroppedPart>> {
+    fn copy(self, target: &mut Target<'_>) -> Outcome<Vec<Loss>> {
         let dropped = match self {
             Source::Lines { mut reader, mut input, mut begin } => {
                 let mut next = || -> Outcome<bool> {

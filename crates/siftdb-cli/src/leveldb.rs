@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use siftdb::env::{DiskEnv, Env};
-use siftdb::foreign::LevelDb;
+use siftdb_foreign::LevelDb;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;

@@ -40,7 +40,6 @@ mod settings;
 
 mod args;
 mod bars;
-mod cold;
 mod figure_text;
 mod step;
 mod page_args;

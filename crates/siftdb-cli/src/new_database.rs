@@ -22,7 +22,7 @@ use siftdb::{Error, inspect};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tempfile::TempDir;
 
 /// A database that is being built.
@@ -34,7 +34,7 @@ pub struct NewDatabase {
     /// The next directory above `target` that was there before. `None` if `target` stays, and gets
     /// the files of the database.
     above: Option<PathBuf>,
-    state: Shared,
+    removed: Removed,
     parent: TempDir,
     /// Shows other imports that this one runs.
     _lock: Box<dyn FileLock>,
@@ -43,23 +43,9 @@ pub struct NewDatabase {
 /// How the directory begins in which a database is built.
 const PREFIX: &str = ".siftdb-import-";
 
-/// The state of the directory in which the database is built.
-#[derive(PartialEq, Eq)]
-enum State {
-    Building,
-    /// An interrupt removes it, or has removed it.
-    Removed,
-}
-
-/// The clean-up holds it while it removes, `appear` while it renames: never both at once.
-#[derive(Clone)]
-struct Shared(Arc<Mutex<State>>);
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// Whether an interrupt has removed the directory in which the database is built, or does so. The
+/// clean-up holds the lock while it removes, `appear` while it renames: never both at once.
+type Removed = Arc<Mutex<bool>>;
 
 impl NewDatabase {
     /// A database that will be in `target`; `None` if one is there already, or something that
@@ -106,16 +92,16 @@ impl NewDatabase {
         parent: TempDir,
         lock: Box<dyn FileLock>,
     ) -> Outcome<Self> {
-        let state = Shared(Arc::new(Mutex::new(State::Building)));
-        let (path, shared) = (parent.path().to_path_buf(), state.clone());
+        let removed = Removed::default();
+        let (path, shared) = (parent.path().to_path_buf(), Arc::clone(&removed));
         on_interrupt(move || {
-            let mut state = shared.lock();
+            let mut removed = shared.lock().unwrap_or_else(PoisonError::into_inner);
             // `appear` does nothing after this, however much could be removed.
-            *state = State::Removed;
+            *removed = true;
             remove_whole(&path);
         })?;
         let directory = parent.path().join("database");
-        Ok(NewDatabase { directory, target: target.into(), above, state, parent, _lock: lock })
+        Ok(NewDatabase { directory, target: target.into(), above, removed, parent, _lock: lock })
     }
 
     /// Puts the database, which is closed, where it belongs.
@@ -123,9 +109,9 @@ impl NewDatabase {
         if let Some(above) = &self.above {
             make_directories(&self.target, above).map_err(|source| self.not_there(source))?;
         }
-        let state = self.state.lock();
-        if *state == State::Removed {
-            drop(state);
+        let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *removed {
+            drop(removed);
             // Does not return: the process is about to end by the signal.
             wait_if_interrupted();
             return Err(Failure::usage("interrupted; nothing was imported"));
@@ -138,7 +124,7 @@ impl NewDatabase {
                 made.map_err(|e| Failure::from(e).with_place(&self.directory, &self.target))?;
             }
         }
-        drop(state);
+        drop(removed);
         // The new name, and those of new directories, survive a crash.
         if let Some(above) = &self.above {
             for directory in directories_above(&self.target) {

@@ -97,7 +97,9 @@ enum Either {
 }
 
 impl Described for Either {
-    const FIELDS: &'static [Field] = Facts::FIELDS;
+    fn fields() -> Vec<Field> {
+        Facts::fields()
+    }
 }
 
 impl OfTable {

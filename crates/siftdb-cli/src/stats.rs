@@ -9,13 +9,15 @@
 //! text, or a JSON object in a line.
 
 use crate::args::{InKeyspace, options, unnamed};
-use crate::described::{help, result};
+use crate::described::{Described, Field, help, result};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries, date, write_log_note};
 use clap::Args;
+use serde::Serialize;
 use siftdb::{Db, Error, Follower, Keyspace, LevelStats, Stats as Figures};
 use siftdb_cli::experiment::bytes;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
@@ -35,70 +37,7 @@ result! {
         keyspace: Option<String> = of.map(|(name, ..)| name.clone());
         /// its number
         number: Option<u32> = of.map(|(_, number, _)| *number);
-        /// point lookups, and those that found a value
-        gets, gets_found: u64;
-        /// iterators that were asked for an entry
-        scans: u64;
-        /// point lookups that a memtable answered
-        memtable_hits: u64;
-        /// memtables skipped by their filter
-        memtable_negatives: u64;
-        /// bytes in memtables now
-        memtable_bytes: u64;
-        /// entries in memtables now: of a closed database, those only in the log
-        memtable_entries: u64;
-        /// batches written, their entries, bytes of keys and values
-        batches, entries, entry_bytes: u64;
-        /// write groups
-        write_groups: u64;
-        /// bytes appended to write-ahead logs, and their syncs
-        wal_bytes, wal_syncs: u64;
-        /// logs begun while writers waited, and how long they did
-        log_switches, log_switch_nanos: u64;
-        /// memtables flushed, and the bytes of their tables
-        flushes, flush_bytes: u64;
-        /// bulk loads, their entries and bytes of their tables
-        ingests, entries_ingested, ingest_bytes: u64;
-        /// compactions that rewrote tables
-        compactions: u64;
-        /// what they read, wrote and dropped
-        compaction_bytes_read, compaction_bytes_written, compaction_entries_dropped: u64;
-        /// expired entries that jobs made tombstones of, or dropped
-        entries_expired: u64;
-        /// entries that compaction filters removed or replaced
-        entries_filtered: u64;
-        /// compactions whose tables would break the order of a level
-        compactions_refused: u64;
-        /// tables moved down without being rewritten
-        trivial_moves: u64;
-        /// writes slowed down since level 0 grows
-        level0_slowdowns, level0_slowdown_nanos: u64;
-        /// writes stopped since level 0 is full
-        level0_stalls, level0_stall_nanos: u64;
-        /// writes stopped since memtables wait for their flush
-        memtable_stalls, memtable_stall_nanos: u64;
-        /// filters that could not be used
-        filter_errors: u64;
-        /// block cache: capacity and use
-        cache_capacity_bytes, cache_bytes: u64;
-        /// blocks served without being kept
-        cache_uncached, cache_rejected: u64;
-        /// filters and indexes that live in their tables
-        pinned_bytes: u64;
-        /// filters that are being built
-        construction_bytes: u64;
-        /// evicted bytes that a value or iterator still holds
-        evicted_bytes_in_use: u64;
-        /// snapshots alive, those of transactions included
-        snapshots: u64;
-        /// age of the oldest one; null without one
-        oldest_snapshot_millis: Option<u64>;
-        /// replaced tables that older reads still need
-        obsolete_tables_in_use, obsolete_bytes_in_use: u64;
-        /// transactions committed, and refused
-        transactions_committed, transaction_conflicts: u64;
-        /// when counting began; 0 if not known
-        since_unix_seconds: u64;
+        #[serde(flatten)] figures: OfDatabase = OfDatabase::of(stats);
         /// kinds of calls that were timed, by programs that switch that on:
         latencies: Vec<Latency> = {
             let calls = Figures::TIMED_CALLS.into_iter();
@@ -120,42 +59,40 @@ result! {
     }
 
     struct Level of level: &LevelStats {
-        /// tables, their bytes, entries and bytes of filters
-        tables, bytes, entries, filter_bytes: u64;
+        #[serde(flatten)] figures: OfLevel = OfLevel::of(level);
         /// false-positive rate to expect, 0 to 1
         expected_fpr: f64;
         /// false positives among lookups of keys that tables do not have, or null
         observed_fpr: Option<f64> = level.observed_fpr();
-        /// filters that said no
-        negatives: u64;
-        /// filters that said maybe: rightly, wrongly
-        true_positives, false_positives: u64;
-        /// filters that said maybe where newer versions hide whether rightly
-        unresolved: u64;
-        /// tables searched without asking a filter
-        not_consulted: u64;
-        /// tables searched without their filter, since many lookups in a row had hit
-        not_paying: u64;
-        /// data block bytes not read since filters said no, an estimate
-        bytes_avoided: u64;
-        /// data indexes searched
-        index_seeks: u64;
-        data_blocks_cached, data_blocks_read, data_bytes_read: u64;
-        filter_blocks_cached, filter_blocks_read, filter_bytes_read: u64;
-        /// what lookups read, and what of it was cached
-        index_blocks_read, index_bytes_read: u64;
-        /// filters that lookups asked for a prefix: no, maybe
-        prefix_negatives, prefix_positives: u64;
-        /// filters that scans asked for a prefix: no, maybe; tables that scans entered
-        scan_negatives, scan_positives, scan_tables: u64;
-        /// data block bytes that scans did not read since filters said no
-        scan_bytes_avoided: u64;
-        scan_data_blocks_cached, scan_data_blocks_read, scan_data_bytes_read: u64;
-        scan_filter_blocks_cached, scan_filter_blocks_read, scan_filter_bytes_read: u64;
-        /// what scans read
-        scan_index_blocks_read, scan_index_bytes_read: u64;
     }
 }
+
+/// Declares the figures of a report, which the engine names and documents.
+macro_rules! figures {
+    ($name:ident of $report:ty) => {
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        struct $name(BTreeMap<&'static str, Option<u64>>);
+
+        impl $name {
+            fn of(report: &$report) -> Self {
+                $name(report.figures().map(|(name, _, value)| (name, value)).collect())
+            }
+        }
+
+        impl Described for $name {
+            fn fields() -> Vec<Field> {
+                let field = |(name, about, _)| Field {
+                    names: vec![name],
+                    about: vec![about],
+                    inner: Vec::new(),
+                };
+                <$report>::default().figures().map(field).collect()
+            }
+        }
+    };
+}
+figures!(OfDatabase of Figures);
+figures!(OfLevel of LevelStats);
 
 #[derive(Args)]
 #[command(after_long_help = help::<Shot>())]

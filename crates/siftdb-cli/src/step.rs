@@ -114,7 +114,6 @@ fn question(explain: &Explain, step: &LookupStep, table: Option<&FilterFacts>) -
             Some(table) => filter_question(&key, table),
             None => format!("hash {:016x} (XXPH3), in the filter of the memtable", key.xxph3()),
         },
-        _ => String::new(),
     }
 }
 

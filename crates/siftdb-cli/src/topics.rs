@@ -20,12 +20,12 @@ pub struct Topic {
 /// All topics.
 pub fn topics() -> Vec<Topic> {
     let topic = |Field { names, about, inner }: &Field| {
-        let [about, _, text @ ..] = about else { return None };
+        let [about, _, text @ ..] = &about[..] else { return None };
         let name = names.concat().replace('_', "-");
         let text = reflowed(&(lines(text) + &rows(inner, 2)), COLUMNS);
         Some(Topic { name, about: about.trim(), text })
     };
-    Topics::FIELDS.iter().filter_map(topic).collect()
+    Topics::fields().iter().filter_map(topic).collect()
 }
 
 result! {

@@ -20,17 +20,17 @@ pub fn prefetch(bytes: &[u8], offset: usize) {
     }
 }
 
-/// Tells the processor that the cache line in which `place` begins will be read soon.
+/// Tells the processor that the cache line in which `target` begins will be read soon.
 #[inline]
-pub fn prefetch_line<T>(place: &T) {
-    hint(std::ptr::from_ref(place).cast());
+pub fn prefetch_line<T>(target: &T) {
+    hint(std::ptr::from_ref(target).cast());
 }
 
-/// Tells the processor that the cache line before `place` will be read or written soon: where
-/// `place` is aligned to lines and in an `Arc`, that line has its counts.
+/// Tells the processor that the cache line before `target` will be read or written soon: where
+/// `target` is aligned to lines and in an `Arc`, that line has its counts.
 #[inline]
-pub fn prefetch_line_before<T>(place: &T) {
-    hint(std::ptr::from_ref(place).cast::<i8>().wrapping_sub(LINE_BYTES));
+pub fn prefetch_line_before<T>(target: &T) {
+    hint(std::ptr::from_ref(target).cast::<i8>().wrapping_sub(LINE_BYTES));
 }
 
 #[inline]

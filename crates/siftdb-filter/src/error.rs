@@ -11,6 +11,11 @@ pub enum BuildError {
         /// The policy, and what it did.
         what: String,
     },
+    /// The filters of a table do not fit its filter block.
+    TooLarge {
+        /// The limit.
+        what: String,
+    },
     /// Hashes or filter changed in memory while the filter was built.
     MemoryCorruption {
         /// The check that failed.
@@ -21,7 +26,7 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::BrokenPolicy { what } => f.write_str(what),
+            BuildError::BrokenPolicy { what } | BuildError::TooLarge { what } => f.write_str(what),
             BuildError::MemoryCorruption { what } => write!(f, "memory is damaged: {what}"),
         }
     }

@@ -60,6 +60,8 @@ pub mod estimates;
 #[doc(hidden)]
 pub mod allocation;
 #[doc(hidden)]
+pub mod block_based;
+#[doc(hidden)]
 pub mod builder;
 #[doc(hidden)]
 pub mod construction;

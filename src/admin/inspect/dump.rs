@@ -96,7 +96,7 @@ fn dump_current(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> R
     let bytes = read_file(&**env, path, CURRENT_BYTES_MAX)?;
     match decode_current(&bytes).map_err(|bad| bad.into_error(path, 0))? {
         Current::Manifest(number) => {
-            let line = format_args!("{} is in force, checksum ok", FileName::Manifest(number));
+            let line = format_args!("{} is current, checksum ok", FileName::Manifest(number));
             printer.record("current", &[("manifest", number.into())], line)
         }
         Current::Unfinished => {
@@ -312,7 +312,7 @@ mod tests {
             text.contains("in all: tables none; logs from 3; next file 9; next keyspace 1"),
             "{text}"
         );
-        assert_eq!(dumped(&env, current).0, "MANIFEST-000004 is in force, checksum ok\n");
+        assert_eq!(dumped(&env, current).0, "MANIFEST-000004 is current, checksum ok\n");
         let (text, outcome) = dumped(&env, stats);
         outcome.unwrap();
         assert!(
@@ -352,13 +352,13 @@ mod tests {
         for path in paths {
             let good = env.read_file(path).unwrap();
             let whole = dumped(&env, path).0;
-            for place in 0..good.len() {
+            for index in 0..good.len() {
                 let mut flipped = good.clone();
-                flipped[place] ^= 0x21;
+                flipped[index] ^= 0x21;
                 env.write_file(path, &flipped);
                 let (text, outcome) = dumped(&env, path);
                 // The text names a damaged filter, and damage in the padding of a log.
-                assert!(outcome.is_err() || text != whole, "{} byte {place}", path.display());
+                assert!(outcome.is_err() || text != whole, "{} byte {index}", path.display());
             }
             for cut in (0..good.len()).step_by(7) {
                 env.write_file(path, &good[..cut]);

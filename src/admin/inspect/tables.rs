@@ -12,7 +12,6 @@ use crate::base::coding::get_u32;
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
 use crate::base::key::{split_internal_key, unpack_trailer, user_key};
-use crate::base::range_deletes::RangeDeletes;
 use crate::base::stats::text::counted;
 use crate::env::api::Env;
 use crate::env::foreign::foreign_or;
@@ -266,11 +265,8 @@ fn print_named(
 
 /// Prints the range deletes, cut into fragments, each with its sequences.
 fn print_range_deletes(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
-    let fragments = table.range_deletes().map_or(&[][..], RangeDeletes::fragments);
-    for fragment in fragments {
-        for &sequence in &fragment.sequences {
-            printer.range_delete(None, &fragment.start, fragment.end.as_deref(), sequence)?;
-        }
+    for delete in table.range_deletes().iter().flat_map(|deletes| deletes.deletes()) {
+        printer.range_delete(None, &delete.start, delete.end.as_deref(), delete.sequence)?;
     }
     Ok(())
 }

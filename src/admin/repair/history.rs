@@ -1,11 +1,11 @@
 //! Chooses the manifest and the logs that a repair trusts, and finds what is missing.
 //!
 //! A manifest is trusted if it is whole, and no log says that it was longer or that a newer one was
-//! in force. The manifest that `CURRENT` names is tried first, then the newest one, by the number
+//! current. The manifest that `CURRENT` names is tried first, then the newest one, by the number
 //! in its header. A manifest begins with a snapshot of the one before, which never changes after
-//! that, so the newest manifest is right even if it never came into force. A manifest that is not
-//! whole was never in force, or is damaged. Then an older one is trusted only if it mentions every
-//! table that exists. If the damaged one was in force, either it had tables that the older one does
+//! that, so the newest manifest is right even if it never became current. A manifest that is not
+//! whole was never current, or is damaged. Then an older one is trusted only if it mentions every
+//! table that exists. If the damaged one was current, either it had tables that the older one does
 //! not mention, or both say the same.
 //!
 //! Tables and logs that the manifest needs may be missing. The manifest then still places the other

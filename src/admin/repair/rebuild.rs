@@ -311,9 +311,9 @@ impl<'a> Rebuild<'a> {
             let follows = |run: &Vec<Arc<TableHandle>>| {
                 run.last().is_none_or(|last| last.meta.ends_before(&meta.start))
             };
-            let place = runs.iter().position(follows);
+            let index = runs.iter().position(follows);
             let handle = TableHandle::new(Arc::new(meta.clone()), table, &obsolete);
-            match place.and_then(|place| runs.get_mut(place)) {
+            match index.and_then(|index| runs.get_mut(index)) {
                 Some(run) => run.push(handle),
                 None => runs.push(vec![handle]),
             }

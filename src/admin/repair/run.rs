@@ -134,7 +134,7 @@ fn set_aside(trees: &mut Trees, from: &Sources<'_>) -> Result<()> {
             FileName::Manifest(number)
                 if history.manifest.as_ref().is_none_or(|state| state.facts.number != *number) =>
             {
-                "it was not in force, or could not be used"
+                "it was not current, or could not be used"
             }
             FileName::Table(number) if found.foreign.contains(number) => FOREIGN,
             FileName::Wal(number) if !history.logs.contains(number) => {

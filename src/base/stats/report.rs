@@ -75,7 +75,15 @@ macro_rules! report {
                 [$(&mut self.$sum,)*]
             }
 
-            /// All figures.
+            /// All figures by name: the documentation of each, and its value if it has one.
+            pub fn figures(
+                &self,
+            ) -> impl Iterator<Item = (&'static str, &'static str, Option<u64>)> {
+                let figures = Self::FIGURES.iter();
+                figures.map(|figure| (figure.name, figure.help, (figure.read)(self)))
+            }
+
+            /// The same as `openmetrics` prints them.
             pub(crate) const FIGURES: &[Figure<$Report>] = &[
                 $(Figure {
                     name: stringify!($sum),
@@ -200,8 +208,8 @@ report! {
         evicted_bytes_in_use: u64 => gauge,
         /// Live snapshots, those of transactions included.
         snapshots: u64 => gauge,
-        /// Age of the oldest of them in milliseconds; `None` without one. Compactions keep what it
-        /// may read.
+        /// Age of the oldest of them in milliseconds, if there is one. Compactions keep what it may
+        /// read.
         oldest_snapshot_millis: Option<u64> => gauge,
         /// Tables that nothing but older iterators and snapshots needs. Their files are removed
         /// after the last of these is dropped.

@@ -808,9 +808,9 @@ mod tests {
         assert!(tables.len() > 5 && covered.len() > 5);
         for handle in covered {
             let deletes = handle.table.range_deletes().unwrap();
-            for fragment in deletes.fragments() {
+            for (start, fragment) in deletes.fragments() {
                 let end = Bound::Excluded(fragment.end.as_deref().unwrap());
-                let part = KeySpan { start: &fragment.start, end };
+                let part = KeySpan { start, end };
                 assert!(handle.meta.span().covers(&part), "{:?} {fragment:?}", handle.meta);
             }
         }

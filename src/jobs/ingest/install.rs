@@ -73,7 +73,7 @@ pub(crate) fn install(
         let mut answer = None;
         run_job(engine, &mut || {
             // Before the lock of flushes: a leader may wait for one.
-            let _leads = engine.writer.queue.lead()?;
+            let _exclusive = engine.writer.queue.exclusive()?;
             let _one_at_a_time = engine.jobs.flushes.lock();
             let to_level0 = level_of(&engine.jobs, keyspace, load) == 0;
             flush_in_the_way(engine, keyspace, load, to_level0)?;

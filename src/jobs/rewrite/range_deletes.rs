@@ -10,7 +10,9 @@
 //! there. Otherwise its start would be a later border below that cut, and two tables would share
 //! keys.
 
-use crate::base::range_deletes::RangeDeletes;
+use crate::base::range_deletes::{Fragment, RangeDeletes};
+use std::collections::btree_map;
+use std::iter::Peekable;
 
 /// Data blocks that the block of range deletes of one table is as large as, at most. It stays in
 /// memory as long as the table is open.
@@ -19,23 +21,29 @@ const BLOCKS_MAX: u64 = 64;
 /// The range deletes of a job, on their way into its tables.
 #[derive(Debug)]
 pub(crate) struct OutputDeletes {
-    deletes: RangeDeletes,
+    /// Those that do not begin in the open table, as far as it goes.
+    rest: Peekable<btree_map::IntoIter<Vec<u8>, Fragment>>,
+    /// Those that do.
+    part: RangeDeletes,
+    /// Encoded bytes of `part`.
+    bytes: u64,
     /// Encoded bytes that one table takes.
     bytes_max: u64,
     /// Where the open table begins; `None` once the last one has ended.
     border: Option<Vec<u8>>,
-    /// The first fragment that does not begin in the open table, as far as it goes.
-    next: usize,
-    /// Encoded bytes of those that do.
-    bytes: u64,
 }
 
 impl OutputDeletes {
     /// `deletes` are those that stay, `block_bytes` the size of a data block.
     #[must_use]
     pub(crate) fn new(deletes: RangeDeletes, block_bytes: usize) -> Self {
-        let bytes_max = BLOCKS_MAX * block_bytes as u64;
-        OutputDeletes { deletes, bytes_max, border: Some(Vec::new()), next: 0, bytes: 0 }
+        OutputDeletes {
+            rest: deletes.into_iter().peekable(),
+            part: RangeDeletes::default(),
+            bytes: 0,
+            bytes_max: BLOCKS_MAX * block_bytes as u64,
+            border: Some(Vec::new()),
+        }
     }
 
     /// The part of the next table that ends before `key`, the key of the next entry; `None` if the
@@ -66,30 +74,29 @@ impl OutputDeletes {
         if end.as_ref().is_some_and(|end| *end <= begin) {
             return Err("the borders of a job's tables do not ascend".into());
         }
-        let part = self.deletes.clipped(&begin, end.as_deref());
-        let begun = self.next.checked_sub(1).and_then(|last| self.deletes.fragments().get(last));
         // The last fragment may continue in the next table.
-        let goes_on = begun.filter(|last| end.as_ref().is_some_and(|end| !last.ends_before(end)));
-        self.bytes = goes_on.map_or(0, |fragment| fragment.encoded_bytes());
+        let next = end.as_deref().map_or(RangeDeletes::NONE, |end| self.part.split_off(end));
+        self.bytes = next.fragments().map(|(start, own)| own.encoded_bytes(start)).sum();
         self.border = end;
-        Ok(Some(part))
+        Ok(Some(std::mem::replace(&mut self.part, next)))
     }
 
     /// Begins the fragments up to the next entry, which has `key`; without one all of them. If the
     /// table must end before that, returns its border.
     fn extend(&mut self, key: Option<&[u8]>) -> Option<Vec<u8>> {
-        while let Some(fragment) = self.deletes.fragments().get(self.next) {
-            // A fragment that begins at the key is added before the entry is. So a later border is
-            // above every key of the open table.
-            if key.is_some_and(|key| key < &fragment.start[..]) {
-                break;
-            }
-            let bytes = fragment.encoded_bytes();
+        // A fragment that begins at the key is added before the entry is. So a later border is
+        // above every key of the open table.
+        let has_begun = |start: &Vec<u8>| key.is_none_or(|key| &start[..] <= key);
+        while let Some((start, fragment)) = self.rest.peek()
+            && has_begun(start)
+        {
+            let bytes = fragment.encoded_bytes(start);
             if self.bytes > 0 && self.bytes + bytes > self.bytes_max {
-                return Some(fragment.start.clone());
+                return Some(start.clone());
             }
             self.bytes += bytes;
-            self.next += 1;
+            let begun = self.rest.next();
+            begun.into_iter().for_each(|(start, fragment)| self.part.push(start, fragment));
         }
         None
     }
@@ -105,6 +112,10 @@ mod tests {
         format!("{number:03}").into_bytes()
     }
 
+    fn encoded_bytes(deletes: &RangeDeletes) -> impl Iterator<Item = u64> {
+        deletes.fragments().map(|(start, fragment)| fragment.encoded_bytes(start))
+    }
+
     proptest! {
         /// Tables in order, none with more than it may have, that together cover what the job does;
         /// and none gets a range delete of a key that another one has.
@@ -117,7 +128,7 @@ mod tests {
                 RangeDelete { start: key(start), end: Some(key(start + width)), sequence }
             }).collect();
             let all = RangeDeletes::fragmented(&deletes, &[]);
-            let widest = all.fragments().iter().map(|f| f.encoded_bytes()).max().unwrap_or(0);
+            let widest = encoded_bytes(&all).max().unwrap_or(0);
             let mut outputs = OutputDeletes::new(all.clone(), 1);
             let (mut parts, mut begin, mut last) = (Vec::new(), Vec::new(), None);
             let ends = entries.iter().map(|(number, cut)| (Some(key(*number)), *cut));
@@ -138,8 +149,10 @@ mod tests {
             }
             prop_assert_eq!(outputs.next_part(None, true), Ok(None));
             for (begin, border, part) in &parts {
-                prop_assert_eq!(part, &all.clipped(begin, border.as_deref()));
-                let bytes: u64 = part.fragments().iter().map(|f| f.encoded_bytes()).sum();
+                let mut clipped = all.clone();
+                border.iter().for_each(|border| _ = clipped.split_off(border));
+                prop_assert_eq!(part, &clipped.split_off(begin));
+                let bytes: u64 = encoded_bytes(part).sum();
                 // A fragment that crosses a border counts in both tables.
                 prop_assert!(bytes <= BLOCKS_MAX.max(widest) + widest);
             }
@@ -160,7 +173,7 @@ mod tests {
         assert!(outputs.next_part(Some(&key(30)), true).unwrap().is_some());
         assert!(outputs.next_part(Some(&key(15)), false).is_err(), "a key before the open table");
         // A fragment that an earlier table should have begun, as a defect could leave one.
-        (outputs.border, outputs.next, outputs.bytes) = (Some(key(40)), 1, 1);
+        (outputs.border, outputs.bytes) = (Some(key(40)), 1);
         assert!(outputs.next_part(Some(&key(50)), false).is_err());
     }
 }

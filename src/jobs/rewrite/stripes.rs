@@ -78,8 +78,6 @@ pub(crate) struct SnapshotStripes {
     deletes: RangeDeletes,
     /// How many the inputs have.
     deletes_read: u64,
-    /// The first fragment of `deletes` that does not end before the current key.
-    fragment: usize,
     /// The key of the entry before.
     current_key: Option<Vec<u8>>,
     /// The stripe of the entry before, of the same key.
@@ -100,7 +98,6 @@ impl SnapshotStripes {
             deletes_read: deletes.len() as u64,
             snapshots: snapshots.to_vec(),
             below,
-            fragment: 0,
             current_key: None,
             stripe_above: None,
         }
@@ -149,19 +146,12 @@ impl SnapshotStripes {
         current.clear();
         current.extend_from_slice(key);
         self.stripe_above = None;
-        let fragments = &self.deletes.fragments()[self.fragment..];
-        self.fragment += fragments.iter().take_while(|fragment| fragment.ends_before(key)).count();
     }
 
-    /// The newest range delete of the current key that the oldest snapshot of `stripe` sees; 0
-    /// without one, or without a snapshot.
+    /// The newest range delete of the key that the oldest snapshot of `stripe` sees; 0 without one,
+    /// or without a snapshot.
     fn covering(&self, key: &[u8], stripe: usize) -> SequenceNumber {
-        let fragment = self.deletes.fragments().get(self.fragment);
-        let fragment = fragment.filter(|fragment| &fragment.start[..] <= key);
-        match (fragment, self.snapshots.get(stripe)) {
-            (Some(fragment), Some(snapshot)) => fragment.covering(*snapshot),
-            _ => 0,
-        }
+        self.snapshots.get(stripe).map_or(0, |snapshot| self.deletes.covering(key, *snapshot))
     }
 
     /// How many range deletes the inputs have.
@@ -174,9 +164,7 @@ impl SnapshotStripes {
     /// from every snapshot. Then it need not be read.
     #[must_use]
     pub(crate) fn hides_table(&self, meta: &FileMeta) -> bool {
-        is_hidden(meta, &self.snapshots, |key, at, above| {
-            covered_until(&self.deletes, key, at, above)
-        })
+        is_deleted(meta, &self.snapshots, |key, at, _| vec![self.deletes.coverage(key, at)])
     }
 
     /// The range deletes that stay: of each fragment the newest in each stripe. The one of the
@@ -185,7 +173,7 @@ impl SnapshotStripes {
     pub(crate) fn kept_deletes(&self) -> RangeDeletes {
         let mut kept = RangeDeletes::default();
         let Some(oldest) = self.snapshots.first() else { return self.deletes.clone() };
-        for Fragment { start, end, sequences } in self.deletes.fragments() {
+        for (start, Fragment { end, sequences }) in self.deletes.fragments() {
             let mut sequences = sequences.clone();
             // All snapshots see it, and this merge drops the older entries of its range.
             if sequences.last().is_some_and(|sequence| sequence <= oldest)
@@ -193,44 +181,37 @@ impl SnapshotStripes {
             {
                 sequences.pop();
             }
-            kept.push(Fragment { start: start.clone(), end: end.clone(), sequences });
+            kept.push(start.clone(), Fragment { end: end.clone(), sequences });
         }
         kept
     }
 }
 
-/// The end of some keys from `key` on that a read at `at` finds deleted by sequences above `above`:
-/// `Some(None)` if there is no end, `None` if `key` itself is not.
-#[must_use]
-pub(crate) fn covered_until(
-    deletes: &RangeDeletes,
-    key: &[u8],
-    at: SequenceNumber,
-    above: SequenceNumber,
-) -> Option<Option<Vec<u8>>> {
-    let window = deletes.window(key, at);
-    (window.covering > above).then_some(window.until)
-}
-
-/// True if newer range deletes hide all of `meta` from every read: they cover each key of its
+/// True if newer range deletes cover all of `meta` for every read: they cover each key of its
 /// range, and every snapshot that sees an entry of the table sees a delete of its key, too.
-/// `covered_until` answers for all range deletes together, see [`covered_until`].
+/// `coverages` returns the coverage of a key for a read, one of each list of range deletes. It may
+/// extend one above that sequence over the keys that follow and are covered by others above it.
 #[must_use]
-pub(crate) fn is_hidden(
+pub(crate) fn is_deleted(
     meta: &FileMeta,
     snapshots: &[SequenceNumber],
-    covered_until: impl Fn(&[u8], SequenceNumber, SequenceNumber) -> Option<Option<Vec<u8>>>,
+    coverages: impl Fn(&[u8], SequenceNumber, SequenceNumber) -> Vec<RangeDelete>,
 ) -> bool {
     // The oldest snapshot that may see an entry of the table.
     let oldest = snapshots.partition_point(|snapshot| *snapshot < meta.smallest_sequence);
     let Some(oldest) = snapshots.get(oldest) else { return false };
     let mut from = meta.start.clone();
     loop {
-        match covered_until(&from, *oldest, meta.largest_sequence) {
-            None => return false,
-            Some(Some(until)) if !meta.ends_before(&until) => from = until,
-            Some(_) => return true,
+        let mut furthest = None;
+        for delete in coverages(&from, *oldest, meta.largest_sequence) {
+            match delete.end {
+                _ if delete.sequence <= meta.largest_sequence => {}
+                Some(end) if !meta.ends_before(&end) => furthest = furthest.max(Some(end)),
+                _ => return true,
+            }
         }
+        let Some(end) = furthest else { return false };
+        from = end;
     }
 }
 

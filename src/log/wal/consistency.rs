@@ -30,7 +30,7 @@ pub(crate) struct CleanClose {
 pub(crate) struct ManifestFacts {
     /// The identity of the database.
     pub database: DatabaseIdentity,
-    /// The number of the manifest in force.
+    /// The number of the current manifest.
     pub number: u64,
     /// The length of the manifest up to its last valid record.
     pub bytes: u64,

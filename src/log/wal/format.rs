@@ -57,8 +57,8 @@ pub(crate) struct WalStart {
     /// The sequence of the first write in this log. It is above `previous_last_sequence`, by more
     /// than one only if some sequences were used and are in no log.
     pub first_sequence: SequenceNumber,
-    /// The manifest in force when the log was created. If opening creates the log, it is the
-    /// manifest that opening is about to put in force.
+    /// The current manifest when the log was created. If opening creates the log, it is the
+    /// manifest that opening is about to install.
     pub manifest_number: u64,
     /// The durable bytes of that manifest.
     pub manifest_synced_bytes: u64,

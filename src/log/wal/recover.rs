@@ -14,7 +14,7 @@
 //!
 //! If a log continues exactly where the good records ended, nothing is missing there: an earlier
 //! recovery dropped what is in between. A log of an opening that did not finish names a manifest
-//! that is not in force; it contains no writes and is skipped.
+//! that is not current; it contains no writes and is skipped.
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -735,7 +735,7 @@ mod tests {
         env.write_file(&path_of(4), &torn);
         assert_eq!(recover_in(&env, &[3, 4, 6, 9], &facts).unwrap().last_sequence, 5);
         env.write_file(&path_of(4), &log4);
-        // Writes in it mean that its manifest was in force.
+        // Writes in it mean that its manifest was current.
         put(&mut log9, 99, 100, 1, 1);
         assert!(recover_in(&env, &[3, 4, 6, 9], &facts).unwrap_err().is_corruption());
         env.write_file(&path_of(4), &torn);

@@ -152,7 +152,7 @@ impl LogTail {
         self.current.as_ref().map_or(0, |log| log.cursor.file().number)
     }
 
-    /// The manifest that was in force when the newest log was created, and how many bytes of it
+    /// The manifest that was current when the newest log was created, and how many bytes of it
     /// were durable then: a manifest of that number that is shorter was read too early, or it is
     /// damaged.
     #[must_use]
@@ -221,13 +221,13 @@ impl LogTail {
                 None if followed => "valid records follow".to_string(),
                 None => return Ok(TailEnd::UpToDate),
             };
-            let place = (self.log(), offset);
-            if suspect == Some(place) {
+            let position = (self.log(), offset);
+            if suspect == Some(position) {
                 let what =
                     format!("{what}; the batches end with sequence {}, but {why}", self.last);
                 return Err(self.culprit(next, logs).corruption(offset, what));
             }
-            suspect = Some(place);
+            suspect = Some(position);
             if let Some(log) = self.open_ahead(logs, &mut check)? {
                 return Ok(TailEnd::StartOver { log });
             }

@@ -117,10 +117,10 @@ impl BlockCursor {
         self.enter(block, bound, first_at_or_above(block, start, bound));
     }
 
-    /// Forward: positions at `place`, the first entry at or above `bound`: where it begins and how
+    /// Forward: positions at `found`, the first entry at or above `bound`: where it begins and how
     /// many bytes it shares, which the bound has too.
-    pub(crate) fn enter(&mut self, block: &Block, bound: &[u8], place: (usize, usize)) {
-        let (at, shared) = place;
+    pub(crate) fn enter(&mut self, block: &Block, bound: &[u8], found: (usize, usize)) {
+        let (at, shared) = found;
         let shared = bound.get(..shared).unwrap_or_default();
         let needed = shared.len() + SHORT_ENTRY_BYTES;
         if self.keys.len() < needed {
@@ -345,12 +345,12 @@ mod tests {
                 let behind: Entries =
                     entries.iter().rev().filter(|e| before(&e.0)).cloned().collect();
                 if let Some(bound) = bound {
-                    let place = block.version_from(bound);
+                    let found = block.version_from(bound);
                     let key = ahead.first().map(|entry| user_key(&entry.0));
-                    prop_assert_eq!(place.is_some(), key == Some(user_key(bound)));
+                    prop_assert_eq!(found.is_some(), key == Some(user_key(bound)));
                     let mut cursor = BlockCursor::new(Direction::Forward);
-                    if let Some(place) = place {
-                        cursor.enter(&block, bound, place);
+                    if let Some(found) = found {
+                        cursor.enter(&block, bound, found);
                         prop_assert!(cursor.valid() && cursor.key() == &ahead[0].0[..]);
                         prop_assert!(cursor.next(&block) == (ahead.len() > 1));
                     }

@@ -85,12 +85,12 @@ impl Block<&[u8]> {
     /// From the restart point before the first entry with this fingerprint to about its end. In a
     /// block with another interval it is another place, and no answer depends on it.
     fn likely_place(&self, fingerprint: u8) -> Option<Range<usize>> {
-        let place = self.fingerprints().iter().position(|of_entry| *of_entry == fingerprint)?;
-        let interval = place / RESTART_INTERVAL;
+        let index = self.fingerprints().iter().position(|of_entry| *of_entry == fingerprint)?;
+        let interval = index / RESTART_INTERVAL;
         let start = self.restart(interval)?;
         let end = self.restart(interval + 1).unwrap_or(self.entries_end());
         let bytes = end.checked_sub(start)?;
-        Some(start..start + bytes * (place % RESTART_INTERVAL + 1) / RESTART_INTERVAL)
+        Some(start..start + bytes * (index % RESTART_INTERVAL + 1) / RESTART_INTERVAL)
     }
 }
 
@@ -123,11 +123,11 @@ mod tests {
             let first = (0..n).find(|&other| fingerprint(other) == fingerprint(n)).unwrap_or(n);
             let interval = first / RESTART_INTERVAL;
             let end = hashed.restart(interval + 1).unwrap_or(hashed.entries_end());
-            let place = hashed.likely_place(fingerprint(n)).unwrap();
-            assert_eq!(Some(place.start), hashed.restart(interval), "entry {n}");
-            assert!(!place.is_empty() && place.end <= end, "entry {n}: {place:?}");
+            let index = hashed.likely_place(fingerprint(n)).unwrap();
+            assert_eq!(Some(index.start), hashed.restart(interval), "entry {n}");
+            assert!(!index.is_empty() && index.end <= end, "entry {n}: {index:?}");
         }
         let others = (0..=u8::MAX).filter(|other| (0..ENTRIES).all(|n| fingerprint(n) != *other));
-        assert!(others.map(|other| hashed.likely_place(other)).all(|place| place.is_none()));
+        assert!(others.map(|other| hashed.likely_place(other)).all(|index| index.is_none()));
     }
 }

@@ -15,15 +15,16 @@ use crate::base::sync::Arc;
 use crate::cache::cache::Reservation;
 use crate::table::batch_key::{BatchKey, ask, set_all};
 use crate::table::file::{TableFile, TableIo};
-use crate::table::filter::block_based::{BlockBasedBuilder, BlockBasedReader};
+use crate::table::filter::block_based::BlockBasedReader;
 use crate::table::filter::full::{FullBuilder, FullReader};
 use crate::table::filter::layout::{
     BLOCK_BASED_PREFIX, BlockSink, FULL_PREFIX, FilterBlockSummary, FilterLayout, FilterMembers,
-    FilterPinning, FilterSource, PARTITIONED_PREFIX, TableFilter,
+    FilterPinning, FilterSource, PARTITIONED_PREFIX, TableFilter, write_one_block,
 };
 use crate::table::filter::partitioned::{PartitionedBuilder, PartitionedReader};
 use crate::table::format::BlockHandle;
 use crate::table::index::{CachedBlock, Index};
+use siftdb_filter::block_based::BlockBasedBuilder;
 use siftdb_filter::construction::Construction;
 use siftdb_filter::encoding::{FilterReader, FilterVerdict, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
@@ -69,7 +70,7 @@ impl FilterBlockBuilder {
     /// one. To be called once more after the last block.
     pub(crate) fn start_block(&mut self, data_offset: u64) {
         if let (LayoutBuilder::BlockBased(builder), None) = (&mut self.layout, &self.failed) {
-            self.failed = builder.start_block(data_offset).err();
+            self.failed = builder.start_block(data_offset).err().map(Error::of_filter_build);
         }
     }
 
@@ -101,7 +102,10 @@ impl FilterBlockBuilder {
             return Err(error);
         }
         match &mut self.layout {
-            LayoutBuilder::BlockBased(builder) => builder.finish(sink),
+            LayoutBuilder::BlockBased(builder) => {
+                let contents = builder.finish().map_err(Error::of_filter_build)?;
+                write_one_block(&contents, builder.entries(), sink)
+            }
             LayoutBuilder::Full(builder) => builder.finish(sink),
             LayoutBuilder::Partitioned(builder) => builder.finish(index_key_is_user_key, sink),
         }

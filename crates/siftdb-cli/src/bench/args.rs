@@ -26,8 +26,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["keys", "key_shape", "db"])]
     pub key_file: Option<PathBuf>,
     /// What keys look like
-    #[arg(long, default_value = "random", value_parser = key_shapes())]
-    pub key_shape: String,
+    #[arg(long, value_enum, default_value = "random")]
+    pub key_shape: KeyShape,
     /// Bytes of each value
     #[arg(long, default_value = "100", value_parser = value_bytes)]
     pub value_bytes: u64,
@@ -103,10 +103,6 @@ pub struct BenchArgs {
 
 fn workload_names() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(WORKLOADS.map(|workload| workload.name))
-}
-
-fn key_shapes() -> clap::builder::PossibleValuesParser {
-    clap::builder::PossibleValuesParser::new(KeyShape::ALL.map(KeyShape::name))
 }
 
 /// Bytes of a value: many are made in memory.

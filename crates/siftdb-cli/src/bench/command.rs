@@ -4,7 +4,6 @@ use crate::bars::Bar;
 use crate::bench::args::{BenchArgs, Filters};
 use crate::bench::compare::Compare;
 use crate::bench::databases::{CellSettings, Databases, failure_of};
-use crate::cold::make_cold;
 use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::wait_if_interrupted;
@@ -14,12 +13,12 @@ use crate::page_args::PageJson;
 use crate::text::shell_word;
 use crate::whole_file::{check_file, replace};
 use clap::{Args, Subcommand};
-use serde_json::Value;
-use siftdb_cli::experiment::Page;
+use serde_json::{Value, json};
 use siftdb_cli::experiment::bench::{
-    Cell, CoresUsed, Data, Machine, Progress, Run, Settings, SiftdbStore, Store, WORKLOADS, Watch,
-    Workload, cells, csv, figures, run, warning_of_others, workload,
+    Cell, CoresUsed, Data, KeyShape, Machine, Progress, Run, Settings, SiftdbStore, Store,
+    WORKLOADS, Watch, Workload, cells, csv, figures, run, warning_of_others, workload,
 };
+use siftdb_cli::experiment::{Page, make_cold};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -38,7 +37,7 @@ result! {
         keys: u64 = answer.keys;
         seed, value_bytes, batch: u64;
         rounds: u32;
-        key_shape: String;
+        key_shape: KeyShape;
         distribution: String = args.distribution.to_string();
         hit_ratio: f64;
         /// as given
@@ -47,7 +46,7 @@ result! {
         rate: Option<u64>;
         /// processor, cores, governor, memory_bytes, file_system, kernel, load_average, commit (of
         /// the sources, null if unknown), is_optimized
-        machine: Value = answer.machine.json();
+        machine: Value = json!(answer.machine);
         /// on average during the runs, or null
         cores_used_by_others: Option<f64> = answer.others;
         /// what of each

@@ -14,9 +14,7 @@ use crate::lines::key_set;
 use crate::numbers::{count, size};
 use siftdb::env::DiskEnv;
 use siftdb::{Error, Options};
-use siftdb_cli::experiment::bench::{
-    Cell, Data, KeyShape, SiftdbStore, Tree, Workload, load, sampled,
-};
+use siftdb_cli::experiment::bench::{Cell, Data, SiftdbStore, Tree, Workload, load, sampled};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -121,8 +119,7 @@ impl Databases {
             if args.keys > Data::KEYS_MAX {
                 return Err(Failure::usage(format!("--keys: at most {}", Data::KEYS_MAX)));
             }
-            let shape = KeyShape::ALL.into_iter().find(|shape| shape.name() == args.key_shape);
-            return Ok(Data::of_shape(shape.unwrap_or(KeyShape::Random), args.keys, value_bytes));
+            return Ok(Data::of_shape(args.key_shape, args.keys, value_bytes));
         };
         let keys = key_set(file)?;
         if keys.is_empty() {

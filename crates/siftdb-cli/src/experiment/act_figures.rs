@@ -1,63 +1,39 @@
 //! Figures of a report: the blocks that lookups read, and how long they take.
 
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::probe::Measurement;
 use crate::experiment::report::{Act, ActKind, Column};
 use siftdb::inspect::bytes;
 
+/// The names of figures by [`ActKind`].
+const BLOCKS_IDS: [&str; 4] = ["blocks-absent", "blocks-present", "blocks-mixed", "blocks-starved"];
+const LATENCY_IDS: [&str; 4] =
+    ["latency-absent", "latency-present", "latency-mixed", "latency-starved"];
+
 /// The blocks and bytes that a lookup of `act` reads, by column.
-#[must_use]
-pub fn blocks_figure(act: &Act, command: &str) -> Figure {
-    type Row = (Column, Measurement);
-    let each = |count: fn(&Measurement) -> u64| move |(_, one): &&Row| one.per_lookup(count(one));
-    let saved = |row: &&Row| act.data_reads_saved(row.0).filter(|_| row.0.filters());
+pub fn blocks_figure(act: &Act) -> Figure {
+    let saved = |column: Column| act.data_reads_saved(column).filter(|_| column.filters());
     Figure {
-        id: match act.kind {
-            ActKind::Absent => "blocks-absent",
-            ActKind::Present => "blocks-present",
-            ActKind::Mixed => "blocks-mixed",
-            ActKind::Starved => "blocks-starved",
-        },
+        id: BLOCKS_IDS[act.kind as usize],
         title: format!("Blocks read: {} (cache {})", lower(act.kind), bytes(act.cache_bytes)),
         finding: blocks_finding(act),
-        command: command.into(),
         picture: Picture::bars(&[2, 3, 4]),
-        ..Table::of(&act.columns)
-            .column(Unit::Text, "layout", "layout", |(column, _)| column.name())
-            .column(
-                Unit::Number,
-                "data_blocks",
-                "data blocks looked at",
-                each(|one| one.total.data_blocks()),
-            )
-            .column(
-                Unit::Number,
-                "data_blocks_read",
-                "data blocks read",
-                each(|one| one.total.data_blocks_read),
-            )
-            .column(
-                Unit::Number,
-                "index_blocks_read",
-                "index blocks read",
-                each(|one| one.total.index_blocks_read),
-            )
-            .column(
-                Unit::Number,
-                "filter_blocks_read",
-                "filter blocks read",
-                each(|one| one.total.filter_blocks_read),
-            )
-            .column(Unit::Bytes, "bytes_read", "bytes read", |(_, one)| {
-                one.per_lookup(one.bytes_read())
-            })
-            .column(Unit::Share, "data_reads_saved", "reads saved", saved)
-            .column(Unit::Share, "observed_fpr", "false positives", |(_, one)| {
-                one.total.observed_fpr()
-            })
-            .column(Unit::Share, "expected_fpr", "expected", |(_, one)| one.expected_fpr)
-            .column(Unit::Count, "lookups", "lookups", |(_, one)| one.lookups)
-            .figure()
+        ..table! { for (column, one) in &act.columns;
+            Unit::Text, "layout", "layout" => column.name();
+            Unit::Number, "data_blocks", "data blocks looked at" =>
+                one.per_lookup(one.total.data_blocks());
+            Unit::Number, "data_blocks_read", "data blocks read" =>
+                one.per_lookup(one.total.data_blocks_read);
+            Unit::Number, "index_blocks_read", "index blocks read" =>
+                one.per_lookup(one.total.index_blocks_read);
+            Unit::Number, "filter_blocks_read", "filter blocks read" =>
+                one.per_lookup(one.total.filter_blocks_read);
+            Unit::Bytes, "bytes_read", "bytes read" => one.per_lookup(one.bytes_read());
+            Unit::Share, "data_reads_saved", "reads saved" => saved(*column);
+            Unit::Share, "observed_fpr", "false positives" => one.total.observed_fpr();
+            Unit::Share, "expected_fpr", "expected" => one.expected_fpr;
+            Unit::Count, "lookups", "lookups" => one.lookups;
+        }
     }
 }
 
@@ -105,30 +81,21 @@ fn blocks_finding(act: &Act) -> String {
 }
 
 /// The distribution of the times of `act`'s lookups, by column.
-#[must_use]
-pub fn latency_figure(act: &Act, command: &str) -> Figure {
+pub fn latency_figure(act: &Act) -> Figure {
     let points = act.columns.iter().flat_map(|(column, measured)| {
         measured.slower_nanos.iter().map(|(one_in, nanos)| (*column, *one_in, *nanos))
     });
     Figure {
-        id: match act.kind {
-            ActKind::Absent => "latency-absent",
-            ActKind::Present => "latency-present",
-            ActKind::Mixed => "latency-mixed",
-            ActKind::Starved => "latency-starved",
-        },
+        id: LATENCY_IDS[act.kind as usize],
         title: format!("Time of a lookup: {}", lower(act.kind)),
         finding: latency_finding(act),
-        command: command.into(),
         picture: Picture::log_lines(1, 3),
-        ..Table::of(points)
-            .column(Unit::Text, "layout", "layout", |(column, ..)| column.name())
-            .column(Unit::Count, "one_in", "one lookup in N takes longer", |point| point.1)
-            .column(Unit::Share, "share_within", "lookups within", |(_, one_in, _)| {
-                1.0 - 1.0 / *one_in as f64
-            })
-            .column(Unit::Nanos, "nanos", "time", |(_, _, nanos)| f64::from(*nanos))
-            .figure()
+        ..table! { for (column, one_in, nanos) in points;
+            Unit::Text, "layout", "layout" => column.name();
+            Unit::Count, "one_in", "one lookup in N takes longer" => one_in;
+            Unit::Share, "share_within", "lookups within" => 1.0 - 1.0 / one_in as f64;
+            Unit::Nanos, "nanos", "time" => f64::from(nanos);
+        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Bytes read over the size of the cache: where full filters stop paying and partitions begin to.
 
 use crate::experiment::databases::{Cache, Databases, Lookups};
-use crate::experiment::figure::{Cell, Figure, Picture, Table, Unit};
+use crate::experiment::figure::{Cell, Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
-use crate::experiment::probe::Measurement;
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
 use siftdb::Result;
@@ -21,7 +20,6 @@ pub fn cache_figure(
     settings: &Settings,
     keys: &KeySet,
     caches: &[u64],
-    command: &str,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Figure> {
     let databases = Databases::existing(settings)?;
@@ -38,43 +36,28 @@ pub fn cache_figure(
     let warm_up = keys.absent(absent.len(), settings.seed ^ 0x3a93);
     let lookups = Lookups { keys: &absent, warm_up: &warm_up, is_present: &|_| false };
     let total = (caches.len() * layouts.len() * absent.len()) as u64;
-    let (mut points, mut done) = (Vec::new(), 0);
+    let (mut points, mut looked_up) = (Vec::new(), Stage::Caches.count(total, progress));
     for column in &layouts {
         for bytes in &caches {
             let cache = Cache { bytes: *bytes, pinned_share: 0.0 };
-            let measured = databases.look_up(*column, cache, &lookups, &mut |count| {
-                done += count;
-                progress(Progress { stage: Stage::Caches, done, total });
-            })?;
+            let measured = databases.look_up(*column, cache, &lookups, &mut looked_up)?;
             points.push((*column, *bytes, measured));
         }
     }
-    type Point = (Column, u64, Measurement);
-    let each =
-        |count: fn(&Measurement) -> u64| move |(_, _, one): &Point| one.per_lookup(count(one));
     let mut figure = Figure {
         id: "bytes-by-cache",
         title: "Bytes read for an absent key over the size of the cache".into(),
-        command: command.into(),
         picture: Picture::log_lines(1, 2),
-        ..Table::of(points)
-            .column(Unit::Text, "layout", "layout", |(column, ..)| column.name())
-            .column(Unit::Bytes, "cache_bytes", "cache", |(_, bytes, _)| *bytes)
-            .column(Unit::Bytes, "bytes_read", "read a lookup", each(Measurement::bytes_read))
-            .column(
-                Unit::Bytes,
-                "filter_bytes_read",
-                "of these filters",
-                each(|one| one.total.filter_bytes_read),
-            )
-            .column(
-                Unit::Bytes,
-                "index_bytes_read",
-                "indexes",
-                each(|one| one.total.index_bytes_read),
-            )
-            .column(Unit::Bytes, "data_bytes_read", "data", each(|one| one.total.data_bytes_read))
-            .figure()
+        ..table! { for (column, cache, one) in points;
+            Unit::Text, "layout", "layout" => column.name();
+            Unit::Bytes, "cache_bytes", "cache" => cache;
+            Unit::Bytes, "bytes_read", "read a lookup" => one.per_lookup(one.bytes_read());
+            Unit::Bytes, "filter_bytes_read", "of these filters" =>
+                one.per_lookup(one.total.filter_bytes_read);
+            Unit::Bytes, "index_bytes_read", "indexes" =>
+                one.per_lookup(one.total.index_bytes_read);
+            Unit::Bytes, "data_bytes_read", "data" => one.per_lookup(one.total.data_bytes_read);
+        }
     };
     figure.finding = finding(&figure, &caches);
     Ok(figure)

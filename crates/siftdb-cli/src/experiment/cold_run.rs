@@ -1,15 +1,13 @@
 //! Lookups in files that are not in the system's cache: how often they read the disk, and how long
 //! that takes.
 
+use crate::experiment::cold_files::{disk_bytes_read, make_cold};
 use crate::experiment::databases::{Databases, read_indexes};
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
-use crate::experiment::probe::{Measurement, measure};
-use crate::experiment::report::Column;
+use crate::experiment::probe::measure;
 use crate::experiment::settings::Settings;
-use siftdb::ReadOptions;
-use siftdb::Result;
-use std::path::Path;
+use siftdb::{ReadOptions, Result};
 use std::time::{Duration, Instant};
 
 /// Data blocks for each lookup: more lookups would often meet blocks that are read already.
@@ -17,14 +15,6 @@ const BLOCKS_PER_LOOKUP: u64 = 20;
 
 /// How long one run lasts, at most.
 const TIME_MAX: Duration = Duration::from_secs(5);
-
-/// The services that the experiment needs of the system.
-pub struct ColdFiles<'a> {
-    /// Drops the files of a directory from the system's cache, or says in a line why it cannot.
-    pub make_cold: &'a dyn Fn(&Path) -> std::result::Result<(), String>,
-    /// Bytes that this process had read from the disk so far, if the system counts them.
-    pub disk_bytes_read: &'a dyn Fn() -> Option<u64>,
-}
 
 /// Lookups of absent and of present keys in cold files, with filters and without. The databases are
 /// those of a finished run. The inner error is the line that says why nothing can be cold; there is
@@ -35,14 +25,10 @@ pub struct ColdFiles<'a> {
 pub fn cold_figure(
     settings: &Settings,
     keys: &KeySet,
-    command: &str,
-    files: &ColdFiles<'_>,
 ) -> Result<std::result::Result<Figure, String>> {
     let databases = Databases::existing(settings)?;
     // The same files with filters and without, if there are full ones.
-    let layouts = [Column::Full, Column::Partitioned, Column::BlockBased, Column::NoFilter];
-    let column = layouts.into_iter().find(|column| settings.columns.contains(column));
-    let column = column.unwrap_or(Column::NoFilter);
+    let column = settings.filtered();
     let (cache, _) = databases.caches()?;
     let blocks = databases.facts.first().map_or(0, |facts| facts.total.data_blocks);
     let lookups = settings.lookups.min(blocks.div_ceil(BLOCKS_PER_LOOKUP).max(20) as usize);
@@ -55,41 +41,34 @@ pub fn cold_figure(
         for use_filters in [true, false] {
             let db = databases.open(column, cache)?;
             read_indexes(&db)?;
-            if let Err(why) = (files.make_cold)(db.path()) {
+            if let Err(why) = make_cold(db.path()) {
                 db.close()?;
                 return Ok(Err(why));
             }
             let options = ReadOptions::new().use_filters(use_filters);
-            let (started, before) = (Instant::now(), (files.disk_bytes_read)());
+            let (started, before) = (Instant::now(), disk_bytes_read());
             let in_time = keys.iter().take_while(|_| started.elapsed() < TIME_MAX);
             let one = measure(&db, &databases.env, in_time, |_| is_present, &options, &mut |_| {})?;
-            let disk = (files.disk_bytes_read)().zip(before).map(|(after, before)| after - before);
+            let disk = disk_bytes_read().zip(before).map(|(after, before)| after - before);
             db.close()?;
             runs.push((is_present, use_filters, one, disk));
         }
     }
-    type ColdRun = (bool, bool, Measurement, Option<u64>);
-    let words = |is_first: bool, words: [&'static str; 2]| words[usize::from(!is_first)];
     let mut figure = Figure {
         id: "cold",
         title: "Lookups in files that are not in the system's cache".into(),
-        command: command.into(),
         picture: Picture::Bars { labels: vec![0, 1], values: vec![2], interval: None },
-        ..Table::of(runs)
-            .column(Unit::Text, "keys", "keys", |run: &ColdRun| words(run.0, ["present", "absent"]))
-            .column(Unit::Text, "filters", "filters", |run| {
-                words(run.1, ["with filters", "without"])
-            })
-            .column(Unit::Number, "disk_reads", "reads of the disk", |(.., one, _)| {
-                one.per_lookup(one.env_read_calls)
-            })
-            .column(Unit::Bytes, "disk_bytes_read", "read from the disk", |(.., one, disk)| {
-                disk.map(|bytes| one.per_lookup(bytes))
-            })
-            .column(Unit::Nanos, "p50_nanos", "half within", |run| f64::from(run.2.p50_nanos))
-            .column(Unit::Nanos, "p99_nanos", "99 % within", |run| f64::from(run.2.p99_nanos))
-            .column(Unit::Count, "lookups", "lookups", |run| run.2.lookups)
-            .figure()
+        ..table! { for (is_present, use_filters, one, disk) in runs;
+            Unit::Text, "keys", "keys" => if is_present { "present" } else { "absent" };
+            Unit::Text, "filters", "filters" =>
+                if use_filters { "with filters" } else { "without" };
+            Unit::Number, "disk_reads", "reads of the disk" => one.per_lookup(one.env_read_calls);
+            Unit::Bytes, "disk_bytes_read", "read from the disk" =>
+                disk.map(|bytes| one.per_lookup(bytes));
+            Unit::Nanos, "p50_nanos", "half within" => f64::from(one.p50_nanos);
+            Unit::Nanos, "p99_nanos", "99 % within" => f64::from(one.p99_nanos);
+            Unit::Count, "lookups", "lookups" => one.lookups;
+        }
     };
     figure.finding = finding(&figure);
     Ok(Ok(figure))

@@ -4,15 +4,11 @@
 //! Nothing is measured: figures come from the properties of tables, and from the counters that all
 //! programs with the database open to write have counted. Two lookups are explained.
 
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::steps::steps_figure;
 use crate::experiment::tree::tree_figures;
-use siftdb::Db;
-use siftdb::Keyspace;
-use siftdb::ReadOptions;
-use siftdb::Result;
 use siftdb::inspect::bytes;
-use siftdb::{LevelStats, Stats};
+use siftdb::{Db, Keyspace, LevelStats, ReadOptions, Result, Stats};
 
 /// Reads that leave the cache as it is: no lookup finds a block that another one read.
 const COLD: ReadOptions = ReadOptions::new().fill_cache(false);
@@ -34,18 +30,18 @@ pub fn contents_figures(
     explain: impl Fn(&[u8]) -> String,
 ) -> Result<Vec<Figure>> {
     let stats = keyspace.stats();
-    let mut figures = tree_figures(keyspace, command)?;
-    figures.push(rates_figure(&stats, command));
-    figures.push(saved_figure(&stats, command));
+    let mut figures = tree_figures(keyspace)?;
+    figures.extend([rates_figure(&stats), saved_figure(&stats)]);
     if db.keyspaces().len() > 1 {
-        figures.push(keyspaces_figure(db, command)?);
+        figures.push(keyspaces_figure(db)?);
     }
+    let mut figures: Vec<_> = figures.into_iter().map(|figure| figure.again(command)).collect();
     let (present, absent) = keys_to_look_up(keyspace, key)?;
     let report = keyspace.filter_report();
     for (id, key) in [("lookup-present", present), ("lookup-absent", Some(absent))] {
         if let Some(key) = key {
             let explained = keyspace.explain_with(&key, &COLD)?;
-            figures.push(steps_figure(id, &explained, &report, &explain(&key)));
+            figures.push(steps_figure(id, &explained, &report).again(explain(&key)));
         }
     }
     Ok(figures)
@@ -80,7 +76,7 @@ fn levels(stats: &Stats) -> impl Iterator<Item = (usize, &LevelStats)> {
     stats.levels.iter().enumerate().filter(is_there)
 }
 
-fn rates_figure(stats: &Stats, command: &str) -> Figure {
+fn rates_figure(stats: &Stats) -> Figure {
     let total = stats.total();
     let filtered = stats.levels.iter().filter(|level| level.filter_bytes > 0);
     let expected = filtered.clone().map(|level| level.expected_fpr).reduce(f64::max);
@@ -108,32 +104,25 @@ fn rates_figure(stats: &Stats, command: &str) -> Figure {
         id: "filters-by-level",
         title: "False positives by level: expected and observed".into(),
         finding,
-        command: command.into(),
         picture: Picture::bars(&[2, 3]),
-        ..Table::of(levels(stats))
-            .column(Unit::Text, "level", "level", |(number, _)| format!("L{number}"))
-            .column(Unit::Number, "bits_per_entry", "bits an entry", |(_, level)| {
-                let bits = 8.0 * level.filter_bytes as f64 / level.entries.max(1) as f64;
-                (level.filter_bytes > 0).then_some(bits)
-            })
-            .column(Unit::Share, "expected_fpr", "expected", |(_, level)| {
-                (level.filter_bytes > 0).then_some(level.expected_fpr)
-            })
-            .column(Unit::Share, "observed_fpr", "observed", |(_, level)| level.observed_fpr())
-            .column(Unit::Share, "observed_fpr_low", "95 % from", |(_, level)| {
-                level.observed_fpr_interval().map(|(low, _)| low)
-            })
-            .column(Unit::Share, "observed_fpr_high", "95 % to", |(_, level)| {
-                level.observed_fpr_interval().map(|(_, high)| high)
-            })
-            .column(Unit::Count, "absent", "answers about absent keys", |(_, level)| {
-                level.negatives + level.false_positives
-            })
-            .figure()
+        ..table! { for (number, level) in levels(stats);
+            Unit::Text, "level", "level" => format!("L{number}");
+            Unit::Number, "bits_per_entry", "bits an entry" => (level.filter_bytes > 0)
+                .then(|| 8.0 * level.filter_bytes as f64 / level.entries.max(1) as f64);
+            Unit::Share, "expected_fpr", "expected" =>
+                (level.filter_bytes > 0).then_some(level.expected_fpr);
+            Unit::Share, "observed_fpr", "observed" => level.observed_fpr();
+            Unit::Share, "observed_fpr_low", "95 % from" =>
+                level.observed_fpr_interval().map(|(low, _)| low);
+            Unit::Share, "observed_fpr_high", "95 % to" =>
+                level.observed_fpr_interval().map(|(_, high)| high);
+            Unit::Count, "absent", "answers about absent keys" =>
+                level.negatives + level.false_positives;
+        }
     }
 }
 
-fn saved_figure(stats: &Stats, command: &str) -> Figure {
+fn saved_figure(stats: &Stats) -> Figure {
     let total = stats.total();
     let (searched, avoided) = (total.data_blocks(), total.data_blocks_avoided());
     let finding = match searched + avoided {
@@ -152,30 +141,19 @@ fn saved_figure(stats: &Stats, command: &str) -> Figure {
         id: "saved-by-filters",
         title: "What filters saved so far".into(),
         finding,
-        command: command.into(),
         picture: Picture::bars(&[1, 2]),
-        ..Table::of(levels(stats))
-            .column(Unit::Text, "level", "level", |(number, _)| format!("L{number}"))
-            .column(Unit::Count, "data_blocks", "data blocks searched", |(_, level)| {
-                level.data_blocks()
-            })
-            .column(Unit::Count, "data_blocks_avoided", "saved by filters", |(_, level)| {
-                level.data_blocks_avoided()
-            })
-            .column(Unit::Count, "data_blocks_read", "read from files", |(_, level)| {
-                level.data_blocks_read
-            })
-            .column(Unit::Bytes, "bytes_avoided", "bytes saved, about", |(_, level)| {
-                level.bytes_avoided
-            })
-            .column(Unit::Bytes, "filter_bytes_read", "filters read", |(_, level)| {
-                level.filter_bytes_read
-            })
-            .figure()
+        ..table! { for (number, level) in levels(stats);
+            Unit::Text, "level", "level" => format!("L{number}");
+            Unit::Count, "data_blocks", "data blocks searched" => level.data_blocks();
+            Unit::Count, "data_blocks_avoided", "saved by filters" => level.data_blocks_avoided();
+            Unit::Count, "data_blocks_read", "read from files" => level.data_blocks_read;
+            Unit::Bytes, "bytes_avoided", "bytes saved, about" => level.bytes_avoided;
+            Unit::Bytes, "filter_bytes_read", "filters read" => level.filter_bytes_read;
+        }
     }
 }
 
-fn keyspaces_figure(db: &Db, command: &str) -> Result<Figure> {
+fn keyspaces_figure(db: &Db) -> Result<Figure> {
     let mut totals = Vec::new();
     for name in db.keyspaces() {
         let stats = db.keyspace(&name)?.stats();
@@ -193,31 +171,23 @@ fn keyspaces_figure(db: &Db, command: &str) -> Result<Figure> {
     };
     let others = totals.split_off(totals.len().min(KEYSPACES_MAX));
     if !others.is_empty() {
-        let mut sum = (format!("{} others", others.len()), LevelStats::default(), 0);
-        for (_, total, in_log) in &others {
-            sum.1.tables += total.tables;
-            sum.1.entries += total.entries;
-            sum.1.bytes += total.bytes;
-            sum.1.filter_bytes += total.filter_bytes;
-            sum.2 += in_log;
-        }
-        totals.push(sum);
+        let mut sum = Stats::default();
+        sum.levels = others.iter().map(|(_, total, _)| total.clone()).collect();
+        let in_log = others.iter().map(|(.., in_log)| in_log).sum();
+        totals.push((format!("{} others", others.len()), sum.total(), in_log));
     }
     Ok(Figure {
         id: "keyspaces",
         title: "Bytes by keyspace".into(),
         finding,
-        command: command.into(),
         picture: Picture::bars(&[4, 5]),
-        ..Table::of(totals)
-            .column(Unit::Text, "keyspace", "keyspace", |(name, ..)| name.clone())
-            .column(Unit::Count, "tables", "tables", |(_, total, _)| total.tables)
-            .column(Unit::Count, "entries", "entries in tables", |(_, total, _)| total.entries)
-            .column(Unit::Count, "log_entries", "entries only in the log", |(.., in_log)| *in_log)
-            .column(Unit::Bytes, "bytes", "bytes of tables", |(_, total, _)| total.bytes)
-            .column(Unit::Bytes, "filter_bytes", "of these filters", |(_, total, _)| {
-                total.filter_bytes
-            })
-            .figure()
+        ..table! { for (name, total, in_log) in totals;
+            Unit::Text, "keyspace", "keyspace" => name;
+            Unit::Count, "tables", "tables" => total.tables;
+            Unit::Count, "entries", "entries in tables" => total.entries;
+            Unit::Count, "log_entries", "entries only in the log" => in_log;
+            Unit::Bytes, "bytes", "bytes of tables" => total.bytes;
+            Unit::Bytes, "filter_bytes", "of these filters" => total.filter_bytes;
+        }
     })
 }

@@ -6,14 +6,9 @@ use crate::experiment::load::{Load, table_totals};
 use crate::experiment::probe::{Measurement, measure};
 use crate::experiment::report::{Column, DatabaseFacts};
 use crate::experiment::settings::{Progress, Settings, Stage};
-use siftdb::Db;
-use siftdb::Options;
-use siftdb::ReadOptions;
-use siftdb::Result;
-use siftdb::env::CountingEnv;
-use siftdb::env::Env;
-use siftdb::inspect::LEVELS;
-use siftdb::inspect::live_tables;
+use siftdb::env::{CountingEnv, Env};
+use siftdb::inspect::{LEVELS, live_tables};
+use siftdb::{Db, Options, ReadOptions, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,13 +47,10 @@ impl<'a> Databases<'a> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let total = (keys.len() * settings.databases().count()) as u64;
-        let mut done = 0;
+        let mut written = Stage::Load.count(total, progress);
         for column in settings.databases() {
             let options = Options::new().filter(column.filter(settings.filter.clone()));
-            load_one(settings, keys, options, &settings.database(column), &mut |written| {
-                done += written;
-                progress(Progress { stage: Stage::Load, done, total });
-            })?;
+            load_one(settings, keys, options, &settings.database(column), &mut written)?;
         }
         Ok(())
     }
@@ -113,10 +105,10 @@ impl<'a> Databases<'a> {
 
     /// Bytes of the full filters, or of the others if there are none.
     pub(crate) fn filters_to_hold(&self) -> u64 {
-        let mut columns = [Column::Full, Column::Partitioned, Column::BlockBased].into_iter();
-        columns
-            .find_map(|column| Some(self.filter_bytes(column)).filter(|bytes| *bytes > 0))
-            .unwrap_or(64 << 10)
+        match self.filter_bytes(self.settings.filtered()) {
+            0 => 64 << 10,
+            bytes => bytes,
+        }
     }
 
     /// Differences besides filters, which make the comparison void.

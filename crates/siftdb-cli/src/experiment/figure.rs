@@ -3,8 +3,11 @@
 //! Experiments answer with figures. A picture shows numbers of its table and no others, and the
 //! table is what JSON and CSV hold. So every number that a page shows can be had as data.
 
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
 /// A table and its picture.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figure {
     /// Names the figure in links, in JSON and as a CSV file: lower-case words joined by dashes,
     /// such as `fpr-by-bits`.
@@ -20,12 +23,17 @@ pub struct Figure {
     /// The rows of the table, as long as `columns`.
     pub rows: Vec<Vec<Cell>>,
     /// How the table is drawn.
+    #[serde(skip)]
     pub picture: Picture,
 }
 
 impl Figure {
+    /// The same, made again by the shell command `command`.
+    pub fn again(self, command: impl Into<String>) -> Self {
+        Figure { command: command.into(), ..self }
+    }
+
     /// The text of the cell at `row` and `column`, as people read it; a dash if there is none.
-    #[must_use]
     pub fn text(&self, row: &[Cell], column: usize) -> String {
         match (row.get(column), self.columns.get(column)) {
             (Some(Cell::Text(text)), _) => text.clone(),
@@ -35,7 +43,6 @@ impl Figure {
     }
 
     /// The number at `row` and `column`, if there is a finite one.
-    #[must_use]
     pub fn number(&self, row: &[Cell], column: usize) -> Option<f64> {
         match row.get(column) {
             Some(Cell::Number(number)) if number.is_finite() => Some(*number),
@@ -62,74 +69,48 @@ impl Figure {
     }
 
     /// The words over the column `column`.
-    #[must_use]
     pub fn label(&self, column: usize) -> &'static str {
         self.columns.get(column).map_or("", |heading| heading.label)
     }
 
     /// The unit of the numbers of the column `column`.
-    #[must_use]
     pub fn unit(&self, column: usize) -> Unit {
         self.columns.get(column).map_or(Unit::Text, |heading| heading.unit)
     }
 }
 
 /// The heading of a column.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Heading {
     /// Names the column in JSON and CSV, with its unit at the end: `bytes_read`, `p99_nanos`.
     pub name: &'static str,
     /// The words over the column and next to an axis, without the unit.
+    #[serde(skip)]
     pub label: &'static str,
     /// How its numbers are printed.
     pub unit: Unit,
 }
 
-/// A table that is made column by column, with a row for each value.
-pub(crate) struct Table<T> {
-    values: Vec<T>,
-    columns: Vec<Heading>,
-    rows: Vec<Vec<Cell>>,
-}
-
-impl<T> Table<T> {
-    /// Rows without columns.
-    pub(crate) fn of(values: impl IntoIterator<Item = T>) -> Self {
-        let values: Vec<T> = values.into_iter().collect();
-        Table { rows: vec![Vec::new(); values.len()], columns: Vec::new(), values }
-    }
-
-    /// The same with one more column: see [`Heading`] for its words.
-    pub(crate) fn column<C: Into<Cell>>(
-        mut self,
-        unit: Unit,
-        name: &'static str,
-        label: &'static str,
-        cell: impl Fn(&T) -> C,
-    ) -> Self {
-        self.columns.push(Heading { name, label, unit });
-        for (row, value) in self.rows.iter_mut().zip(&self.values) {
-            row.push(cell(value).into());
+/// A figure without words: `table! { for ROW in VALUES; UNIT, NAME, LABEL => CELL; ... }` has a row
+/// for each value and a column for each line, whose words are those of a [`Heading`].
+macro_rules! table {
+    (for $row:pat in $rows:expr; $($unit:expr, $name:expr, $label:expr => $cell:expr;)+) => {
+        $crate::experiment::figure::Figure {
+            columns: vec![$($crate::experiment::figure::Heading {
+                name: $name,
+                label: $label,
+                unit: $unit,
+            }),+],
+            rows: ($rows).into_iter().map(|$row| vec![$(($cell).into()),+]).collect(),
+            ..Default::default()
         }
-        self
-    }
-
-    /// A figure of the table, without words.
-    pub(crate) fn figure(self) -> Figure {
-        Figure {
-            id: "",
-            title: String::new(),
-            finding: String::new(),
-            command: String::new(),
-            columns: self.columns,
-            rows: self.rows,
-            picture: Picture::Table,
-        }
-    }
+    };
 }
+pub(crate) use table;
 
 /// The unit of a number, which decides how it is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Words.
     Text,
@@ -146,21 +127,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its name in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Text => "text",
-            Unit::Count => "count",
-            Unit::Number => "number",
-            Unit::Share => "share",
-            Unit::Bytes => "bytes",
-            Unit::Nanos => "nanos",
-        }
-    }
-
     /// A number as people read it: three digits and a unit, or a whole count.
-    #[must_use]
     pub fn print(self, number: f64) -> String {
         match self {
             Unit::Text | Unit::Number => digits(number),
@@ -226,6 +193,20 @@ pub enum Cell {
     Absent,
 }
 
+impl Serialize for Cell {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Cell::Text(text) => serializer.serialize_str(text),
+            // A count is printed without a point, if it is exact as an integer.
+            Cell::Number(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => {
+                serializer.serialize_i64(*number as i64)
+            }
+            Cell::Number(number) => serializer.serialize_f64(*number),
+            Cell::Absent => serializer.serialize_none(),
+        }
+    }
+}
+
 impl From<f64> for Cell {
     fn from(number: f64) -> Self {
         Cell::Number(number)
@@ -256,12 +237,17 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
     }
 }
 
-/// A field of RFC 4180: quoted where it must be.
-pub(crate) fn csv_field(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.into(),
-    }
+/// A line of comma-separated values by RFC 4180: quoted where needed, empty without a value.
+pub(crate) fn csv_line(values: impl IntoIterator<Item = Value>) -> String {
+    let fields = values.into_iter().map(|value| match value {
+        Value::Null => String::new(),
+        Value::String(text) if text.contains([',', '"', '\n', '\r']) => {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        }
+        Value::String(text) => text,
+        value => value.to_string(),
+    });
+    fields.collect::<Vec<_>>().join(",") + "\n"
 }
 
 /// How the steps of an axis grow.
@@ -274,7 +260,7 @@ pub enum Scale {
 }
 
 /// How a table is drawn. Numbers are positions of columns.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Picture {
     /// Lines over a number: one for each text of the column `series`, in the order of the rows.
     Lines {
@@ -329,6 +315,7 @@ pub enum Picture {
         read: usize,
     },
     /// The table alone.
+    #[default]
     Table,
 }
 

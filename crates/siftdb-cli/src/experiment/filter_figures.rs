@@ -1,9 +1,7 @@
 //! Figures of filters by themselves: false positives over bits, and what encodings take and cost.
 
-use crate::experiment::figure::{Figure, Picture, Scale, Table, Unit};
-use crate::experiment::filters::{
-    FilterMeasurement, FilterTrial, PassedKeys, count_passed, measure_filter,
-};
+use crate::experiment::figure::{Figure, Picture, Scale, Unit, table};
+use crate::experiment::filters::{FilterMeasurement, FilterTrial, count_passed, measure_filter};
 use siftdb::Result;
 use siftdb::filter::Encoding;
 
@@ -12,12 +10,7 @@ use siftdb::filter::Encoding;
 ///
 /// # Errors
 /// As for [`count_passed`].
-pub fn fpr_figure(
-    bits: &[f64],
-    trial: &FilterTrial,
-    command: &str,
-    done: &mut dyn FnMut(u64),
-) -> Result<Figure> {
+pub fn fpr_figure(bits: &[f64], trial: &FilterTrial, done: &mut dyn FnMut(u64)) -> Result<Figure> {
     let (mut points, mut inside, mut near_ten) = (Vec::new(), 0, Vec::new());
     for encoding in 0..Encoding::built_in(10_000).len() {
         for bits in bits {
@@ -47,7 +40,6 @@ pub fn fpr_figure(
             held(trial),
             points.len()
         ),
-        command: command.into(),
         picture: Picture::Lines {
             series: 0,
             x: 2,
@@ -57,26 +49,19 @@ pub fn fpr_figure(
             x_scale: Scale::Linear,
             y_scale: Scale::Log,
         },
-        ..Table::of(points)
-            .column(Unit::Text, "encoding", "encoding", |point: &FprPoint| point.0)
-            .column(Unit::Number, "asked_bits", "bits asked for", |point| point.1)
-            .column(Unit::Number, "bits_per_key", "bits a key", |point| point.2.bits_per_key())
-            .column(Unit::Share, "observed_fpr", "false positives", |point| point.2.observed_fpr())
-            .column(Unit::Share, "observed_fpr_low", "95 % interval from", |point| point.3.0)
-            .column(Unit::Share, "observed_fpr_high", "to", |point| point.3.1)
-            .column(Unit::Share, "expected_fpr", "theory", |point| {
-                point.2.expected_fpr.unwrap_or_default()
-            })
-            .column(Unit::Count, "false_positives", "keys that passed", |point| {
-                point.2.false_positives
-            })
-            .column(Unit::Count, "lookups", "absent keys asked for", |point| point.2.lookups)
-            .figure()
+        ..table! { for (label, bits, passed, (low, high)) in points;
+            Unit::Text, "encoding", "encoding" => label;
+            Unit::Number, "asked_bits", "bits asked for" => bits;
+            Unit::Number, "bits_per_key", "bits a key" => passed.bits_per_key();
+            Unit::Share, "observed_fpr", "false positives" => passed.observed_fpr();
+            Unit::Share, "observed_fpr_low", "95 % interval from" => low;
+            Unit::Share, "observed_fpr_high", "to" => high;
+            Unit::Share, "expected_fpr", "theory" => passed.expected_fpr.unwrap_or_default();
+            Unit::Count, "false_positives", "keys that passed" => passed.false_positives;
+            Unit::Count, "lookups", "absent keys asked for" => passed.lookups;
+        }
     })
 }
-
-/// An encoding, the bits asked for, what passed, and the interval of that share.
-type FprPoint = (&'static str, f64, PassedKeys, (f64, f64));
 
 /// For how many keys and lookups the rates of a trial hold.
 fn held(trial: &FilterTrial) -> String {
@@ -92,72 +77,48 @@ fn held(trial: &FilterTrial) -> String {
 pub fn encoding_figures(
     bits: f64,
     trial: &FilterTrial,
-    command: &str,
     done: &mut dyn FnMut(u64),
 ) -> Result<[Figure; 2]> {
     let encodings = Encoding::built_in((1_000.0 * bits).round() as u32).into_iter();
     let measured = encodings.map(|encoding| measure_filter(encoding, trial, done));
     let measured = measured.collect::<Result<Vec<_>>>()?;
-    Ok([space_figure(bits, trial, &measured, command), cost_figure(&measured, command)])
+    Ok([space_figure(bits, trial, &measured), cost_figure(&measured)])
 }
 
-fn space_figure(
-    bits: f64,
-    trial: &FilterTrial,
-    measured: &[FilterMeasurement],
-    command: &str,
-) -> Figure {
+fn space_figure(bits: f64, trial: &FilterTrial, measured: &[FilterMeasurement]) -> Figure {
     Figure {
         id: "encoding-space",
         title: format!("Space of the encodings with {bits} bits asked for"),
         finding: format!("{} {}", held(trial), space_finding(measured)),
-        command: command.into(),
         picture: Picture::bars(&[1]),
-        ..Table::of(measured)
-            .column(Unit::Text, "encoding", "encoding", |one| one.encoding.label())
-            .column(Unit::Number, "bits_per_key", "bits a key", |one| one.passed.bits_per_key())
-            .column(Unit::Share, "observed_fpr", "false positives", |one| one.passed.observed_fpr())
-            .column(Unit::Share, "expected_fpr", "theory", |one| {
-                one.passed.expected_fpr.unwrap_or_default()
-            })
-            .column(Unit::Bytes, "filter_bytes", "size of the filter", |one| {
-                one.passed.filter_bytes
-            })
-            .figure()
+        ..table! { for FilterMeasurement { encoding, passed, .. } in measured;
+            Unit::Text, "encoding", "encoding" => encoding.label();
+            Unit::Number, "bits_per_key", "bits a key" => passed.bits_per_key();
+            Unit::Share, "observed_fpr", "false positives" => passed.observed_fpr();
+            Unit::Share, "expected_fpr", "theory" => passed.expected_fpr.unwrap_or_default();
+            Unit::Bytes, "filter_bytes", "size of the filter" => passed.filter_bytes;
+        }
     }
 }
 
-fn cost_figure(measured: &[FilterMeasurement], command: &str) -> Figure {
+fn cost_figure(measured: &[FilterMeasurement]) -> Figure {
     Figure {
         id: "encoding-cost",
         title: "Time to build filters and to ask them".into(),
         finding: cost_finding(measured),
-        command: command.into(),
         picture: Picture::bars(&[1, 2, 4]),
-        ..Table::of(measured)
-            .column(Unit::Text, "encoding", "encoding", |one| one.encoding.label())
-            .column(Unit::Nanos, "build_nanos_per_key", "build, a key", |one| {
-                one.build_nanos_per_key
-            })
-            .column(
-                Unit::Nanos,
-                "inside_absent_nanos",
-                "ask, absent, in the processor's cache",
-                |one| one.inside_absent_nanos,
-            )
-            .column(
-                Unit::Nanos,
-                "inside_present_nanos",
-                "ask, present, in the processor's cache",
-                |one| one.inside_present_nanos,
-            )
-            .column(Unit::Nanos, "outside_absent_nanos", "ask, absent, in memory", |one| {
-                one.outside_absent_nanos
-            })
-            .column(Unit::Nanos, "outside_present_nanos", "ask, present, in memory", |one| {
-                one.outside_present_nanos
-            })
-            .figure()
+        ..table! { for one in measured;
+            Unit::Text, "encoding", "encoding" => one.encoding.label();
+            Unit::Nanos, "build_nanos_per_key", "build, a key" => one.build_nanos_per_key;
+            Unit::Nanos, "inside_absent_nanos", "ask, absent, in the processor's cache" =>
+                one.inside_absent_nanos;
+            Unit::Nanos, "inside_present_nanos", "ask, present, in the processor's cache" =>
+                one.inside_present_nanos;
+            Unit::Nanos, "outside_absent_nanos", "ask, absent, in memory" =>
+                one.outside_absent_nanos;
+            Unit::Nanos, "outside_present_nanos", "ask, present, in memory" =>
+                one.outside_present_nanos;
+        }
     }
 }
 

@@ -8,8 +8,7 @@
 //! everywhere.
 
 use crate::experiment::keys::mix;
-use siftdb::filter::KeyHash;
-use siftdb::filter::{Encoding, FilterReader, PreparedFilter};
+use siftdb::filter::{Encoding, FilterReader, KeyHash, PreparedFilter};
 use siftdb::inspect::wilson_95;
 use siftdb::{Error, Result};
 use std::time::Instant;
@@ -33,7 +32,6 @@ pub struct FilterTrial {
 
 /// The measurements of one encoding. Times are nanoseconds of one lookup.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct FilterMeasurement {
     /// The encoding.
     pub encoding: Encoding,
@@ -53,7 +51,6 @@ pub struct FilterMeasurement {
 
 /// Absent keys that a filter let pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct PassedKeys {
     /// Keys in the filter.
     pub keys: u64,
@@ -69,19 +66,16 @@ pub struct PassedKeys {
 
 impl PassedKeys {
     /// Bits of the filter for each key.
-    #[must_use]
     pub fn bits_per_key(&self) -> f64 {
         8.0 * self.filter_bytes as f64 / self.keys.max(1) as f64
     }
 
     /// The share of absent keys that passed.
-    #[must_use]
     pub fn observed_fpr(&self) -> f64 {
         self.false_positives as f64 / self.lookups.max(1) as f64
     }
 
     /// The 95 % interval of that share; `None` without lookups.
-    #[must_use]
     pub fn interval(&self) -> Option<(f64, f64)> {
         wilson_95(self.false_positives, self.lookups)
     }

@@ -8,14 +8,12 @@
 use std::collections::BTreeSet;
 
 /// The number of keys of a benchmark: `SIFTDB_BENCH_KEYS`, or 200,000.
-#[must_use]
 pub fn bench_keys() -> u64 {
     let given = std::env::var("SIFTDB_BENCH_KEYS").ok();
     given.and_then(|keys| keys.parse().ok()).unwrap_or(200_000)
 }
 
 /// A reversible mixer: distinct numbers give distinct numbers that look random.
-#[must_use]
 pub fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -33,26 +31,24 @@ pub fn random_numbers(count: u64) -> impl Iterator<Item = u64> {
     (1..).map(move |step: u64| mix(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)) % count)
 }
 
-fn numbered(index: u64) -> [u8; 16] {
+/// 16 hex digits in no order, other ones for each index.
+pub(crate) fn numbered(index: u64) -> [u8; 16] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mixed = mix(index);
     std::array::from_fn(|place| DIGITS[(mixed >> (60 - 4 * place) & 15) as usize])
 }
 
 /// The key of entry `n`: 16 hex digits, in no order and without a common prefix.
-#[must_use]
 pub fn present(n: u64) -> [u8; 16] {
     numbered(2 * n)
 }
 
 /// A key between those of [`present`].
-#[must_use]
 pub fn absent(n: u64) -> [u8; 16] {
     numbered(2 * n + 1)
 }
 
 /// The value of entry `n`: 100 bytes, of which half can be compressed.
-#[must_use]
 pub fn value(n: u64) -> Vec<u8> {
     let mut bytes = vec![b'v'; 100];
     for (place, chunk) in bytes[..48].chunks_mut(8).enumerate() {
@@ -96,7 +92,6 @@ impl KeySet {
     }
 
     /// `count` different keys of 16 bytes, such as `user:07364129880`.
-    #[must_use]
     pub fn generate(count: usize, seed: u64) -> Self {
         let mut state = seed;
         let mut numbers = BTreeSet::new();
@@ -109,25 +104,21 @@ impl KeySet {
     }
 
     /// Number of keys.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
     /// True without keys.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
     /// Bytes of all keys.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.keys.iter().map(|key| key.len() as u64).sum()
     }
 
     /// True if `key` is one of them.
-    #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.keys.binary_search_by(|other| other.as_slice().cmp(key)).is_ok()
     }
@@ -138,7 +129,6 @@ impl KeySet {
     }
 
     /// The indexes of all keys in an order that looks random: the order of loading.
-    #[must_use]
     pub(crate) fn shuffled(&self, seed: u64) -> Vec<u32> {
         shuffled(self.keys.len() as u32, seed)
     }
@@ -148,7 +138,6 @@ impl KeySet {
     }
 
     /// `count` keys of the set, each drawn from all.
-    #[must_use]
     pub fn present(&self, count: usize, seed: u64) -> Vec<Vec<u8>> {
         let mut state = seed;
         if self.keys.is_empty() {
@@ -158,7 +147,6 @@ impl KeySet {
     }
 
     /// `count` keys that are not in the set, each a neighbour of one that is.
-    #[must_use]
     pub fn absent(&self, count: usize, seed: u64) -> Vec<Vec<u8>> {
         let mut state = seed;
         if self.keys.is_empty() {

@@ -13,14 +13,9 @@
 //! 4. The rest is flushed in three parts without compaction.
 
 use crate::experiment::keys::{KeySet, present, splitmix64, value};
-use siftdb::Db;
-use siftdb::Options;
-use siftdb::WriteBatch;
 use siftdb::env::Env;
-use siftdb::inspect::LiveTable;
-use siftdb::inspect::TableFacts;
-use siftdb::inspect::table_facts;
-use siftdb::{Error, Result};
+use siftdb::inspect::{LiveTable, TableFacts, table_facts};
+use siftdb::{Db, Error, Options, Result, WriteBatch};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

@@ -44,6 +44,7 @@ pub(crate) mod report;
 pub mod bench;
 pub(crate) mod paired;
 pub(crate) mod probe;
+pub(crate) mod cold_files;
 pub(crate) mod tree;
 pub(crate) mod steps;
 pub(crate) mod load;
@@ -54,7 +55,8 @@ pub(crate) mod figure;
 
 pub use act_figures::{blocks_figure, latency_figure};
 pub use cache_figure::cache_figure;
-pub use cold_run::{ColdFiles, cold_figure};
+pub use cold_files::{disk_bytes_read, make_cold};
+pub use cold_run::cold_figure;
 pub use contents::contents_figures;
 pub use figure::{Cell, Figure, Heading, Picture, Scale, Unit};
 pub use filter_figures::{encoding_figures, fpr_figure};

@@ -5,17 +5,13 @@
 //! more with these bits: both have the same tables.
 
 use crate::experiment::databases::{Cache, Databases, PINNED_SHARE, load_one};
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
 use crate::filter_advice::advice;
-use siftdb::Filter;
-use siftdb::LevelStats;
-use siftdb::Options;
-use siftdb::Result;
 use siftdb::filter::Encoding;
-use siftdb::inspect::LEVELS;
+use siftdb::{Filter, LevelStats, Options, Result, Stats};
 use std::path::Path;
 
 /// Loads a database whose filters take as many bytes as those of the database with full filters,
@@ -27,7 +23,6 @@ use std::path::Path;
 pub fn monkey_figure(
     settings: &Settings,
     keys: &KeySet,
-    command: &str,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Option<Figure>> {
     let databases = Databases::existing(settings)?;
@@ -51,84 +46,54 @@ pub fn monkey_figure(
     let options = levels.iter().fold(Options::new(), |options, level| {
         options.filter_at_level(level.level, filter(level.bits_divided))
     });
-    let total = keys.len() as u64;
-    let mut done = 0;
-    load_one(settings, keys, options, &divided, &mut |written| {
-        done += written;
-        progress(Progress { stage: Stage::Monkey, done, total });
-    })?;
+    let mut written = Stage::Monkey.count(keys.len() as u64, progress);
+    load_one(settings, keys, options, &divided, &mut written)?;
     let absent = keys.absent(settings.lookups, settings.seed ^ 0xab5e);
     let [even, divided] = [even, divided].map(|directory| asked(&databases, &directory, &absent));
-    Ok(Some(figure_of(&even?, &divided?, absent.len(), command)))
+    Ok(Some(figure_of(&even?, &divided?, absent.len() as f64)))
 }
 
 /// All filters fit.
 const CACHE: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
 
-fn figure_of(even: &[LevelStats], divided: &[LevelStats], lookups: usize, command: &str) -> Figure {
-    let levels = (0..LEVELS).filter(|level| even[*level].tables + divided[*level].tables > 0);
-    let levels = levels.map(|n| (format!("L{n}"), [even[n].clone(), divided[n].clone()]));
-    let [all_even, all_divided] = [even, divided].map(sum);
-    let finding = finding(&all_even, &all_divided);
-    let all = ("all".to_string(), [all_even, all_divided]);
-    type Row = (String, [LevelStats; 2]);
-    let passed =
-        |n: usize| move |(_, both): &Row| both[n].false_positives as f64 / lookups.max(1) as f64;
-    let bits = |n: usize| {
-        move |(_, both): &Row| {
-            let (bits, entries) = (8.0 * both[n].filter_bytes as f64, both[n].entries);
-            (entries > 0).then(|| bits / entries as f64)
-        }
+fn figure_of(even: &Stats, divided: &Stats, lookups: f64) -> Figure {
+    let levels = even.levels.iter().cloned().zip(divided.levels.iter().cloned()).enumerate();
+    let levels = levels.filter(|(_, (even, divided))| even.tables + divided.tables > 0);
+    let levels = levels.map(|(level, both)| (format!("L{level}"), both));
+    let all = (even.total(), divided.total());
+    let finding = finding(&all.0, &all.1);
+    let passed = |of: &LevelStats| of.false_positives as f64 / lookups.max(1.0);
+    let bits = |of: &LevelStats| {
+        (of.entries > 0).then(|| 8.0 * of.filter_bytes as f64 / of.entries as f64)
     };
-    let bytes = |n: usize| move |(_, both): &Row| both[n].filter_bytes;
     Figure {
         id: "monkey",
         title: "The same memory for filters, divided evenly and by Monkey".into(),
         finding,
-        command: command.into(),
         picture: Picture::bars(&[1, 2]),
-        ..Table::of(levels.chain([all]))
-            .column(Unit::Text, "level", "level", |(name, _)| name.clone())
-            .column(
-                Unit::Number,
-                "even_false_positives",
-                "false positives a lookup, even bits",
-                passed(0),
-            )
-            .column(Unit::Number, "monkey_false_positives", "the same, Monkey", passed(1))
-            .column(Unit::Number, "even_bits_per_key", "bits a key, even", bits(0))
-            .column(Unit::Number, "monkey_bits_per_key", "bits a key, Monkey", bits(1))
-            .column(Unit::Bytes, "even_filter_bytes", "filters, even", bytes(0))
-            .column(Unit::Bytes, "monkey_filter_bytes", "filters, Monkey", bytes(1))
-            .figure()
+        ..table! { for (name, (even, divided)) in levels.chain([("all".into(), all)]);
+            Unit::Text, "level", "level" => name;
+            Unit::Number, "even_false_positives", "false positives a lookup, even bits" =>
+                passed(&even);
+            Unit::Number, "monkey_false_positives", "the same, Monkey" => passed(&divided);
+            Unit::Number, "even_bits_per_key", "bits a key, even" => bits(&even);
+            Unit::Number, "monkey_bits_per_key", "bits a key, Monkey" => bits(&divided);
+            Unit::Bytes, "even_filter_bytes", "filters, even" => even.filter_bytes;
+            Unit::Bytes, "monkey_filter_bytes", "filters, Monkey" => divided.filter_bytes;
+        }
     }
 }
 
-/// The counters of each level after lookups of these absent keys.
-fn asked(
-    databases: &Databases<'_>,
-    directory: &Path,
-    absent: &[Vec<u8>],
-) -> Result<Vec<LevelStats>> {
+/// The counters after lookups of these absent keys.
+fn asked(databases: &Databases<'_>, directory: &Path, absent: &[Vec<u8>]) -> Result<Stats> {
     let db = databases.open_at(directory, CACHE)?;
     let before = db.stats();
     for key in absent {
         db.get(key)?;
     }
-    let levels = db.stats().since(&before).levels;
+    let asked = db.stats().since(&before);
     db.close()?;
-    Ok(levels)
-}
-
-fn sum(levels: &[LevelStats]) -> LevelStats {
-    let mut sum = LevelStats::default();
-    for level in levels {
-        sum.tables += level.tables;
-        sum.entries += level.entries;
-        sum.filter_bytes += level.filter_bytes;
-        sum.false_positives += level.false_positives;
-    }
-    sum
+    Ok(asked)
 }
 
 fn finding(even: &LevelStats, divided: &LevelStats) -> String {

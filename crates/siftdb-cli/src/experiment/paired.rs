@@ -30,7 +30,6 @@ impl Paired {
 }
 
 /// The median; `None` without values.
-#[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let upper = values.get(values.len() / 2)?;

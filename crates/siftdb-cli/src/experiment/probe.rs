@@ -4,16 +4,12 @@
 //! what [`CountingEnv`] saw in between. No other thread may use the database at the same time, and
 //! compaction is off, so both agree to the byte. A disagreement is a fault of the measurement.
 
-use siftdb::Db;
-use siftdb::ReadOptions;
-use siftdb::Result;
 use siftdb::env::CountingEnv;
-use siftdb::{LevelStats, Stats};
+use siftdb::{Db, LevelStats, ReadOptions, Result, Stats};
 use std::time::Instant;
 
 /// The cost of a series of lookups.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct Measurement {
     /// Lookups made.
     pub lookups: u64,
@@ -41,21 +37,18 @@ pub struct Measurement {
 
 impl Measurement {
     /// Blocks of any kind read from files.
-    #[must_use]
     pub fn blocks_read(&self) -> u64 {
         let total = &self.total;
         total.data_blocks_read + total.index_blocks_read + total.filter_blocks_read
     }
 
     /// Bytes of those.
-    #[must_use]
     pub fn bytes_read(&self) -> u64 {
         let total = &self.total;
         total.data_bytes_read + total.index_bytes_read + total.filter_bytes_read
     }
 
     /// `count` for each lookup.
-    #[must_use]
     pub fn per_lookup(&self, count: u64) -> f64 {
         count as f64 / self.lookups.max(1) as f64
     }

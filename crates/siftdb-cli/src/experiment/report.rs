@@ -6,10 +6,8 @@
 
 use crate::experiment::figure::Unit;
 use crate::experiment::probe::Measurement;
-use siftdb::Filter;
-use siftdb::FilterLayout;
-use siftdb::inspect::TableFacts;
-use siftdb::inspect::bytes;
+use siftdb::inspect::{TableFacts, bytes};
+use siftdb::{Filter, FilterLayout};
 use std::fmt;
 
 /// One way to look keys up: a column of the tables.
@@ -37,20 +35,17 @@ impl Column {
         Column::FullNotAsked,
     ];
 
-    /// The columns of a layout's name: `none`, `full`, `partitioned` or `block-based`.
-    #[must_use]
-    pub fn named(layout: &str) -> Option<&'static [Column]> {
-        Some(match layout {
-            "none" => &[Column::NoFilter],
-            "full" => &[Column::Full, Column::FullNotAsked],
-            "partitioned" => &[Column::Partitioned],
-            "block-based" => &[Column::BlockBased],
-            _ => return None,
-        })
+    /// The name of its layout in options, and of its database.
+    pub fn layout(self) -> &'static str {
+        match self {
+            Column::NoFilter => "none",
+            Column::BlockBased => "block-based",
+            Column::Full | Column::FullNotAsked => "full",
+            Column::Partitioned => "partitioned",
+        }
     }
 
     /// Its heading.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Column::NoFilter => "no filter",
@@ -66,7 +61,6 @@ impl Column {
         [Column::NoFilter, Column::BlockBased, Column::Full, Column::Partitioned];
 
     /// Its filters, with the encoding of `filter`.
-    #[must_use]
     pub fn filter(self, filter: Filter) -> Filter {
         match self {
             Column::NoFilter => Filter::none(),
@@ -77,13 +71,11 @@ impl Column {
     }
 
     /// Whether lookups ask filters, if there are any.
-    #[must_use]
     pub fn asks_filters(self) -> bool {
         self != Column::FullNotAsked
     }
 
     /// Whether tables have filters and lookups ask them.
-    #[must_use]
     pub fn filters(self) -> bool {
         self.asks_filters() && self != Column::NoFilter
     }
@@ -105,7 +97,6 @@ pub enum ActKind {
 
 impl ActKind {
     /// Its heading.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             ActKind::Absent => "Keys that are not there",
@@ -118,7 +109,6 @@ impl ActKind {
 
 /// One database of the run.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct DatabaseFacts {
     /// Its layout.
     pub column: Column,
@@ -130,7 +120,6 @@ pub struct DatabaseFacts {
 
 /// One act: the same lookups in every column.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Act {
     /// Which one.
     pub kind: ActKind,
@@ -142,13 +131,11 @@ pub struct Act {
 
 impl Act {
     /// The column `column`, if it was measured.
-    #[must_use]
     pub fn column(&self, column: Column) -> Option<&Measurement> {
         self.columns.iter().find(|(of, _)| *of == column).map(|(_, measured)| measured)
     }
 
     /// The share of data block reads that `column` saves against the database without filters.
-    #[must_use]
     pub fn data_reads_saved(&self, column: Column) -> Option<f64> {
         let without = self.column(Column::NoFilter)?.total.data_blocks_read;
         let with = self.column(column)?.total.data_blocks_read;
@@ -158,7 +145,6 @@ impl Act {
 
 /// Everything that a run found. Print it.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Report {
     /// The databases, in the order of [`Column::ALL`]; the last column has none of its own.
     pub databases: Vec<DatabaseFacts>,

@@ -45,12 +45,7 @@ pub fn run(
     let mut faults = databases.differences();
     let plan = plan(settings, keys, &databases)?;
     let lookups: usize = plan.iter().map(|part| part.keys.len()).sum();
-    let total = (settings.columns.len() * lookups) as u64;
-    let mut done = 0;
-    let mut looked_up = |count| {
-        done += count;
-        progress(Progress { stage: Stage::LookUp, done, total });
-    };
+    let mut looked_up = Stage::LookUp.count((settings.columns.len() * lookups) as u64, progress);
     let mut acts = Vec::new();
     for part in plan {
         let is_present = |key: &[u8]| match part.kind {

@@ -2,14 +2,12 @@
 
 use crate::experiment::report::Column;
 use siftdb::Filter;
-use siftdb::env::DiskEnv;
-use siftdb::env::Env;
+use siftdb::env::{DiskEnv, Env};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How a run is done.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Settings {
     /// Where the databases are created, each in a directory of its own. Created if need be; its
     /// parent has to exist. They are left there.
@@ -34,7 +32,6 @@ pub struct Settings {
 
 impl Settings {
     /// The defaults, with databases in `directory`.
-    #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Settings {
             directory: directory.into(),
@@ -48,26 +45,27 @@ impl Settings {
         }
     }
 
+    /// The column whose database stands for those with filters: the first of full, partitioned and
+    /// block-based ones that is measured, or without any the one without filters.
+    pub fn filtered(&self) -> Column {
+        let filtered = [Column::Full, Column::Partitioned, Column::BlockBased];
+        let measured = filtered.into_iter().find(|column| self.columns.contains(column));
+        measured.unwrap_or(Column::NoFilter)
+    }
+
     /// The columns that have a database.
     pub fn databases(&self) -> impl Iterator<Item = Column> {
         self.columns.iter().copied().filter(|column| Column::DATABASES.contains(column))
     }
 
     /// The directory of a column's database.
-    #[must_use]
     pub fn database(&self, column: Column) -> PathBuf {
-        self.directory.join(match column {
-            Column::NoFilter => "no-filter",
-            Column::BlockBased => "block-based",
-            Column::Full | Column::FullNotAsked => "full",
-            Column::Partitioned => "partitioned",
-        })
+        self.directory.join(column.layout())
     }
 }
 
 /// The present step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Stage {
     /// Writing keys; counted over all databases.
     Load,
@@ -81,6 +79,17 @@ pub enum Stage {
     Monkey,
     /// Looking keys up in cold files.
     Cold,
+}
+
+impl Stage {
+    /// A counter of the keys of this stage, of `total`, that tells `progress` each time.
+    pub fn count(self, total: u64, progress: &mut dyn FnMut(Progress)) -> impl FnMut(u64) {
+        let mut done = 0;
+        move |keys| {
+            done += keys;
+            progress(Progress { stage: self, done, total });
+        }
+    }
 }
 
 /// How far a run is.

@@ -1,13 +1,13 @@
 //! The steps of one lookup, from an [`Explain`]: as data and as a picture.
 
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
-use siftdb::FilterReport;
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use siftdb::inspect::bytes;
-use siftdb::{Explain, ExplainOutcome, ExplainStep, ExplainTarget, FilterAnswer, FilterSource};
+use siftdb::{
+    Explain, ExplainOutcome, ExplainStep, ExplainTarget, FilterAnswer, FilterReport, FilterSource,
+};
 
 /// One thing that a lookup touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LookupStep {
     /// The memtable or table.
     pub target: ExplainTarget,
@@ -23,7 +23,6 @@ pub struct LookupStep {
 
 /// The part of a memtable or table that a step asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum LookupPart {
     /// The entries of a memtable.
     Memtable,
@@ -37,7 +36,6 @@ pub enum LookupPart {
 
 impl LookupPart {
     /// It in words.
-    #[must_use]
     pub fn name(self) -> String {
         match self {
             LookupPart::Memtable => "entries".into(),
@@ -50,7 +48,6 @@ impl LookupPart {
 }
 
 /// The steps of a lookup in their order. `report` says which filters are asked after the index.
-#[must_use]
 pub fn lookup_steps(explain: &Explain, report: &FilterReport) -> Vec<LookupStep> {
     let steps = explain.steps.iter().flat_map(|step| match step.target {
         ExplainTarget::Table { number, .. } => {
@@ -134,7 +131,6 @@ fn found_in(outcome: ExplainOutcome) -> &'static str {
 }
 
 /// Where a step found its bytes, in words.
-#[must_use]
 pub fn source_name(source: Option<FilterSource>) -> &'static str {
     match source {
         Some(FilterSource::Pinned) => "memory",
@@ -145,13 +141,7 @@ pub fn source_name(source: Option<FilterSource>) -> &'static str {
 }
 
 /// The steps of a lookup as the figure `id`.
-#[must_use]
-pub fn steps_figure(
-    id: &'static str,
-    explain: &Explain,
-    report: &FilterReport,
-    command: &str,
-) -> Figure {
+pub fn steps_figure(id: &'static str, explain: &Explain, report: &FilterReport) -> Figure {
     let asked = lookup_steps(explain, report).into_iter().map(|step| {
         let (place, what) = (step.target.to_string(), step.part.name());
         (place, what, step.answer, step.source, Some(step.bytes_read))
@@ -175,15 +165,14 @@ pub fn steps_figure(
             bytes(explain.bytes_read),
             LookupPart::DataBlocks(avoided).name(),
         ),
-        command: command.into(),
         picture: Picture::Steps { what: 1, answer: 2, place: 0, read: 4 },
-        ..Table::of(asked.chain(unasked))
-            .column(Unit::Text, "place", "memtable or table", |(place, ..)| place.clone())
-            .column(Unit::Text, "what", "asked", |(_, what, ..)| what.clone())
-            .column(Unit::Text, "answer", "answer", |(_, _, answer, ..)| answer.clone())
-            .column(Unit::Text, "source", "where it was", |(.., source, _)| source_name(*source))
-            .column(Unit::Bytes, "bytes_read", "read from the file", |(.., bytes)| *bytes)
-            .figure()
+        ..table! { for (place, what, answer, source, bytes_read) in asked.chain(unasked);
+            Unit::Text, "place", "memtable or table" => place;
+            Unit::Text, "what", "asked" => what;
+            Unit::Text, "answer", "answer" => answer;
+            Unit::Text, "source", "where it was" => source_name(source);
+            Unit::Bytes, "bytes_read", "read from the file" => bytes_read;
+        }
     }
 }
 
@@ -269,7 +258,7 @@ mod tests {
         db.compact_range(..).unwrap();
         let before_all = [0; 3];
         let explain = db.explain(before_all).unwrap();
-        let figure = steps_figure("steps-absent", &explain, &db.filter_report(), "siftdb explain");
+        let figure = steps_figure("steps-absent", &explain, &db.filter_report());
         assert!(figure.finding.contains("is absent: the lookup looked at 0"), "{figure:?}");
         assert!(figure.rows.iter().any(|row| row[1] == Cell::Text("1 table".into())), "{figure:?}");
         assert!(figure.rows.iter().all(|row| row.len() == figure.columns.len()));

@@ -1,21 +1,18 @@
 //! Pictures of a keyspace's tree: its tables, and where the bytes are.
 
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
-use siftdb::FilterFacts;
-use siftdb::Keyspace;
-use siftdb::Result;
-use siftdb::TableInfo;
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use siftdb::inspect::bytes;
+use siftdb::{FilterFacts, Keyspace, Result, TableInfo};
 use std::ops::Bound;
 
 /// Boxes of one level. A level of more tables has boxes of several tables each.
 const BOXES_MAX: usize = 48;
 
-/// The figures `tree` and `bytes-by-level` of `keyspace`, which `command` makes.
+/// The figures `tree` and `bytes-by-level` of `keyspace`.
 ///
 /// # Errors
 /// A data index cannot be read or is damaged; `Closed`; `KeyspaceDropped`.
-pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Result<Vec<Figure>> {
+pub fn tree_figures(keyspace: &Keyspace) -> Result<Vec<Figure>> {
     let (tables, filters) = (keyspace.tables(), keyspace.filter_report().tables);
     let levels = levels_of(&tables, &filters);
     let mut boxes = Vec::new();
@@ -26,46 +23,40 @@ pub fn tree_figures(keyspace: &Keyspace, command: &str) -> Result<Vec<Figure>> {
         id: "tree",
         title: "The tree: levels, tables and filters".into(),
         finding: tree_finding(&levels),
-        command: command.into(),
         picture: Picture::Boxes { group: 0, label: 1, ends: (7, 8), shade: Some(6) },
-        ..Table::of(boxes)
-            .column(Unit::Text, "level", "level", |part: &TreeBox<'_>| part.tables.name())
-            .column(Unit::Text, "table", "table", |part| part.label.clone())
-            .column(Unit::Count, "entries", "entries", |part| part.tables.entries())
-            .column(Unit::Bytes, "bytes", "size of the file", |part| part.tables.bytes())
-            .column(Unit::Text, "filter", "filter", |part| part.tables.filter_kind())
-            .column(Unit::Bytes, "filter_bytes", "size of the filter", |part| {
-                part.tables.filter_bytes()
-            })
-            .column(Unit::Share, "filter_share", "share of the filter", |part| {
-                part.tables.filter_bytes() as f64 / part.tables.bytes().max(1) as f64
-            })
-            .column(Unit::Share, "from_share", "entries before its keys", |part| part.ends.0)
-            .column(Unit::Share, "to_share", "up to its last key", |part| part.ends.1)
-            .figure()
+        ..table! { for TreeBox { label, tables, ends } in boxes;
+            Unit::Text, "level", "level" => tables.name();
+            Unit::Text, "table", "table" => label;
+            Unit::Count, "entries", "entries" => tables.sum(|table| table.entries);
+            Unit::Bytes, "bytes", "size of the file" => tables.sum(|table| table.bytes);
+            Unit::Text, "filter", "filter" => tables.filter_kind();
+            Unit::Bytes, "filter_bytes", "size of the filter" =>
+                tables.sum(|table| table.filter_bytes);
+            Unit::Share, "filter_share", "share of the filter" =>
+                tables.sum(|table| table.filter_bytes) as f64
+                    / tables.sum(|table| table.bytes).max(1) as f64;
+            Unit::Share, "from_share", "entries before its keys" => ends.0;
+            Unit::Share, "to_share", "up to its last key" => ends.1;
+        }
     };
     let bytes_by_level = Figure {
         id: "bytes-by-level",
         title: "Where the bytes are".into(),
         finding: bytes_finding(&levels),
-        command: command.into(),
         picture: Picture::bars(&[3, 4, 5]),
-        ..Table::of(&levels)
-            .column(Unit::Text, "level", "level", |level| level.name())
-            .column(Unit::Count, "tables", "tables", |level| level.tables.len() as u64)
-            .column(Unit::Count, "entries", "entries", |level| level.entries())
-            .column(Unit::Bytes, "data_bytes", "data", |level| {
-                level.bytes().saturating_sub(level.filter_bytes() + level.index_bytes())
-            })
-            .column(Unit::Bytes, "filter_bytes", "filters", |level| level.filter_bytes())
-            .column(Unit::Bytes, "index_bytes", "indexes", |level| level.index_bytes())
-            .column(Unit::Number, "bits_per_key", "bits a key", |level| {
-                level.per_key(|filter| Some(8.0 * filter.bytes as f64))
-            })
-            .column(Unit::Share, "expected_fpr", "expected false positives", |level| {
-                level.per_key(|filter| Some(filter.expected_fpr? * filter.keys as f64))
-            })
-            .figure()
+        ..table! { for level in &levels;
+            Unit::Text, "level", "level" => level.name();
+            Unit::Count, "tables", "tables" => level.tables.len() as u64;
+            Unit::Count, "entries", "entries" => level.sum(|table| table.entries);
+            Unit::Bytes, "data_bytes", "data" =>
+                level.sum(|one| one.bytes.saturating_sub(one.filter_bytes + one.index_bytes));
+            Unit::Bytes, "filter_bytes", "filters" => level.sum(|table| table.filter_bytes);
+            Unit::Bytes, "index_bytes", "indexes" => level.sum(|table| table.index_bytes);
+            Unit::Number, "bits_per_key", "bits a key" =>
+                level.per_key(|filter| Some(8.0 * filter.bytes as f64));
+            Unit::Share, "expected_fpr", "expected false positives" =>
+                level.per_key(|filter| Some(filter.expected_fpr? * filter.keys as f64));
+        }
     };
     Ok(vec![tree, bytes_by_level])
 }
@@ -105,22 +96,6 @@ impl<'a> LevelTables<'a> {
 
     fn sum(&self, one: impl Fn(&TableInfo) -> u64) -> u64 {
         self.tables.iter().map(|(table, _)| one(table)).sum()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.sum(|table| table.bytes)
-    }
-
-    fn filter_bytes(&self) -> u64 {
-        self.sum(|table| table.filter_bytes)
-    }
-
-    fn index_bytes(&self) -> u64 {
-        self.sum(|table| table.index_bytes)
-    }
-
-    fn entries(&self) -> u64 {
-        self.sum(|table| table.entries)
     }
 
     fn boxes(&self, keyspace: &Keyspace) -> Result<Vec<TreeBox<'a>>> {
@@ -188,18 +163,18 @@ fn tree_finding(levels: &[LevelTables<'_>]) -> String {
     // At level 0 tables overlap, so each may have to be asked; below, one of each level.
     let runs: usize =
         levels.iter().map(|level| if level.level == 0 { level.tables.len() } else { 1 }).sum();
-    let all: u64 = levels.iter().map(LevelTables::bytes).sum();
+    let all: u64 = levels.iter().map(|level| level.sum(|table| table.bytes)).sum();
     format!(
         "A lookup may have to ask {runs} of {tables} tables: all of level 0 and one of each level \
          below. Level {} has {:.0} % of the bytes.",
         last.level,
-        100.0 * last.bytes() as f64 / all.max(1) as f64
+        100.0 * last.sum(|table| table.bytes) as f64 / all.max(1) as f64
     )
 }
 
 fn bytes_finding(levels: &[LevelTables<'_>]) -> String {
-    let all: u64 = levels.iter().map(LevelTables::bytes).sum();
-    let filters: u64 = levels.iter().map(LevelTables::filter_bytes).sum();
+    let all: u64 = levels.iter().map(|level| level.sum(|table| table.bytes)).sum();
+    let filters: u64 = levels.iter().map(|level| level.sum(|table| table.filter_bytes)).sum();
     format!(
         "Filters take {} of {}, {:.1} % of the tables.",
         bytes(filters),
@@ -230,7 +205,7 @@ mod tests {
     fn figures_of_trees_add_up_to_the_tables() {
         let options = Options::new().env(Arc::new(MemEnv::new()));
         let db = level0(Path::new("/tree"), &options, 4_000, 100).unwrap();
-        let (tables, figures) = (db.tables(), tree_figures(&db, "siftdb report DIR").unwrap());
+        let (tables, figures) = (db.tables(), tree_figures(&db).unwrap());
         let [tree, by_level] = figures.as_slice() else { panic!("{figures:?}") };
         assert!(tree.rows.len() <= BOXES_MAX && tree.rows.len() > 20, "{}", tree.rows.len());
         let filters: u64 = tables.iter().map(|table| table.filter_bytes).sum();
@@ -250,7 +225,7 @@ mod tests {
         let options = Options::new().env(Arc::new(MemEnv::new())).table_bytes(16 << 10);
         let db = level0(Path::new("/keys"), &options, 4_000, 4).unwrap();
         let ends = || {
-            let figures = tree_figures(&db, "siftdb report DIR").unwrap();
+            let figures = tree_figures(&db).unwrap();
             let shares = |row: &Vec<Cell>| [7, 8].map(|column| figures[0].number(row, column));
             figures[0].rows.iter().map(shares).map(|ends| ends.map(Option::unwrap)).collect()
         };
@@ -268,7 +243,7 @@ mod tests {
     #[test]
     fn empty_trees_have_figures() {
         let db = Options::new().env(Arc::new(MemEnv::new())).open("/empty").unwrap();
-        let figures = tree_figures(&db, "siftdb report DIR").unwrap();
+        let figures = tree_figures(&db).unwrap();
         assert!(figures.iter().all(|figure| figure.rows.is_empty()));
         assert!(figures[0].finding.contains("in memory"), "{}", figures[0].finding);
     }

@@ -27,11 +27,11 @@ use crate::text::{counted, date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
 use siftdb::env::DiskEnv;
-use siftdb::foreign::LevelDb;
 use siftdb::{
     FilterGroup, FilterReport, Keyspace, LevelStats, Stats as DbStats, WantedFilter as Wanted,
 };
 use siftdb_cli::experiment::bytes;
+use siftdb_foreign::LevelDb;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 

@@ -88,8 +88,8 @@ fn known_delays_are_found() {
     let settings = Settings { filters: vec![true], ..operations(300) };
     let get = |measured: &Measured| {
         let (kind, latencies) = &measured.variants[0].kinds[0];
-        assert_eq!((*kind, latencies.operations()), (Kind::Get, 300));
-        (latencies.quantile(0.5), latencies.mean())
+        assert_eq!((*kind, latencies.len()), (Kind::Get, 300));
+        (latencies.value_at_quantile(0.5), latencies.mean())
     };
     let (median, _) = get(&measured(&store, "readrandom", &settings));
     assert!(median < 1_000_000, "{median} ns without a delay");
@@ -212,13 +212,17 @@ fn a_stall_delays_all_operations_that_should_start() {
         kinds.remove(0).1
     };
     let with_rate = latencies(&Settings { filters: vec![true], ..paced.clone() });
-    assert!(with_rate.quantile(0.85) >= 80_000_000, "{}", with_rate.quantile(0.85));
-    assert!(with_rate.longest() >= 199_000_000);
+    assert!(
+        with_rate.value_at_quantile(0.85) >= 80_000_000,
+        "{}",
+        with_rate.value_at_quantile(0.85)
+    );
+    assert!(with_rate.max() >= 199_000_000);
     // Without a rate it is one slow lookup.
     store.lookups.store(0, Ordering::Relaxed);
     let plain = latencies(&Settings { rate: None, filters: vec![true], ..paced });
-    assert!(plain.longest() >= 199_000_000);
-    assert!(plain.quantile(0.85) < 80_000_000, "{}", plain.quantile(0.85));
+    assert!(plain.max() >= 199_000_000);
+    assert!(plain.value_at_quantile(0.85) < 80_000_000, "{}", plain.value_at_quantile(0.85));
 }
 
 #[test]
@@ -274,7 +278,7 @@ fn every_workload_runs_and_finds_its_entries() {
             assert!(entries >= 500, "{}", workload.name);
         }
         let kinds = measured.variants.iter().flat_map(|variant| &variant.kinds);
-        let timed: u64 = kinds.map(|(_, latencies)| latencies.operations()).sum();
+        let timed: u64 = kinds.map(|(_, latencies)| latencies.len()).sum();
         assert!(timed >= operations, "{}: {timed}", workload.name);
         store.close().unwrap();
     }

@@ -900,7 +900,7 @@ fn cut_dumps_are_refused() {
 }
 
 /// A LevelDB database of 30 entries, in tables of two levels and two logs. The writer of the tests
-/// of `src/foreign/leveldb` made it, which is held against LevelDB itself.
+/// of `siftdb-foreign/leveldb` made it, which is held against LevelDB itself.
 fn leveldb(place: &Place) -> String {
     let golden = golden("leveldb");
     let copy = place.path("old");

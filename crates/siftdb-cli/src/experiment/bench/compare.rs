@@ -57,7 +57,6 @@ pub struct Difference {
 
 impl Difference {
     /// True if the sides differ beyond the noise.
-    #[must_use]
     pub fn is_certain(&self) -> bool {
         self.ratio.is_some_and(|ratio| !ratio.contains(1.0))
     }
@@ -114,7 +113,6 @@ pub fn samples(document: &Value) -> Result<Vec<Sample>, String> {
 }
 
 /// Compares two sides, each of which may come from several answers.
-#[must_use]
 pub fn compare(first: &[Sample], second: &[Sample]) -> Comparison {
     let second = with_filters_of(second, first);
     let second = &second[..];

@@ -6,64 +6,65 @@
 //! take no memory, unless they are those of a file or of a database. Values are windows of one pool
 //! of bytes, so that making one costs nothing.
 
-use crate::experiment::keys::{KeySet, absent, below, mix, present, shuffled, splitmix64};
+use crate::experiment::keys::{KeySet, below, mix, numbered, shuffled, splitmix64};
+use clap::ValueEnum;
+use serde::Serialize;
 use std::fmt::Write;
 
 /// The shape of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum KeyShape {
     /// 16 hex digits in no order and without a common prefix.
+    #[value(alias = "hex")]
     Random,
     /// 16 decimal digits, ascending.
     Sequential,
     /// A random UUID as text, of 36 bytes.
     Uuid,
     /// A path of 45 bytes, of which neighbours share most.
+    #[value(alias = "paths")]
     Path,
     /// A number in 8 bytes, big-endian, ascending.
+    #[value(alias = "big-endian")]
     U64,
+    /// 24 equal bytes before 16 hex digits in no order.
+    Shared24,
+    /// 8 bytes in no order.
+    Bytes8,
+    /// 64 hex digits in no order.
+    Bytes64,
 }
 
 impl KeyShape {
-    /// All of them.
-    pub const ALL: [KeyShape; 5] =
-        [KeyShape::Random, KeyShape::Sequential, KeyShape::Uuid, KeyShape::Path, KeyShape::U64];
-
-    /// Its name in options and in results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            KeyShape::Random => "random",
-            KeyShape::Sequential => "sequential",
-            KeyShape::Uuid => "uuid",
-            KeyShape::Path => "path",
-            KeyShape::U64 => "u64",
-        }
-    }
-
     /// Replaces `key` by the key of an index.
     fn write(self, index: u64, key: &mut Vec<u8>) {
         key.clear();
-        let text = match self {
-            KeyShape::Random if index & 1 == 0 => {
-                return key.extend_from_slice(&present(index / 2));
-            }
-            KeyShape::Random => return key.extend_from_slice(&absent(index / 2)),
-            KeyShape::U64 => return key.extend_from_slice(&swapped(index)),
-            KeyShape::Sequential => format!("{index:016}"),
-            KeyShape::Uuid => uuid(index),
+        match self {
+            KeyShape::Random => key.extend(numbered(index)),
+            KeyShape::Sequential => key.extend(format!("{index:016}").bytes()),
+            KeyShape::Uuid => key.extend(uuid(index).bytes()),
             KeyShape::Path => {
                 let (folder, file) = (index >> 12, index & 0xfff);
-                format!("/srv/data/archive/{folder:010}/object-{file:04}.json")
+                let path = format!("/srv/data/archive/{folder:010}/object-{file:04}.json");
+                key.extend(path.bytes());
             }
-        };
-        key.extend_from_slice(text.as_bytes());
+            KeyShape::U64 => key.extend(swapped(index)),
+            KeyShape::Shared24 => {
+                key.extend(b"tenant/0042/collection/8");
+                key.extend(numbered(index));
+            }
+            KeyShape::Bytes8 => key.extend(swapped(mix(index))),
+            KeyShape::Bytes64 => (0..4).for_each(|part| key.extend(numbered(index ^ part << 60))),
+        }
     }
 
     /// A number that grows with the key of an index.
     fn order(self, index: u64) -> u64 {
         match self {
-            KeyShape::Random => mix(index),
+            KeyShape::Random | KeyShape::Shared24 | KeyShape::Bytes8 | KeyShape::Bytes64 => {
+                mix(index)
+            }
             KeyShape::Uuid => uuid_head(index),
             KeyShape::Sequential | KeyShape::Path | KeyShape::U64 => index,
         }
@@ -123,13 +124,11 @@ impl Data {
 
     /// `count` entries with keys of a shape and values of `value_bytes`, half of which can be
     /// compressed. `count` is 1 to [`Data::KEYS_MAX`].
-    #[must_use]
     pub fn of_shape(shape: KeyShape, count: u64, value_bytes: usize) -> Self {
         Data::new(Source::Shape(shape), count.clamp(1, Data::KEYS_MAX), value_bytes)
     }
 
     /// Entries with the keys of a set, which is not empty.
-    #[must_use]
     pub fn of_keys(keys: &KeySet, value_bytes: usize, seed: u64) -> Self {
         let absent = keys.absent(keys.len(), seed);
         Data::of_lists(keys.iter().map(<[u8]>::to_vec).collect(), absent, value_bytes)
@@ -137,7 +136,6 @@ impl Data {
 
     /// Entries with keys that are `present`, ascending, and lookups of those and of `absent` ones.
     /// There is at least one of both.
-    #[must_use]
     pub fn of_lists(present: Vec<Vec<u8>>, absent: Vec<Vec<u8>>, value_bytes: usize) -> Self {
         let count = present.len() as u64;
         Data::new(Source::Listed(present, absent), count, value_bytes)
@@ -154,13 +152,11 @@ impl Data {
     }
 
     /// Number of entries.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Bytes of all keys and values.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         let mut key = Vec::new();
         let mut key_bytes = |n| {
@@ -175,7 +171,6 @@ impl Data {
     }
 
     /// Bytes of each value.
-    #[must_use]
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
     }
@@ -208,7 +203,6 @@ impl Data {
     }
 
     /// The value of entry `n`, after it was written this often before.
-    #[must_use]
     pub fn value(&self, n: u64, version: u64) -> &[u8] {
         let mut state = mix(n) ^ version;
         let start = below(&mut state, POOL_STARTS);
@@ -216,7 +210,6 @@ impl Data {
     }
 
     /// The numbers of all entries, in the order of their keys.
-    #[must_use]
     pub fn ascending(&self) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..self.count as u32).collect();
         if let Source::Shape(shape) = &self.source {
@@ -226,7 +219,6 @@ impl Data {
     }
 
     /// The numbers of all entries, in an order that looks random.
-    #[must_use]
     pub fn shuffled(&self, seed: u64) -> Vec<u32> {
         shuffled(self.count as u32, seed)
     }
@@ -249,7 +241,8 @@ mod tests {
     #[test]
     fn keys_are_distinct_in_every_shape() {
         let listed = KeySet::new((0..3_000u32).map(|i| format!("{i:04}").into_bytes()));
-        let shapes = KeyShape::ALL.map(|shape| Data::of_shape(shape, 3_000, 10));
+        let shapes = KeyShape::value_variants();
+        let shapes = shapes.iter().map(|shape| Data::of_shape(*shape, 3_000, 10));
         for data in shapes.into_iter().chain([Data::of_keys(&listed, 10, 1)]) {
             let (present, absent) = (keys(&data, Data::present), keys(&data, Data::absent));
             let all: BTreeSet<&Vec<u8>> = present.iter().collect();

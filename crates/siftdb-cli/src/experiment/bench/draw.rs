@@ -42,7 +42,6 @@ pub struct Sampler {
 
 impl Sampler {
     /// Takes time in proportion to `count` for zipfian and latest.
-    #[must_use]
     pub fn new(distribution: Distribution, count: u64) -> Self {
         let has_zipf = matches!(distribution, Distribution::Zipfian | Distribution::Latest);
         Sampler { distribution, zipf: has_zipf.then(|| Zipf::new(count)) }

@@ -6,7 +6,7 @@ use crate::experiment::bench::interval::Interval;
 use crate::experiment::bench::matrix::cell_text;
 use crate::experiment::bench::record::Run;
 use crate::experiment::bench::result::{Latencies, Variant};
-use crate::experiment::figure::{Figure, Picture, Table, Unit};
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::paired::median;
 
 /// The points of a distribution: N where one of N operations takes longer.
@@ -16,7 +16,6 @@ const ONE_IN: [u64; 8] = [2, 5, 10, 50, 100, 1_000, 10_000, 100_000];
 const LINES_MAX: usize = 8;
 
 /// The figures of all runs. `command` makes them again.
-#[must_use]
 pub fn figures(runs: &[Run], command: &str) -> Vec<Figure> {
     let groups = groups(runs);
     let throughput = |variant: &Variant| Some(variant.operations_per_second().round());
@@ -51,9 +50,10 @@ pub fn figures(runs: &[Run], command: &str) -> Vec<Figure> {
             of: &bytes_read,
         },
     ];
-    let figures = [ratios(&groups, command), latencies(&groups, command)].into_iter();
-    let figures = figures.chain(bars.iter().map(|bars| bars.figure(&groups, command)));
-    figures.filter(|figure| !figure.rows.is_empty()).collect()
+    let figures = [ratios(&groups), latencies(&groups)].into_iter();
+    let figures = figures.chain(bars.iter().map(|bars| bars.figure(&groups)));
+    let figures = figures.filter(|figure| !figure.rows.is_empty());
+    figures.map(|figure| figure.again(command)).collect()
 }
 
 /// All rounds of one workload in one cell.
@@ -70,14 +70,6 @@ fn groups(runs: &[Run]) -> Vec<Group<'_>> {
     groups
 }
 
-/// A table of groups, each with the values of its row, whose first columns name the group.
-fn named<'g, V>(rows: impl IntoIterator<Item = (&'g Group<'g>, V)>) -> Table<(&'g Group<'g>, V)> {
-    Table::of(rows)
-        .column(Unit::Text, "store", "store", |(group, _)| group[0].store.clone())
-        .column(Unit::Text, "workload", "workload", |(group, _)| group[0].measured.workload)
-        .column(Unit::Text, "settings", "settings", |(group, _)| cell_text(&group[0].cell))
-}
-
 /// A bar for each group with filters, and one without.
 struct Bars<'b> {
     id: &'static str,
@@ -91,7 +83,7 @@ struct Bars<'b> {
 }
 
 impl Bars<'_> {
-    fn figure(&self, groups: &[Group<'_>], command: &str) -> Figure {
+    fn figure(&self, groups: &[Group<'_>]) -> Figure {
         let rows = groups.iter().map(|group| {
             (group, [true, false].map(|filters| over_rounds(group, filters, self.of)))
         });
@@ -100,12 +92,14 @@ impl Bars<'_> {
             id: self.id,
             title: self.title.into(),
             finding: self.finding.into(),
-            command: command.into(),
             picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![3, 4], interval: None },
-            ..named(rows)
-                .column(self.unit, self.columns[0], self.label, |(_, values)| values[0])
-                .column(self.unit, self.columns[1], "without filters", |(_, values)| values[1])
-                .figure()
+            ..table! { for (group, [with, without]) in rows;
+                Unit::Text, "store", "store" => group[0].store.as_str();
+                Unit::Text, "workload", "workload" => group[0].measured.workload;
+                Unit::Text, "settings", "settings" => cell_text(&group[0].cell);
+                self.unit, self.columns[0], self.label => with;
+                self.unit, self.columns[1], "without filters" => without;
+            }
         }
     }
 }
@@ -123,11 +117,11 @@ fn over_rounds(
     median(group.iter().filter_map(variant).collect())
 }
 
-fn ratios(groups: &[Group<'_>], command: &str) -> Figure {
+fn ratios(groups: &[Group<'_>]) -> Figure {
     let rows = groups.iter().filter_map(|group| {
         let ratios: Vec<Interval> = group.iter().filter_map(|run| run.measured.ratio).collect();
         let middle = median(ratios.iter().map(|ratio| ratio.median).collect())?;
-        Some((group, (middle, ratios)))
+        Some((group, middle, ratios))
     });
     Figure {
         id: "filters-off-on",
@@ -135,30 +129,22 @@ fn ratios(groups: &[Group<'_>], command: &str) -> Figure {
         finding: "Above 1, filters save time; the ratio comes from neighbouring turns on the same \
                   database, and is the median of the rounds."
             .into(),
-        command: command.into(),
         picture: Picture::Bars { labels: vec![0, 1, 2], values: vec![3], interval: Some((4, 5)) },
-        ..named(rows)
-            .column(
-                Unit::Number,
-                "off_on_ratio",
-                "time without filters / with filters",
-                |(_, (middle, _))| *middle,
-            )
-            .column(Unit::Number, "low", "lowest end of an interval (95 %)", |(_, (_, ratios))| {
-                ratios.iter().map(|ratio| ratio.low).fold(f64::INFINITY, f64::min)
-            })
-            .column(
-                Unit::Number,
-                "high",
-                "highest end of an interval (95 %)",
-                |(_, (_, ratios))| ratios.iter().map(|ratio| ratio.high).fold(0.0, f64::max),
-            )
-            .column(Unit::Count, "rounds", "rounds", |(_, (_, ratios))| ratios.len() as u64)
-            .figure()
+        ..table! { for (group, middle, ratios) in rows;
+            Unit::Text, "store", "store" => group[0].store.as_str();
+            Unit::Text, "workload", "workload" => group[0].measured.workload;
+            Unit::Text, "settings", "settings" => cell_text(&group[0].cell);
+            Unit::Number, "off_on_ratio", "time without filters / with filters" => middle;
+            Unit::Number, "low", "lowest end of an interval (95 %)" =>
+                ratios.iter().map(|ratio| ratio.low).fold(f64::INFINITY, f64::min);
+            Unit::Number, "high", "highest end of an interval (95 %)" =>
+                ratios.iter().map(|ratio| ratio.high).fold(0.0, f64::max);
+            Unit::Count, "rounds", "rounds" => ratios.len() as u64;
+        }
     }
 }
 
-fn latencies(groups: &[Group<'_>], command: &str) -> Figure {
+fn latencies(groups: &[Group<'_>]) -> Figure {
     let mut rows = Vec::new();
     let mut lines = 0;
     for group in groups {
@@ -170,8 +156,8 @@ fn latencies(groups: &[Group<'_>], command: &str) -> Figure {
                 }
                 let filters = if filters { "on" } else { "off" };
                 let series = format!("{} {kind}, filters {filters}", group[0].name());
-                for one_in in ONE_IN.into_iter().filter(|one| *one <= latencies.operations()) {
-                    let nanos = latencies.quantile(1.0 - 1.0 / one_in as f64);
+                for one_in in ONE_IN.into_iter().filter(|one| *one <= latencies.len()) {
+                    let nanos = latencies.value_at_quantile(1.0 - 1.0 / one_in as f64);
                     rows.push((series.clone(), one_in, nanos));
                 }
             }
@@ -187,13 +173,12 @@ fn latencies(groups: &[Group<'_>], command: &str) -> Figure {
         id: "latency-distribution",
         title: "How long operations take".into(),
         finding: format!("{finding}{left_out}."),
-        command: command.into(),
         picture: Picture::log_lines(1, 2),
-        ..Table::of(rows)
-            .column(Unit::Text, "series", "operation", |(series, ..)| series.clone())
-            .column(Unit::Count, "one_in", "one operation in this many", |row| row.1)
-            .column(Unit::Nanos, "latency_nanos", "takes longer than", |row| row.2)
-            .figure()
+        ..table! { for (series, one_in, nanos) in rows;
+            Unit::Text, "series", "operation" => series;
+            Unit::Count, "one_in", "one operation in this many" => one_in;
+            Unit::Nanos, "latency_nanos", "takes longer than" => nanos;
+        }
     }
 }
 
@@ -205,7 +190,7 @@ fn all_latencies(group: &Group<'_>, filters: bool) -> Vec<(&'static str, Latenci
         variants.filter(|variant| variant.filters == filters).flat_map(|variant| &variant.kinds)
     {
         match all.iter_mut().find(|(name, _)| *name == kind.name()) {
-            Some((_, sum)) => sum.add(latencies),
+            Some((_, sum)) => *sum += latencies,
             None => all.push((kind.name(), latencies.clone())),
         }
     }

@@ -7,9 +7,10 @@
 //! binomial distribution says how rare that is. Outliers, however large, count as one value each.
 
 use crate::experiment::paired::median;
+use serde::Serialize;
 
 /// A median and the interval that contains the true one.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The median of the values.
     pub median: f64,
@@ -18,12 +19,12 @@ pub struct Interval {
     /// The upper end.
     pub high: f64,
     /// How many values there were.
+    #[serde(rename = "pairs")]
     pub values: usize,
 }
 
 impl Interval {
     /// True if `value` is in it.
-    #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
@@ -39,7 +40,6 @@ impl Interval {
 /// assert_eq!((interval.low, interval.median, interval.high), (1.0, 3.5, 99.0));
 /// assert!(median_interval(vec![1.0; 5], 0.95).is_none());
 /// ```
-#[must_use]
 pub fn median_interval(mut values: Vec<f64>, confidence: f64) -> Option<Interval> {
     values.sort_unstable_by(f64::total_cmp);
     let count = values.len();
@@ -49,7 +49,6 @@ pub fn median_interval(mut values: Vec<f64>, confidence: f64) -> Option<Interval
 }
 
 /// The least number of values from which an interval of this confidence can be had.
-#[must_use]
 pub fn values_needed(confidence: f64) -> usize {
     // Without any skipped value the interval misses if all coins show the same side.
     (1..64).find(|count| 0.5f64.powi(*count - 1) <= 1.0 - confidence).map_or(64, |n| n as usize)

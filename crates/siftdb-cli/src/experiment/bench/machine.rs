@@ -3,7 +3,7 @@
 //! Everything comes from files of the kernel's that anybody may read. What a system does not tell
 //! is `None`, and `null` in JSON.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const TICKS_A_SECOND: f64 = 100.0;
 const OTHERS_CORES_MOST: f64 = 0.2;
 
 /// Facts that decide about times.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
     /// The name of the processor.
     pub processor: Option<String>,
@@ -40,7 +40,6 @@ pub struct Machine {
 
 impl Machine {
     /// The machine now, with the file system of `directory`.
-    #[must_use]
     pub fn of(directory: &Path) -> Self {
         Machine {
             processor: field("/proc/cpuinfo", "model name"),
@@ -56,24 +55,7 @@ impl Machine {
         }
     }
 
-    /// An object of these facts.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        json!({
-            "processor": self.processor,
-            "cores": self.cores,
-            "governor": self.governor,
-            "memory_bytes": self.memory_bytes,
-            "file_system": self.file_system,
-            "kernel": self.kernel,
-            "load_average": self.load_average,
-            "commit": self.commit,
-            "is_optimized": self.is_optimized,
-        })
-    }
-
     /// Names and texts of these facts, for people.
-    #[must_use]
     pub fn facts(&self) -> Vec<(String, String)> {
         let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
         let memory = self.memory_bytes.map(|bytes| format!("{:.1} GB", bytes as f64 / 1e9));
@@ -101,7 +83,6 @@ pub struct CoresUsed {
 
 impl CoresUsed {
     /// The times up to now; `None` if the system does not tell.
-    #[must_use]
     pub fn now() -> Option<Self> {
         let stat = text("/proc/stat")?;
         let mut ticks =
@@ -120,7 +101,6 @@ impl CoresUsed {
     }
 
     /// How many cores other processes used on average since then; `None` after too short a time.
-    #[must_use]
     pub fn by_others_since(&self) -> Option<f64> {
         let now = CoresUsed::now()?;
         let seconds = (now.at - self.at).as_secs_f64();
@@ -131,7 +111,6 @@ impl CoresUsed {
 }
 
 /// A warning if other processes used this many of `cores`.
-#[must_use]
 pub fn warning_of_others(used: f64, cores: usize) -> Option<String> {
     (used > OTHERS_CORES_MOST).then(|| {
         format!(
@@ -142,7 +121,6 @@ pub fn warning_of_others(used: f64, cores: usize) -> Option<String> {
 }
 
 /// Bytes of memory that this process has resident now.
-#[must_use]
 pub fn resident_bytes() -> Option<u64> {
     kibibytes("/proc/self/status", "VmRSS")
 }
@@ -215,6 +193,6 @@ mod tests {
         assert!(machine.cores >= 1 && machine.memory_bytes.unwrap() > 1 << 20, "{machine:?}");
         assert!(machine.kernel.is_some() && machine.file_system.is_some(), "{machine:?}");
         assert!(resident_bytes().unwrap() > 1 << 16);
-        assert_eq!(machine.json()["cores"], machine.cores);
+        assert_eq!(serde_json::json!(machine)["cores"], machine.cores);
     }
 }

@@ -38,7 +38,6 @@ pub fn cells(axes: &[String]) -> Result<Vec<Cell>, String> {
 }
 
 /// A cell as text: `filter=bloom:10 cache=8MB`.
-#[must_use]
 pub fn cell_text(cell: &Cell) -> String {
     let settings: Vec<String> =
         cell.iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -4,7 +4,7 @@ use crate::experiment::bench::machine::resident_bytes;
 use crate::experiment::bench::matrix::{Cell, cell_text};
 use crate::experiment::bench::result::{Kind, Latencies, Measured, Variant};
 use crate::experiment::bench::store::{Counts, Footprint, Result, Store};
-use crate::experiment::figure::csv_field;
+use crate::experiment::figure::csv_line;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -66,7 +66,6 @@ impl Run {
     }
 
     /// The workload and the cell, which name the run besides its round.
-    #[must_use]
     pub fn name(&self) -> String {
         let cell = cell_text(&self.cell);
         let space = if cell.is_empty() { "" } else { "  " };
@@ -74,35 +73,25 @@ impl Run {
     }
 
     /// Bytes written to files for each byte of the user in this run.
-    #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
-        let mut sum: Option<Counts> = None;
-        for counts in self.measured.variants.iter().filter_map(|variant| variant.counts) {
-            *sum.get_or_insert_default() += counts;
-        }
+        let counts = self.measured.variants.iter().filter_map(|variant| variant.counts);
+        let sum = counts.reduce(|mut sum, counts| {
+            sum.add(&Counts::default(), &counts);
+            sum
+        });
         sum?.write_amplification()
     }
 
     /// Bytes of files for each byte of the user's entries.
-    #[must_use]
     pub fn space_amplification(&self) -> Option<f64> {
         let user_bytes = self.user_bytes.filter(|bytes| *bytes > 0)?;
         Some(self.footprint.disk_bytes as f64 / user_bytes as f64)
     }
 
     /// The whole run as an object.
-    #[must_use]
     pub fn json(&self) -> Value {
         let settings: Map<String, Value> =
             self.cell.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let ratio = self.measured.ratio.map(|ratio| {
-            json!({
-                "median": ratio.median,
-                "low": ratio.low,
-                "high": ratio.high,
-                "pairs": ratio.values,
-            })
-        });
         let variants = self.measured.variants.iter().map(|variant| {
             let kinds = variant.kinds.iter().map(|kind| object(&kind_fields(kind)).into());
             let mut variant = object(&variant_fields(variant));
@@ -111,7 +100,7 @@ impl Run {
         });
         let mut run = object(&[self.first_fields(), self.last_fields()].concat());
         run.insert("settings".into(), settings.into());
-        run.insert("off_on_ratio".into(), json!(ratio));
+        run.insert("off_on_ratio".into(), json!(self.measured.ratio));
         run.insert("variants".into(), variants.collect::<Vec<Value>>().into());
         run.into()
     }
@@ -175,18 +164,17 @@ fn variant_fields(variant: &Variant) -> Fields {
 fn kind_fields((kind, latencies): &(Kind, Latencies)) -> Fields {
     let mut fields = vec![
         ("kind", json!(kind.name())),
-        ("operations", json!(latencies.operations())),
+        ("operations", json!(latencies.len())),
         ("mean_nanos", json!(latencies.mean())),
     ];
-    fields.extend(QUANTILES.map(|(name, share)| (name, json!(latencies.quantile(share)))));
-    fields.push(("longest_nanos", json!(latencies.longest())));
+    fields.extend(QUANTILES.map(|(name, share)| (name, json!(latencies.value_at_quantile(share)))));
+    fields.push(("longest_nanos", json!(latencies.max())));
     fields
 }
 
 /// Runs as comma-separated values: a line of names, then a line for each kind of operation of each
 /// variant of each run. Names are those of JSON; the settings of a matrix have columns of their
 /// own, and the operations of the kind are `kind_operations`.
-#[must_use]
 pub fn csv(runs: &[Run]) -> String {
     let mut lines: Vec<Vec<(String, Value)>> = Vec::new();
     for run in runs {
@@ -206,21 +194,8 @@ pub fn csv(runs: &[Run]) -> String {
             }
         }
     }
-    let names = lines.first().map(|line| line.iter().map(|(name, _)| name.clone()).collect());
-    let names: Vec<String> = names.unwrap_or_default();
-    let mut text = names.join(",") + "\n";
-    for line in lines {
-        let fields: Vec<String> = line.iter().map(|(_, value)| field(value)).collect();
-        text += &(fields.join(",") + "\n");
-    }
-    text
-}
-
-/// A field of RFC 4180; empty if there is no value.
-fn field(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => csv_field(text),
-        value => value.to_string(),
-    }
+    let names = lines.iter().take(1).flatten().map(|(name, _)| name.as_str().into());
+    let head = csv_line(names);
+    let line = |line: Vec<(String, Value)>| csv_line(line.into_iter().map(|(_, value)| value));
+    head + &lines.into_iter().map(line).collect::<String>()
 }

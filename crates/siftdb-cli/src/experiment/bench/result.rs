@@ -40,7 +40,6 @@ impl Kind {
     ];
 
     /// Its name in results.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Get => "get",
@@ -56,50 +55,13 @@ impl Kind {
 }
 
 /// The latencies of one kind of operation, in nanoseconds, with three digits.
-#[derive(Clone, Debug)]
-pub struct Latencies(Histogram<u64>);
+pub type Latencies = Histogram<u64>;
 
-impl Default for Latencies {
-    fn default() -> Self {
-        // An hour with three digits fits into fixed memory, so recording never allocates.
-        const LONGEST: u64 = Duration::from_secs(3600).as_nanos() as u64;
-        let histogram = Histogram::new_with_bounds(1, LONGEST, 3);
-        Latencies(histogram.expect("three digits and these bounds are valid"))
-    }
-}
-
-impl Latencies {
-    pub(crate) fn record(&mut self, nanos: u64) {
-        self.0.saturating_record(nanos);
-    }
-
-    pub(crate) fn add(&mut self, other: &Latencies) {
-        self.0.add(&other.0).expect("both have the same bounds");
-    }
-
-    /// How many operations there were.
-    #[must_use]
-    pub fn operations(&self) -> u64 {
-        self.0.len()
-    }
-
-    /// The mean in nanoseconds.
-    #[must_use]
-    pub fn mean(&self) -> f64 {
-        self.0.mean()
-    }
-
-    /// The time within which this share of the operations ended, such as 0.99.
-    #[must_use]
-    pub fn quantile(&self, share: f64) -> u64 {
-        self.0.value_at_quantile(share)
-    }
-
-    /// The longest, in nanoseconds.
-    #[must_use]
-    pub fn longest(&self) -> u64 {
-        self.0.max()
-    }
+/// No latencies yet.
+fn no_latencies() -> Latencies {
+    // An hour with three digits fits into fixed memory, so recording never allocates.
+    const LONGEST: u64 = Duration::from_secs(3600).as_nanos() as u64;
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("three digits and these bounds are valid")
 }
 
 /// The latencies of each kind of operation that was made.
@@ -108,13 +70,13 @@ pub(crate) struct ByKind([Option<Latencies>; Kind::ALL.len()]);
 
 impl ByKind {
     pub(crate) fn record(&mut self, kind: Kind, nanos: u64) {
-        self.0[kind as usize].get_or_insert_default().record(nanos);
+        self.0[kind as usize].get_or_insert_with(no_latencies).saturating_record(nanos);
     }
 
     pub(crate) fn add(&mut self, other: &ByKind) {
         for (mine, other) in self.0.iter_mut().zip(&other.0) {
             if let Some(other) = other {
-                mine.get_or_insert_default().add(other);
+                *mine.get_or_insert_with(no_latencies) += other;
             }
         }
     }
@@ -147,19 +109,16 @@ pub struct Variant {
 
 impl Variant {
     /// `count` for each operation.
-    #[must_use]
     pub fn per_operation(&self, count: u64) -> f64 {
         count as f64 / self.operations.max(1) as f64
     }
 
     /// Operations a second of all threads together.
-    #[must_use]
     pub fn operations_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
     }
 
     /// Entries a second of all threads together.
-    #[must_use]
     pub fn entries_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.entries as f64 / self.seconds } else { 0.0 }
     }

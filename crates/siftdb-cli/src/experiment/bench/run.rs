@@ -147,10 +147,8 @@ pub fn run(
         let mut turns = Turns::new(&common, settings, filters);
         let warm = settings.warm_up && !workload.writes();
         // An answer that is missing is explained by the end of the thread.
-        let done = match !warm || turns.warm_up(&threads) {
-            true => turns.measure(&threads, watch),
-            false => Ok(()),
-        };
+        let warmed = if warm { turns.warm_up(&threads) } else { Ok(()) };
+        let done = warmed.and_then(|()| turns.measure(&threads, watch));
         let measured = turns.finish(threads);
         done.and(measured)
     })
@@ -238,30 +236,35 @@ impl<'a> Turns<'a> {
         usize::from(matches!(self.number % 4, 1 | 2)) % self.variants.len()
     }
 
-    /// Makes operations that are not measured. False if a thread has failed.
-    fn warm_up(&mut self, threads: &[Thread<'_>]) -> bool {
-        let mut operations = self.settings.operations.map_or(u64::MAX, |all| all / 5);
-        let mut left = self.duration.map_or(u64::MAX, |all| all.as_nanos() as u64 / 5);
-        while operations > 0 && left > 0 {
-            let Some(done) = self.turn(threads, operations, left.min(nanos(TURN)), false) else {
-                return false;
-            };
-            operations = operations.saturating_sub(done.operations.max(1));
-            left = left.saturating_sub(done.nanos.max(1));
-        }
+    /// Makes operations that are not measured.
+    fn warm_up(&mut self, threads: &[Thread<'_>]) -> Result<()> {
+        let operations = self.settings.operations.map(|all| all / 5);
+        self.run(threads, operations, self.duration.map(|all| all / 5), false, &mut ())?;
         self.number = 0;
         self.counts = self.common.store.counts();
-        true
+        Ok(())
     }
 
-    /// Makes the operations that are measured, until the limits are met or a thread has failed.
+    /// Makes the operations that are measured.
     fn measure(&mut self, threads: &[Thread<'_>], watch: &mut dyn Watch) -> Result<()> {
-        let mut operations = self.settings.operations.unwrap_or(u64::MAX);
-        let mut left = self.duration.map_or(u64::MAX, nanos);
+        self.run(threads, self.settings.operations, self.duration, true, watch)
+    }
+
+    /// Makes operations until the limits are met, nothing is left to fill or a thread has failed.
+    fn run(
+        &mut self,
+        threads: &[Thread<'_>],
+        operations: Option<u64>,
+        duration: Option<Duration>,
+        recorded: bool,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let mut operations = operations.unwrap_or(u64::MAX);
+        let mut left = duration.map_or(u64::MAX, nanos);
         let each = (operations / TURNS).max(self.settings.threads as u64);
         let turn_nanos = (left / TURNS).clamp(1, nanos(TURN));
         while operations > 0 && left > 0 && watch.before_turn()? {
-            let turn = self.turn(threads, operations.min(each), left.min(turn_nanos), true);
+            let turn = self.turn(threads, operations.min(each), left.min(turn_nanos), recorded);
             let Some(done) = turn else { break };
             operations -= done.operations.min(operations);
             left = left.saturating_sub(done.nanos.max(1));
@@ -315,16 +318,15 @@ impl<'a> Turns<'a> {
     fn add(&mut self, variant: usize, sum: &Done) {
         // Not a number without operations: the turn keeps its place next to its neighbour.
         self.nanos.push((variant, sum.busy_nanos as f64 / sum.operations as f64));
-        let counts = self.common.store.counts();
-        let counted = counts.zip(self.counts).map(|(now, before)| now - before);
-        self.counts = counts;
         let of = &mut self.variants[variant];
         of.operations += sum.operations;
         of.entries += sum.entries;
         of.seconds += sum.nanos as f64 / 1e9;
-        if let Some(counted) = counted {
-            *of.counts.get_or_insert_default() += counted;
+        let counts = self.common.store.counts();
+        if let Some((before, now)) = self.counts.zip(counts) {
+            of.counts.get_or_insert_default().add(&before, &now);
         }
+        self.counts = counts;
     }
 
     /// Ends the threads and puts together what they measured.

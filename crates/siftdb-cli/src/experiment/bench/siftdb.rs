@@ -3,11 +3,8 @@
 use crate::experiment::bench::data::Data;
 use crate::experiment::bench::store::{Counts, Direction, Footprint, Reader, Result, Store};
 use crate::experiment::keys::{KeySet, splitmix64};
-use siftdb::Db;
-use siftdb::LevelStats;
-use siftdb::WriteBatch;
 use siftdb::env::Env;
-use siftdb::{ReadOptions, WriteOptions};
+use siftdb::{Db, LevelStats, ReadOptions, WriteBatch, WriteOptions};
 use std::sync::Arc;
 
 /// An open database of siftdb and the file system that it is on.
@@ -20,19 +17,16 @@ pub struct SiftdbStore {
 
 impl SiftdbStore {
     /// The database `db`, which was opened with this `env`.
-    #[must_use]
     pub fn new(db: Db, env: Arc<dyn Env>) -> Self {
         SiftdbStore { db, env, fill_cache: true }
     }
 
     /// The same, whose reads keep no block in the cache of the database.
-    #[must_use]
     pub fn without_filling_the_cache(self) -> Self {
         SiftdbStore { fill_cache: false, ..self }
     }
 
     /// The database.
-    #[must_use]
     pub fn db(&self) -> &Db {
         &self.db
     }

@@ -2,7 +2,6 @@
 //! others.
 
 use std::error::Error;
-use std::ops::{AddAssign, Sub};
 
 /// The result of a call. A store answers with errors of its own.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -134,45 +133,28 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn each(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
-        Counts {
-            lookups: with(self.lookups, other.lookups),
-            data_blocks: with(self.data_blocks, other.data_blocks),
-            blocks_read: with(self.blocks_read, other.blocks_read),
-            bytes_read: with(self.bytes_read, other.bytes_read),
-            negatives: with(self.negatives, other.negatives),
-            false_positives: with(self.false_positives, other.false_positives),
-            not_paying: with(self.not_paying, other.not_paying),
-            user_bytes: with(self.user_bytes, other.user_bytes),
-            bytes_written: with(self.bytes_written, other.bytes_written),
-        }
+    /// Adds what was counted from `before` to `now`.
+    pub(crate) fn add(&mut self, before: &Counts, now: &Counts) {
+        self.lookups += now.lookups.saturating_sub(before.lookups);
+        self.data_blocks += now.data_blocks.saturating_sub(before.data_blocks);
+        self.blocks_read += now.blocks_read.saturating_sub(before.blocks_read);
+        self.bytes_read += now.bytes_read.saturating_sub(before.bytes_read);
+        self.negatives += now.negatives.saturating_sub(before.negatives);
+        self.false_positives += now.false_positives.saturating_sub(before.false_positives);
+        self.not_paying += now.not_paying.saturating_sub(before.not_paying);
+        self.user_bytes += now.user_bytes.saturating_sub(before.user_bytes);
+        self.bytes_written += now.bytes_written.saturating_sub(before.bytes_written);
     }
 
     /// The share of false positives in the filters' answers about absent keys; `None` before any.
-    #[must_use]
     pub fn observed_fpr(&self) -> Option<f64> {
         let absent = self.false_positives + self.negatives;
         (absent > 0).then(|| self.false_positives as f64 / absent as f64)
     }
 
     /// Bytes written for each byte of the user; `None` if there are none.
-    #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         (self.user_bytes > 0).then(|| self.bytes_written as f64 / self.user_bytes as f64)
-    }
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        *self = self.each(other, |one, other| one + other);
-    }
-}
-
-impl Sub for Counts {
-    type Output = Self;
-
-    fn sub(self, earlier: Self) -> Self {
-        self.each(earlier, u64::saturating_sub)
     }
 }
 

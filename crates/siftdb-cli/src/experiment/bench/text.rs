@@ -38,7 +38,7 @@ impl Run {
             for (kind, latencies) in &variant.kinds {
                 let filters = if variant.filters { "" } else { ", no filters" };
                 write!(f, "  {:<24}", format!("{}{filters}", kind.name()))?;
-                let share = latencies.operations() as f64 / variant.seconds.max(1e-9);
+                let share = latencies.len() as f64 / variant.seconds.max(1e-9);
                 write!(
                     f,
                     "{:>11}{:>10}",
@@ -46,9 +46,9 @@ impl Run {
                     nanos(latencies.mean())
                 )?;
                 for (_, share) in QUANTILES {
-                    write!(f, "{:>10}", nanos(latencies.quantile(share) as f64))?;
+                    write!(f, "{:>10}", nanos(latencies.value_at_quantile(share) as f64))?;
                 }
-                writeln!(f, "{:>10}", nanos(latencies.longest() as f64))?;
+                writeln!(f, "{:>10}", nanos(latencies.max() as f64))?;
             }
         }
         if let Some(ratio) = self.measured.ratio {

@@ -32,13 +32,11 @@ pub enum Action {
 
 impl Action {
     /// True if the action asks filters.
-    #[must_use]
     pub fn asks_filters(self) -> bool {
         matches!(self, Action::Get | Action::MultiGet | Action::ReadModifyWrite)
     }
 
     /// True if the action changes the store.
-    #[must_use]
     pub fn writes(self) -> bool {
         match self {
             Action::Fill | Action::Overwrite | Action::Insert => true,
@@ -70,7 +68,7 @@ pub struct Workload {
     /// The store in which it starts.
     pub start: Start,
     /// Its actions, each with its share in per cent.
-    pub mix: &'static [(Action, u64)],
+    pub mix: [(Action, u64); 2],
     /// The operation that one more thread repeats all the time. Its operations are measured, and do
     /// not count toward the number of operations.
     pub background: Option<Action>,
@@ -84,180 +82,132 @@ pub struct Workload {
     pub batches: bool,
 }
 
-const READ: Workload = Workload {
-    name: "",
-    about: "",
-    start: Start::Loaded,
-    mix: &[(Action::Get, 100)],
-    background: None,
-    distribution: None,
-    hit_ratio: None,
-    sync: false,
-    batches: false,
-};
+/// A workload of one action in a loaded store.
+const fn loaded(name: &'static str, about: &'static str, action: Action) -> Workload {
+    Workload {
+        name,
+        about,
+        start: Start::Loaded,
+        mix: [(action, 100), (action, 0)],
+        background: None,
+        distribution: None,
+        hit_ratio: None,
+        sync: false,
+        batches: false,
+    }
+}
 
-const FILL: Workload =
-    Workload { start: Start::EmptyShuffled, mix: &[(Action::Fill, 100)], ..READ };
+/// A workload that fills an empty store.
+const fn fill(name: &'static str, about: &'static str, start: Start) -> Workload {
+    Workload { start, ..loaded(name, about, Action::Fill) }
+}
 
-const ZIPFIAN: Workload =
-    Workload { distribution: Some(Distribution::Zipfian), hit_ratio: Some(1.0), ..READ };
+/// A workload of YCSB: lookups, and another action in this share.
+const fn ycsb(name: &'static str, about: &'static str, share: u64, action: Action) -> Workload {
+    Workload {
+        mix: [(Action::Get, 100 - share), (action, share)],
+        distribution: Some(Distribution::Zipfian),
+        hit_ratio: Some(1.0),
+        ..loaded(name, about, Action::Get)
+    }
+}
 
 /// All workloads.
 pub const WORKLOADS: [Workload; 20] = [
+    fill("fillseq", "writes all entries in the order of their keys", Start::EmptyAscending),
+    fill("fillrandom", "writes all entries in random order", Start::EmptyShuffled),
     Workload {
-        name: "fillseq",
-        about: "writes all entries in the order of their keys",
-        start: Start::EmptyAscending,
-        ..FILL
-    },
-    Workload { name: "fillrandom", about: "writes all entries in random order", ..FILL },
-    Workload {
-        name: "fillsync",
-        about: "the same, and every write waits for the disk",
         sync: true,
-        ..FILL
+        ..fill("fillsync", "the same, and every write waits for the disk", Start::EmptyShuffled)
     },
     Workload {
-        name: "fillbatch",
-        about: "writes all entries in random order, in batches",
         batches: true,
-        ..FILL
+        ..fill("fillbatch", "writes all entries in random order, in batches", Start::EmptyShuffled)
     },
+    loaded("overwrite", "overwrites entries", Action::Overwrite),
+    loaded(
+        "readseq",
+        "reads all entries in ascending order, 1000 an operation",
+        Action::ReadForward,
+    ),
+    loaded(
+        "readreverse",
+        "reads all entries in descending order, 1000 an operation",
+        Action::ReadBackward,
+    ),
+    loaded("readrandom", "looks up keys, present by the hit ratio", Action::Get),
     Workload {
-        name: "overwrite",
-        about: "overwrites entries",
-        mix: &[(Action::Overwrite, 100)],
-        ..READ
-    },
-    Workload {
-        name: "readseq",
-        about: "reads all entries in ascending order, 1000 an operation",
-        mix: &[(Action::ReadForward, 100)],
-        ..READ
-    },
-    Workload {
-        name: "readreverse",
-        about: "reads all entries in descending order, 1000 an operation",
-        mix: &[(Action::ReadBackward, 100)],
-        ..READ
-    },
-    Workload { name: "readrandom", about: "looks up keys, present by the hit ratio", ..READ },
-    Workload {
-        name: "readmissing",
-        about: "looks up keys that are absent",
         hit_ratio: Some(0.0),
-        ..READ
+        ..loaded("readmissing", "looks up keys that are absent", Action::Get)
     },
     Workload {
-        name: "readhot",
-        about: "looks up keys of one entry in 100",
         distribution: Some(Distribution::HotSet { keys: 0.01, operations: 1.0 }),
-        ..READ
+        ..loaded("readhot", "looks up keys of one entry in 100", Action::Get)
     },
     Workload {
-        name: "readwhilewriting",
-        about: "looks up keys while one more thread overwrites entries",
         background: Some(Action::Overwrite),
-        ..READ
+        ..loaded(
+            "readwhilewriting",
+            "looks up keys while one more thread overwrites entries",
+            Action::Get,
+        )
     },
+    loaded("multireadrandom", "looks up as many keys at once as a batch has", Action::MultiGet),
+    loaded("seekrandom", "seeks keys, present by the hit ratio, and reads one entry", Action::Seek),
+    loaded("deleterandom", "deletes entries", Action::Delete),
+    ycsb("ycsb-a", "half lookups, half overwrites; zipfian", 50, Action::Overwrite),
+    ycsb("ycsb-b", "95 % lookups, 5 % overwrites; zipfian", 5, Action::Overwrite),
+    ycsb("ycsb-c", "lookups; zipfian", 0, Action::Get),
     Workload {
-        name: "multireadrandom",
-        about: "looks up as many keys at once as a batch has",
-        mix: &[(Action::MultiGet, 100)],
-        ..READ
-    },
-    Workload {
-        name: "seekrandom",
-        about: "seeks keys, present by the hit ratio, and reads one entry",
-        mix: &[(Action::Seek, 100)],
-        ..READ
-    },
-    Workload {
-        name: "deleterandom",
-        about: "deletes entries",
-        mix: &[(Action::Delete, 100)],
-        ..READ
-    },
-    Workload {
-        name: "ycsb-a",
-        about: "half lookups, half overwrites; zipfian",
-        mix: &[(Action::Get, 50), (Action::Overwrite, 50)],
-        ..ZIPFIAN
-    },
-    Workload {
-        name: "ycsb-b",
-        about: "95 % lookups, 5 % overwrites; zipfian",
-        mix: &[(Action::Get, 95), (Action::Overwrite, 5)],
-        ..ZIPFIAN
-    },
-    Workload { name: "ycsb-c", about: "lookups; zipfian", ..ZIPFIAN },
-    Workload {
-        name: "ycsb-d",
-        about: "95 % lookups of mostly new entries, 5 % inserts",
-        mix: &[(Action::Get, 95), (Action::Insert, 5)],
         distribution: Some(Distribution::Latest),
-        ..ZIPFIAN
+        ..ycsb("ycsb-d", "95 % lookups of mostly new entries, 5 % inserts", 5, Action::Insert)
     },
     Workload {
-        name: "ycsb-e",
-        about: "95 % scans of 1 to 100 entries, 5 % inserts; zipfian",
-        mix: &[(Action::Scan, 95), (Action::Insert, 5)],
-        ..ZIPFIAN
+        mix: [(Action::Scan, 95), (Action::Insert, 5)],
+        ..ycsb("ycsb-e", "95 % scans of 1 to 100 entries, 5 % inserts; zipfian", 5, Action::Insert)
     },
-    Workload {
-        name: "ycsb-f",
-        about: "half lookups, half lookups with an overwrite; zipfian",
-        mix: &[(Action::Get, 50), (Action::ReadModifyWrite, 50)],
-        ..ZIPFIAN
-    },
+    ycsb(
+        "ycsb-f",
+        "half lookups, half lookups with an overwrite; zipfian",
+        50,
+        Action::ReadModifyWrite,
+    ),
 ];
 
 /// The workload of a name.
-#[must_use]
 pub fn workload(name: &str) -> Option<Workload> {
     WORKLOADS.into_iter().find(|workload| workload.name == name)
 }
 
 impl Workload {
     fn actions(&self) -> impl Iterator<Item = Action> {
-        self.mix.iter().map(|(action, _)| *action).chain(self.background)
+        self.mix.into_iter().map(|(action, _)| action).chain(self.background)
     }
 
     /// True if it writes all entries into an empty store.
-    #[must_use]
     pub fn fills(&self) -> bool {
         self.start != Start::Loaded
     }
 
     /// True if some of its operations ask filters, so that they can be compared with none.
-    #[must_use]
     pub fn asks_filters(&self) -> bool {
         self.actions().any(Action::asks_filters)
     }
 
     /// True if afterwards the same keys are there as before, or all of them after a fill.
-    #[must_use]
     pub fn keeps_entries(&self) -> bool {
         self.actions().all(|action| !matches!(action, Action::Insert | Action::Delete))
     }
 
     /// True if it leaves another store than it found.
-    #[must_use]
     pub fn writes(&self) -> bool {
         self.actions().any(Action::writes)
     }
 
     /// The action of a random number.
-    #[must_use]
     pub(crate) fn action(&self, random: u64) -> Action {
-        let mut left = random % 100;
-        for (action, share) in self.mix {
-            match left.checked_sub(*share) {
-                Some(rest) => left = rest,
-                None => return *action,
-            }
-        }
-        Action::Get
+        let [(first, share), (second, _)] = self.mix;
+        if random % 100 < share { first } else { second }
     }
 }
 

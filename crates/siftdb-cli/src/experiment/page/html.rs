@@ -15,7 +15,6 @@ const STYLE: &str = include_str!("style.css");
 
 impl Page {
     /// One HTML file that loads nothing, without script.
-    #[must_use]
     pub fn html(&self) -> String {
         document(self)
     }

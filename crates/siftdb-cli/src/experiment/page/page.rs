@@ -2,11 +2,12 @@
 //!
 //! All forms hold the same numbers. The HTML prints them with three digits, the others in full.
 
-use crate::experiment::figure::{Cell, Figure, csv_field};
+use crate::experiment::figure::{Cell, Figure, csv_line};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 /// Figures of one run, with what a reader must know about it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Page {
     /// Its heading.
     pub title: String,
@@ -15,6 +16,7 @@ pub struct Page {
     /// The shell command that makes the page again.
     pub command: String,
     /// Other facts of the run, such as its seed or the machine: names and texts.
+    #[serde(serialize_with = "named")]
     pub facts: Vec<(String, String)>,
     /// The figures, in reading order, with different ids.
     pub figures: Vec<Figure>,
@@ -22,65 +24,23 @@ pub struct Page {
 
 impl Page {
     /// All figures with all numbers, and what the page says about them.
-    #[must_use]
     pub fn json(&self) -> Value {
-        let facts = self.facts.iter().map(|(name, text)| json!({ "name": name, "text": text }));
-        json!({
-            "title": self.title,
-            "sentence": self.sentence,
-            "command": self.command,
-            "facts": facts.collect::<Value>(),
-            "figures": self.figures.iter().map(figure_json).collect::<Value>(),
-        })
+        json!(self)
     }
 
     /// A table for each figure: its id, and lines of comma-separated values under a line of the
     /// names of the columns.
-    #[must_use]
     pub fn csv(&self) -> Vec<(&'static str, String)> {
         self.figures.iter().map(|figure| (figure.id, figure_csv(figure))).collect()
     }
 }
 
-fn figure_json(figure: &Figure) -> Value {
-    let column = figure.columns.iter().map(|of| json!({ "name": of.name, "unit": of.unit.name() }));
-    let row = |row: &Vec<Cell>| row.iter().map(cell_json).collect::<Value>();
-    json!({
-        "id": figure.id,
-        "title": figure.title,
-        "finding": figure.finding,
-        "command": figure.command,
-        "columns": column.collect::<Value>(),
-        "rows": figure.rows.iter().map(row).collect::<Value>(),
-    })
-}
-
-fn cell_json(cell: &Cell) -> Value {
-    match cell {
-        Cell::Text(text) => json!(text),
-        // A count is printed without a point.
-        Cell::Number(number) if is_count(*number) => json!(*number as i64),
-        Cell::Number(number) => json!(number),
-        Cell::Absent => Value::Null,
-    }
-}
-
-/// Whether a number is whole, and exact as an integer.
-fn is_count(number: f64) -> bool {
-    number.fract() == 0.0 && number.abs() < 2f64.powi(53)
+fn named<S: Serializer>(facts: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(facts.iter().map(|(name, text)| json!({ "name": name, "text": text })))
 }
 
 fn figure_csv(figure: &Figure) -> String {
-    let line = |cells: Vec<String>| cells.join(",") + "\n";
-    let head = figure.columns.iter().map(|column| csv_field(column.name)).collect();
-    let rows = figure.rows.iter().map(|row| line(row.iter().map(cell_csv).collect()));
-    line(head) + &rows.collect::<String>()
-}
-
-fn cell_csv(cell: &Cell) -> String {
-    match cell {
-        Cell::Text(text) => csv_field(text),
-        Cell::Number(number) if number.is_finite() => format!("{number}"),
-        Cell::Number(_) | Cell::Absent => String::new(),
-    }
+    let head = csv_line(figure.columns.iter().map(|column| json!(column.name)));
+    let line = |row: &Vec<Cell>| csv_line(row.iter().map(|cell| json!(cell)));
+    head + &figure.rows.iter().map(line).collect::<String>()
 }

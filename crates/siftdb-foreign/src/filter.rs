@@ -1,0 +1,260 @@
+//! The filter of a table of LevelDB or RocksDB. It is asked with ascending keys.
+//!
+//! RocksDB has one filter for a table, or partitions with an index. A key belongs to the first
+//! partition whose index key is not below it, or to the last one if there is none. One partition is
+//! in memory at a time. Old versions of RocksDB wrote block-based filters like LevelDB's. These are
+//! named but not asked, as in RocksDB itself.
+
+use crate::block_based::BlockBasedFilter;
+use crate::block_handle::BlockHandle;
+use crate::store::Store;
+use crate::table::{Partitions, Table};
+use siftdb::Result;
+use siftdb_filter::bloom::{fast_local, leveldb};
+use siftdb_filter::encoding::{FilterReader, PreparedFilter};
+use siftdb_filter::hash::KeyHash;
+use std::collections::BTreeSet;
+
+/// The layout of a table's filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FilterLayoutKind {
+    Full,
+    Partitioned,
+    BlockBased,
+}
+
+impl FilterLayoutKind {
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FilterLayoutKind::Full => "full",
+            FilterLayoutKind::Partitioned => "partitioned",
+            FilterLayoutKind::BlockBased => "block-based",
+        }
+    }
+
+    /// Layout and policy of a filter by its name in the metaindex; `None` for other blocks.
+    pub(crate) fn of_name(name: &[u8]) -> Option<(Self, &[u8])> {
+        let kinds = [
+            (FilterLayoutKind::Full, &b"fullfilter."[..]),
+            (FilterLayoutKind::Partitioned, b"partitionedfilter."),
+            (FilterLayoutKind::BlockBased, b"filter."),
+        ];
+        kinds.into_iter().find_map(|(kind, prefix)| Some((kind, name.strip_prefix(prefix)?)))
+    }
+}
+
+/// Sizes and rates of a table's filters.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FilterTally {
+    /// Bytes of all filter blocks, with the offsets or the index that locate filters.
+    pub bytes: u64,
+    /// Bits in filters.
+    pub bits: u64,
+    /// Probes of a key.
+    pub probes: u32,
+    /// Labels of the encodings.
+    pub encodings: BTreeSet<&'static str>,
+    /// Partitions; 0 in other layouts.
+    pub partitions: u64,
+    /// Keys in filters whose rate is known.
+    pub keys: u64,
+    /// The sum of the false-positive rates of these keys' filters.
+    pub rates: f64,
+}
+
+/// The filter of a table, asked with ascending keys.
+#[derive(Debug)]
+pub(crate) struct TableFilter {
+    pub layout: FilterLayoutKind,
+    /// The name of its policy.
+    pub policy: String,
+    /// The block that the metaindex names.
+    pub handle: BlockHandle,
+    body: Body,
+    /// Keys of the filter that is in memory.
+    members: u64,
+    tally: FilterTally,
+}
+
+#[derive(Debug)]
+enum Body {
+    /// It has an unknown policy or no whole keys, so it is not asked.
+    NotAsked,
+    BlockBased(BlockBasedFilter),
+    Full(PreparedFilter),
+    Partitioned(Box<OnePartition>),
+}
+
+/// The partitions of a filter, one of which is in memory.
+#[derive(Debug)]
+struct OnePartition {
+    partitions: Partitions,
+    is_last: bool,
+    loaded: Option<(BlockHandle, PreparedFilter)>,
+}
+
+impl TableFilter {
+    /// The filter of a table, if it has one.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn open(table: &Table) -> Result<Option<Self>> {
+        let mut named = table.metaindex()?;
+        while named.next(&table.file)? {
+            if let Some((layout, policy)) = FilterLayoutKind::of_name(named.name()) {
+                let policy = String::from_utf8_lossy(policy).into_owned();
+                return Self::new(table, layout, policy, named.handle()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn new(
+        table: &Table,
+        layout: FilterLayoutKind,
+        policy: String,
+        handle: BlockHandle,
+    ) -> Result<Self> {
+        let mut tally = FilterTally { bytes: handle.size, ..FilterTally::default() };
+        let is_known = policy == fast_local::NAME && table.has_whole_keys;
+        let body = match (layout, table.file.store) {
+            (FilterLayoutKind::BlockBased, Store::LevelDb) => {
+                let filter = BlockBasedFilter::new(policy.clone(), table.file.read(handle)?);
+                let filter = filter.map_err(|what| table.damage(handle, what))?;
+                if let Some((bits, probes)) = filter.bits_and_probes() {
+                    (tally.bits, tally.probes) = (bits, probes);
+                    tally.encodings.insert("leveldb-bloom");
+                }
+                match policy == leveldb::NAME {
+                    true => Body::BlockBased(filter),
+                    false => Body::NotAsked,
+                }
+            }
+            (FilterLayoutKind::Full, Store::RocksDb) if is_known => {
+                Body::Full(rocksdb_filter(table.file.read(handle)?))
+            }
+            (FilterLayoutKind::Partitioned, Store::RocksDb) => {
+                let mut partitions = table.partitions(handle)?;
+                while partitions.next(table)? {
+                    tally.partitions += 1;
+                    tally.bytes += partitions.handle().size;
+                }
+                let partitions = table.partitions(handle)?;
+                let one = OnePartition { partitions, is_last: false, loaded: None };
+                if is_known { Body::Partitioned(Box::new(one)) } else { Body::NotAsked }
+            }
+            _ => Body::NotAsked,
+        };
+        Ok(TableFilter { layout, policy, handle, body, members: 0, tally })
+    }
+
+    /// True if it can be asked for keys.
+    pub(crate) fn is_asked(&self) -> bool {
+        !matches!(self.body, Body::NotAsked)
+    }
+
+    /// Bytes of data that share a filter, in the block-based layout.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        match &self.body {
+            Body::BlockBased(filter) => filter.window_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Whether the data block at `offset` (block-based) or the table may have the key; `None` if
+    /// the filter is not asked. Keys must ascend, including those of
+    /// [`add_member`](Self::add_member).
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn ask(&mut self, table: &Table, key: &[u8], offset: u64) -> Result<Option<bool>> {
+        self.go_to(table, key)?;
+        let hash = KeyHash::new(key);
+        Ok(match &self.body {
+            Body::NotAsked => None,
+            Body::BlockBased(filter) => filter.block_may_contain(offset, hash.leveldb()),
+            Body::Full(filter) => Some(filter.may_contain(&hash)),
+            Body::Partitioned(one) => {
+                Some(one.loaded.as_ref().is_none_or(|(_, filter)| filter.may_contain(&hash)))
+            }
+        })
+    }
+
+    /// Counts a key of the table for the expected rate. Keys must ascend.
+    ///
+    /// # Errors
+    /// As for [`TableFilter::ask`].
+    pub(crate) fn add_member(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.go_to(table, key)?;
+        self.members += 1;
+        Ok(())
+    }
+
+    /// Loads the partition for `key`.
+    fn go_to(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        let Body::Partitioned(one) = &mut self.body else { return Ok(()) };
+        let reaches = |partitions: &Partitions| key <= partitions.separator_key(table.style);
+        while !one.is_last && (one.loaded.is_none() || !reaches(&one.partitions)) {
+            if !one.partitions.next(table)? {
+                one.is_last = true;
+                break;
+            }
+            let handle = one.partitions.handle();
+            let filter = rocksdb_filter(table.file.read(handle)?);
+            if let Some((handle, before)) = one.loaded.replace((handle, filter)) {
+                self.tally.add(&before, handle.size, self.members);
+            }
+            self.members = 0;
+        }
+        Ok(())
+    }
+
+    /// Sizes and rates of its filters, after all keys were added.
+    pub(crate) fn finish(mut self) -> FilterTally {
+        match &self.body {
+            Body::NotAsked => {}
+            Body::BlockBased(_) => {
+                let (members, k) = (self.members as f64, f64::from(self.tally.probes));
+                // B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", 1970,
+                // if the keys are spread evenly over the filters.
+                let per_bit = k * members / self.tally.bits as f64;
+                if self.tally.bits > 0 && self.members > 0 {
+                    let rate = (-(-per_bit).exp_m1()).powi(self.tally.probes as i32);
+                    self.tally.rates = rate * members;
+                    self.tally.keys = self.members;
+                }
+            }
+            Body::Full(filter) => self.tally.add(filter, self.handle.size, self.members),
+            Body::Partitioned(one) => {
+                if let Some((handle, filter)) = &one.loaded {
+                    self.tally.add(filter, handle.size, self.members);
+                }
+            }
+        }
+        self.tally
+    }
+}
+
+/// A filter of a table of RocksDB, from the contents of its block.
+pub(crate) fn rocksdb_filter(mut contents: Vec<u8>) -> PreparedFilter {
+    // RocksDB's `GetBuiltinFilterBitsReader`: without bytes before a trailer there are no keys.
+    if contents.len() <= fast_local::ROCKSDB_TRAILER_BYTES {
+        contents.clear();
+    }
+    PreparedFilter::new(FilterReader::RocksDb, contents)
+}
+
+impl FilterTally {
+    /// Adds a filter of RocksDB's encodings.
+    fn add(&mut self, filter: &PreparedFilter, bytes: u64, members: u64) {
+        let Some(facts) = filter.facts() else { return };
+        self.encodings.insert(facts.label);
+        self.bits += 8 * bytes.saturating_sub(fast_local::ROCKSDB_TRAILER_BYTES as u64);
+        self.probes = self.probes.max(facts.probes);
+        if members > 0 {
+            self.keys += members;
+            self.rates += facts.expected_fpr(members as f64) * members as f64;
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A LevelDB database: its live entries, in key order.
+//!
+//! The manifest names tables and the first log. Each level above 0 is one sorted run of tables;
+//! each table of level 0 is a run of its own. The entries of the logs are sorted in memory. A merge
+//! of all of them yields the newest version of each key first.
+//!
+//! The last record of the last log may be cut short by a crash. LevelDB drops such a record, and so
+//! does this module, which also notes it. A bad record with a valid one after it is damage.
+//!
+//! Salvage continues after damage. If the manifest itself is damaged, salvage reads every table and
+//! log of the directory. Then keys may return whose deletion a compaction completed.
+
+use crate::damage::{Damage, Loss};
+use crate::error;
+use crate::internal_key::{compare, user_key};
+use crate::leveldb::entries::{Entries, Run};
+use crate::leveldb::logged::{Logged, read_logs};
+use crate::leveldb::manifest::{Manifest, TableFacts, read_current, read_manifest};
+use crate::leveldb::run::{TableFile, TableRun};
+use siftdb::env::{Env, FileKind};
+use siftdb::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A LevelDB database, opened to be read. Nothing in its directory is created or changed.
+#[derive(Debug)]
+pub struct LevelDb {
+    env: Arc<dyn Env>,
+    /// Sorted runs of tables: each table of level 0, the oldest first, then each deeper level.
+    runs: Vec<Vec<TableFile>>,
+    /// The number of runs of level 0.
+    level_0: usize,
+    logged: Arc<Logged>,
+    damage: Damage,
+}
+
+impl LevelDb {
+    /// True if `directory` has a `CURRENT` of LevelDB or RocksDB, which is only the name of a
+    /// manifest.
+    #[must_use]
+    pub fn is_at(env: &dyn Env, directory: &Path) -> bool {
+        read_current(env, directory).is_ok_and(|contents| contents.starts_with(b"MANIFEST-"))
+    }
+
+    /// Reads manifest and logs of the database in `directory`. With `salvage`, damage is noted in
+    /// [`LevelDb::losses`] and is no error.
+    ///
+    /// The caller holds the lock on the database's file `LOCK`, so that LevelDB writes nothing at
+    /// the same time.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is no `CURRENT`, or a file cannot be read; [`Error::Corruption`] and
+    /// [`Error::Missing`] for damage; [`Error::UnsupportedFormat`] for a comparator that is not
+    /// bytewise, and for a database of RocksDB.
+    pub fn open(env: Arc<dyn Env>, directory: &Path, salvage: bool) -> Result<Self> {
+        let damage = Damage::new(salvage);
+        let files = Files::list(&*env, directory)?;
+        let manifest = match read_manifest(&*env, directory) {
+            Ok(manifest) => Some(manifest),
+            Err(error) => {
+                damage.pass(error)?;
+                None
+            }
+        };
+        let (Runs { runs, level_0 }, logs) = match &manifest {
+            Some(manifest) => {
+                files.expect_log(manifest, directory, &damage)?;
+                let needed = files.logs.iter().filter(|(number, _)| manifest.needs_log(**number));
+                let logs: Vec<_> = needed.map(|(_, path)| path).collect();
+                (files.tables_of(manifest, directory, &damage)?, logs)
+            }
+            None => (files.all_tables(), files.logs.values().collect()),
+        };
+        let logged = Arc::new(read_logs(&*env, &logs, &damage)?);
+        Ok(LevelDb { env, runs, level_0, logged, damage })
+    }
+
+    /// The live entries, in ascending order of their keys.
+    #[must_use]
+    pub fn entries(&self) -> Entries {
+        let tables = self.runs.iter().map(|files| {
+            Run::Tables(Box::new(TableRun::new(&self.env, files.clone(), &self.damage)))
+        });
+        let logs = Run::Logs { entries: Arc::clone(&self.logged), passed: 0 };
+        Entries::new(tables.chain([logs]))
+    }
+
+    /// The tables, the newest first. A newer table of level 0 has a larger number.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &TableFile> {
+        let (level_0, deeper) = self.runs.split_at(self.level_0);
+        level_0.iter().rev().chain(deeper).flatten()
+    }
+
+    /// Whether the logs have the key.
+    pub(crate) fn is_logged(&self, key: &[u8]) -> bool {
+        let at = self.logged.partition_point(|(logged, _)| user_key(logged) < key);
+        self.logged.get(at).is_some_and(|(logged, _)| user_key(logged) == key)
+    }
+
+    /// Notes `error` if it is damage and the database was opened to salvage.
+    ///
+    /// # Errors
+    /// `error` itself otherwise.
+    pub(crate) fn pass(&self, error: Error) -> Result<()> {
+        self.damage.pass(error)
+    }
+
+    /// The environment of its files.
+    pub(crate) fn env(&self) -> &Arc<dyn Env> {
+        &self.env
+    }
+
+    /// The number of its tables.
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        self.runs.iter().map(Vec::len).sum()
+    }
+
+    /// The parts that were not read so far: a record that a crash cut short and, if the database
+    /// was opened to salvage, damage.
+    #[must_use]
+    pub fn losses(&self) -> Vec<Loss> {
+        self.damage.losses()
+    }
+}
+
+/// Sorted runs of tables: each table of level 0, the oldest first, then each deeper level.
+struct Runs {
+    runs: Vec<Vec<TableFile>>,
+    level_0: usize,
+}
+
+/// The tables and logs in a directory, by number.
+#[derive(Debug, Default)]
+struct Files {
+    tables: BTreeMap<u64, PathBuf>,
+    logs: BTreeMap<u64, PathBuf>,
+}
+
+impl Files {
+    fn list(env: &dyn Env, directory: &Path) -> Result<Self> {
+        let entries = env.list(directory).map_err(|source| error::io("list", directory, source))?;
+        let mut files = Files::default();
+        for entry in entries.into_iter().filter(|entry| entry.kind == FileKind::File) {
+            let Some((number, extension)) = entry.name.split_once('.') else { continue };
+            let Ok(number) = number.parse() else { continue };
+            let path = directory.join(&entry.name);
+            match extension {
+                "log" => _ = files.logs.insert(number, path),
+                "ldb" => _ = files.tables.insert(number, path),
+                // The extension before LevelDB 1.14.
+                "sst" => _ = files.tables.entry(number).or_insert(path),
+                _ => {}
+            }
+        }
+        Ok(files)
+    }
+
+    /// Checks that the first needed log exists. LevelDB creates it before the manifest names it.
+    fn expect_log(&self, manifest: &Manifest, directory: &Path, damage: &Damage) -> Result<()> {
+        let number = manifest.log_number;
+        if number == 0 || self.logs.contains_key(&number) {
+            return Ok(());
+        }
+        let path = directory.join(format!("{number:06}.log"));
+        damage.pass(error::missing(path, "the manifest names this log"))
+    }
+
+    /// Every table as a run of its own.
+    fn all_tables(&self) -> Runs {
+        let alone = |path: &PathBuf| vec![TableFile { path: path.clone(), expected: None }];
+        Runs { runs: self.tables.values().map(alone).collect(), level_0: self.tables.len() }
+    }
+
+    /// The tables that the manifest names: those of level 0 one by one, then each level.
+    fn tables_of(&self, manifest: &Manifest, directory: &Path, damage: &Damage) -> Result<Runs> {
+        let mut levels: BTreeMap<usize, Vec<(&TableFacts, TableFile)>> = BTreeMap::new();
+        for (number, facts) in &manifest.tables {
+            let Some(path) = self.tables.get(number) else {
+                let path = directory.join(format!("{number:06}.ldb"));
+                damage.pass(error::missing(path, "the manifest names this table"))?;
+                continue;
+            };
+            // The readable part of a damaged table may end anywhere.
+            let expected = (!damage.is_noted()).then(|| facts.clone());
+            let file = TableFile { path: path.clone(), expected };
+            levels.entry(facts.level).or_default().push((facts, file));
+        }
+        // By number, so the oldest comes first.
+        let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
+        let mut runs: Vec<_> = alone.collect();
+        let level_0 = runs.len();
+        for mut tables in levels.into_values() {
+            tables.sort_by(|(a, _), (b, _)| compare(&a.smallest, &b.smallest));
+            runs.push(tables.into_iter().map(|(_, file)| file).collect());
+        }
+        Ok(Runs { runs, level_0 })
+    }
+}

@@ -1,0 +1,91 @@
+//! The entries of LevelDB's logs, sorted in memory.
+
+use crate::coding::Decoder;
+use crate::damage::{Damage, Loss};
+use crate::error;
+use crate::internal_key::{SEQUENCE_MAX, compare, internal_key};
+use crate::leveldb::log::{LogReader, Step};
+use siftdb::Result;
+use siftdb::env::Env;
+use std::path::PathBuf;
+
+/// The kinds of entries, in batches and in the trailers of keys.
+const DELETION: u8 = 0;
+pub(crate) const VALUE: u8 = 1;
+
+/// The entries of logs, by internal key.
+pub(crate) type Logged = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Reads logs, the oldest first.
+///
+/// # Errors
+/// `Io`; `Corruption`, unless damage is noted.
+pub(crate) fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Result<Logged> {
+    let mut entries = Logged::new();
+    // The last bad part of a log, until a valid record comes after it.
+    let mut end: Option<Loss> = None;
+    let mut sequence = 0;
+    for path in logs {
+        let mut reader = LogReader::open(env, path)?;
+        loop {
+            match reader.step()? {
+                Step::End => break,
+                Step::Bad { offset, what } => {
+                    if let Some(earlier) = end.take() {
+                        damage.pass(earlier.into_error())?;
+                    }
+                    let path = path.to_path_buf();
+                    end = Some(Loss { path, offset, what: what.into() });
+                }
+                Step::Record { offset, bytes } => {
+                    if let Some(earlier) = end.take() {
+                        damage.pass(earlier.into_error())?;
+                    }
+                    match put_batch(&bytes, sequence, &mut entries) {
+                        Ok(last) => sequence = last,
+                        Err(what) => damage.pass(error::corruption(path, offset, what))?,
+                    }
+                }
+            }
+        }
+    }
+    // A crash cut the last record short.
+    if let Some(Loss { path, offset, what }) = end {
+        damage.note(&path, offset, what);
+    }
+    entries.sort_by(|(a, _), (b, _)| compare(a, b));
+    Ok(entries)
+}
+
+/// Adds the entries of a batch. Returns the sequence of its last one; the first must be above
+/// `after`. The error says what is wrong; then nothing was added.
+fn put_batch(
+    batch: &[u8],
+    after: u64,
+    entries: &mut Logged,
+) -> std::result::Result<u64, &'static str> {
+    let (before, malformed) = (entries.len(), "a malformed batch");
+    let mut decoder = Decoder::new(batch);
+    let (Some(first), Some(count)) = (decoder.u64(), decoder.u32()) else { return Err(malformed) };
+    let last = (first + u64::from(count)).saturating_sub(1);
+    if first > SEQUENCE_MAX || last > SEQUENCE_MAX || first <= after && count > 0 {
+        return Err("a batch whose sequence does not follow the one before it");
+    }
+    for sequence in first..first + u64::from(count) {
+        let entry = match (decoder.u8(), decoder.length_prefixed()) {
+            (Some(VALUE), Some(key)) => decoder.length_prefixed().map(|value| (VALUE, key, value)),
+            (Some(DELETION), Some(key)) => Some((DELETION, key, &[][..])),
+            _ => None,
+        };
+        let Some((kind, key, value)) = entry else {
+            entries.truncate(before);
+            return Err(malformed);
+        };
+        entries.push((internal_key(key, sequence << 8 | u64::from(kind)), value.to_vec()));
+    }
+    if !decoder.is_empty() {
+        entries.truncate(before);
+        return Err(malformed);
+    }
+    Ok(last.max(after))
+}

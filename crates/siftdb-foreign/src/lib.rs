@@ -1,0 +1,33 @@
+#![doc = include_str!("../README.md")]
+
+// Top to bottom: a module may only use what is below it in this list. The tests of siftdb check it
+// (`tests/it/architecture.rs`).
+mod single;
+mod verify;
+mod figures;
+mod leveldb;
+mod rocksdb;
+mod filter;
+mod table;
+mod block_based;
+mod index;
+mod block_file;
+mod block;
+mod block_handle;
+mod damage;
+mod checksum;
+mod store;
+mod internal_key;
+mod coding;
+#[cfg(test)]
+mod testing;
+mod error;
+
+pub use damage::Loss;
+pub use figures::FilterFigures;
+pub use leveldb::database::LevelDb;
+pub use leveldb::entries::Entries;
+pub use rocksdb::properties::PropertyValue;
+pub use single::{ForeignTable, TableItem, TablePart};
+pub use store::EntryKind;
+pub use verify::TableCounts;
