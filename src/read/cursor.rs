@@ -105,7 +105,7 @@ impl Cursor {
         if !self.scan.bounds.is_before_end(key) {
             return self.leave(Position::AfterLast);
         }
-        self.seek_forward(Bound::Included(key))
+        self.seek_forward(Some(Bound::Included(key)))
     }
 
     /// Moves to the last entry whose key is `key` or smaller; before the first one if there is
@@ -121,7 +121,7 @@ impl Cursor {
         if !self.scan.bounds.is_after_start(key) {
             return self.leave(Position::BeforeFirst);
         }
-        self.seek_back(Bound::Included(key))
+        self.seek_back(Some(Bound::Included(key)))
     }
 
     /// Moves to the first entry whose key starts with `prefix`, and bounds all that follows to such
@@ -184,8 +184,7 @@ impl Cursor {
     /// # Errors
     /// See [`Cursor`].
     pub fn seek_to_first(&mut self) -> Result<bool> {
-        let entrance = self.scan.entrance(Direction::Forward).map(<[u8]>::to_vec);
-        self.seek_forward(entrance.as_ref().map(Vec::as_slice))
+        self.seek_forward(None)
     }
 
     /// Moves to the last entry of the range.
@@ -193,8 +192,7 @@ impl Cursor {
     /// # Errors
     /// See [`Cursor`].
     pub fn seek_to_last(&mut self) -> Result<bool> {
-        let entrance = self.scan.entrance(Direction::Reverse).map(<[u8]>::to_vec);
-        self.seek_back(entrance.as_ref().map(Vec::as_slice))
+        self.seek_back(None)
     }
 
     /// Moves to the next entry; from before the first one to the first.
@@ -222,7 +220,7 @@ impl Cursor {
             }
             Position::Back(key, ..) => {
                 let key = key.clone();
-                self.seek_forward(Bound::Excluded(&key))
+                self.seek_forward(Some(Bound::Excluded(&key)))
             }
         }
     }
@@ -241,7 +239,7 @@ impl Cursor {
             Position::Failed(error) => Err(error.clone()),
             Position::Front | Position::FrontExpiring => {
                 let key = self.key().unwrap_or_default().to_vec();
-                self.seek_back(Bound::Excluded(&key))
+                self.seek_back(Some(Bound::Excluded(&key)))
             }
             Position::Back(..) => self.find_back(),
         }
@@ -291,15 +289,16 @@ impl Cursor {
         UNIX_EPOCH.checked_add(Duration::from_millis(millis))
     }
 
-    /// Seeks the forward merge to `from`, a bound within the range, and moves to its first visible
-    /// entry.
-    fn seek_forward(&mut self, from: Bound<&[u8]>) -> Result<bool> {
+    /// Seeks the forward merge to `from`, a bound within the range, or to the start of the range,
+    /// and moves to its first visible entry.
+    fn seek_forward(&mut self, from: Option<Bound<&[u8]>>) -> Result<bool> {
         if !self.begin()? {
             return self.leave(Position::AfterLast);
         }
         let scan = &self.scan;
         let timer = scan.timer();
         let front = self.front.get_or_insert_with(|| Forward::new(scan));
+        let from = from.unwrap_or_else(|| scan.entrance(Direction::Forward));
         let found = front.seek(from, Until { scan, key: None });
         scan.stop(timer);
         scan.note_passed(front.passed);
@@ -307,13 +306,13 @@ impl Cursor {
     }
 
     /// As `seek_forward`, backwards.
-    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<bool> {
+    fn seek_back(&mut self, from: Option<Bound<&[u8]>>) -> Result<bool> {
         if !self.begin()? {
             return self.leave(Position::BeforeFirst);
         }
         let timer = self.scan.timer();
         let back = self.back.get_or_insert_with(|| Backward::new(&self.scan));
-        back.seek(from, &self.scan);
+        back.seek(from.unwrap_or_else(|| self.scan.entrance(Direction::Reverse)), &self.scan);
         let found = self.find_back();
         self.scan.stop(timer);
         found

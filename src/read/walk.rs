@@ -8,9 +8,7 @@ use crate::base::error::Result;
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
-use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, ValueKind, put_key_with_trailer, split_internal_key,
-};
+use crate::base::key::{LookupKey, ValueKind, split_internal_key};
 use crate::base::range::KeyBounds;
 use crate::base::value::{INLINE_BYTES, Key};
 use crate::read::range_delete_iter::RangeDeleteIter;
@@ -132,7 +130,8 @@ impl Forward {
             crossed.range = Some(KeyBounds { start: from.map(<[u8]>::to_vec), end });
         }
         self.deletes.iter_mut().for_each(|deletes| deletes.restart());
-        self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
+        let bound = internal_bound(from, Direction::Forward);
+        self.merge.seek(bound.as_ref().map(LookupKey::internal_key));
         self.key.clear();
         self.ended = false;
         self.find(until)
@@ -323,7 +322,8 @@ impl Backward {
             crossed.reached = None;
         }
         self.deletes.iter_mut().for_each(|deletes| deletes.restart());
-        self.merge.seek(internal_bound(from, Direction::Reverse).as_deref());
+        let bound = internal_bound(from, Direction::Reverse);
+        self.merge.seek(bound.as_ref().map(LookupKey::internal_key));
     }
 
     /// The last entry from here on that is visible, and neither a tombstone nor expired: its key,
@@ -391,13 +391,11 @@ impl Drop for Backward {
 
 /// Where a merge over `bound` starts: before every version of its key, or after all of them (see
 /// `base/key.rs`). `None` without a bound.
-fn internal_bound(bound: Bound<&[u8]>, direction: Direction) -> Option<Vec<u8>> {
+fn internal_bound(bound: Bound<&[u8]>, direction: Direction) -> Option<LookupKey> {
     let (key, before_versions) = match bound {
         Bound::Unbounded => return None,
         Bound::Included(key) => (key, direction == Direction::Forward),
         Bound::Excluded(key) => (key, direction == Direction::Reverse),
     };
-    let mut internal = Vec::with_capacity(key.len() + INTERNAL_KEY_TRAILER_BYTES);
-    put_key_with_trailer(&mut internal, key, if before_versions { u64::MAX } else { 0 });
-    Some(internal)
+    Some(LookupKey::with_trailer(key, if before_versions { u64::MAX } else { 0 }))
 }

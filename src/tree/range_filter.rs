@@ -21,6 +21,7 @@ use crate::table::reader::Table;
 use crate::tree::level::Fence;
 use crate::tree::version::count_scan_io;
 use siftdb_filter::encoding::FilterVerdict;
+use std::borrow::Cow;
 
 /// The range of one scan, as a question to filters.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl RangeFilter {
         RangeFilter {
             start: LookupKey::new(&start, SEQUENCE_MAX),
             common: common_of_range(&start, end.as_deref()),
-            end,
+            end: end.map(Cow::into_owned),
             counters: Arc::clone(counters),
         }
     }
