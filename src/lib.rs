@@ -73,7 +73,7 @@
 //! | `bytes` | `bytes::Bytes` from a [`Value`], without a copy |
 //! | `mmap` | `env::MapEnv`, which reads tables through memory maps |
 //! | `tracing` | spans for subscribers of the crate `tracing` |
-//! | `inspect` | what tools need: files as text, files of other stores, counted I/O |
+//! | `inspect` | what tools need: files as text, filters by themselves, counted I/O |
 //! | `testing` | environments that fail and crash on purpose, for tests of your program |
 //!
 //! # Limits

@@ -310,7 +310,7 @@ pub(crate) fn merge(
     let deletes: Vec<_> = deletes.flat_map(|deletes| deletes.deletes()).collect();
     let below = KeysBelow::new(&task.below, &task.older);
     let stripes = SnapshotStripes::new(snapshots, below, &deletes);
-    let unread = leave_hidden_out([&mut upper, &mut lower], &stripes);
+    let unread = leave_deleted_out([&mut upper, &mut lower], &stripes);
     let (mut entries, mut bytes, mut range_deletes) = (0, 0, 0);
     for (_, meta) in task.replaced() {
         entries += meta.entries;
@@ -370,14 +370,14 @@ struct Unread {
     bytes: u64,
 }
 
-/// Takes out the tables that no read can see: they are replaced unread. What their own range
-/// deletes hide is hidden by the newer ones that hide the table.
-fn leave_hidden_out(inputs: [&mut Vec<Arc<TableHandle>>; 2], stripes: &SnapshotStripes) -> Unread {
+/// Takes out fully deleted tables: they are replaced unread. What their own range deletes cover is
+/// also covered by the newer ones that cover the table.
+fn leave_deleted_out(inputs: [&mut Vec<Arc<TableHandle>>; 2], stripes: &SnapshotStripes) -> Unread {
     let mut unread = Unread::default();
     for tables in inputs {
-        for hidden in tables.extract_if(.., |handle| stripes.hides_table(&handle.meta)) {
-            unread.entries += hidden.meta.entries;
-            unread.bytes += hidden.meta.bytes;
+        for deleted in tables.extract_if(.., |handle| stripes.covers_table(&handle.meta)) {
+            unread.entries += deleted.meta.entries;
+            unread.bytes += deleted.meta.bytes;
         }
     }
     unread
@@ -770,15 +770,15 @@ mod tests {
     }
 
     #[test]
-    fn hidden_inputs_are_not_read() {
+    fn deleted_inputs_are_not_read() {
         let (mut tree, task) = tree_with_range_delete();
-        let hidden = |meta: &&Arc<FileMeta>| {
+        let deleted = |meta: &&Arc<FileMeta>| {
             meta.start >= key(10) && meta.ends_before(&key(190)) && meta.entries > 1
         };
-        let hidden: Vec<_> = task.overlapping.iter().filter(hidden).cloned().collect();
-        assert!(hidden.len() > 5, "{task:?}");
-        let unread: u64 = hidden.iter().map(|meta| meta.entries).sum();
-        for meta in &hidden {
+        let deleted: Vec<_> = task.overlapping.iter().filter(deleted).cloned().collect();
+        assert!(deleted.len() > 5, "{task:?}");
+        let unread: u64 = deleted.iter().map(|meta| meta.entries).sum();
+        for meta in &deleted {
             let path = path_of(meta.number);
             let mut bytes = tree.disk.read_file(&path).unwrap();
             bytes[40..400].fill(0xff);

@@ -163,7 +163,7 @@ impl SnapshotStripes {
     /// True if no read can see an entry of `meta`: range deletes of the inputs hide the whole table
     /// from every snapshot. Then it need not be read.
     #[must_use]
-    pub(crate) fn hides_table(&self, meta: &FileMeta) -> bool {
+    pub(crate) fn covers_table(&self, meta: &FileMeta) -> bool {
         is_deleted(meta, &self.snapshots, |key, at, _| vec![self.deletes.coverage(key, at)])
     }
 
@@ -398,7 +398,7 @@ mod tests {
             let last = first + width;
             let levels = drawn_levels(&format!("L5: 1[{first}..{last}]^{age}@{}", age + ages));
             let stripes = SnapshotStripes::new(&snapshots, KeysBelow::default(), &deletes);
-            if stripes.hides_table(&levels[5][0]) {
+            if stripes.covers_table(&levels[5][0]) {
                 let all = RangeDeletes::fragmented(&deletes, &[]);
                 let published = *snapshots.last().unwrap();
                 for at in snapshots.iter().copied().chain(published..20) {
@@ -423,7 +423,7 @@ mod tests {
         let is_hidden = |deletes: &[RangeDelete], snapshots: &[u64]| {
             let levels = drawn_levels("L1: 1[d..g]^5@7");
             let below = KeysBelow::default();
-            SnapshotStripes::new(snapshots, below, deletes).hides_table(&levels[1][0])
+            SnapshotStripes::new(snapshots, below, deletes).covers_table(&levels[1][0])
         };
         let one = [delete("d", Some("h"), 8)];
         assert!(is_hidden(&one, &[9]) && is_hidden(&one, &[8]));
