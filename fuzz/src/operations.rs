@@ -525,7 +525,15 @@ impl World {
             2 => check_scan(&keyspace, map, &bounds, now, "a range"),
             _ => {
                 let (mut cursor, key) = (keyspace.cursor(), self.key(rng));
-                let keys: Vec<_> = live(map, now).map(|(key, _)| key).collect();
+                let mut keys: Vec<_> = live(map, now).map(|(key, _)| key).collect();
+                for _ in 0..rng.below(3) {
+                    let range = self.bounds(rng);
+                    let within = live(map, now).map(|(key, _)| key);
+                    keys = within.filter(|key| range.contains(*key)).collect();
+                    let is_there = cursor.seek_range(range).expect("a seek");
+                    assert_eq!(is_there, !keys.is_empty(), "a cursor in a range");
+                    assert!(cursor.key() == keys.first().map(|key| &key[..]));
+                }
                 let mut at = keys.partition_point(|own| **own < key);
                 let mut is_there = cursor.seek(&key).expect("a seek");
                 for _ in 0..10 {

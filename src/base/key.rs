@@ -245,7 +245,14 @@ impl LookupKey {
     pub(crate) fn new(user_key: &[u8], sequence: SequenceNumber) -> Self {
         // 0xff is above every kind, and larger trailers sort first, so this sorts before all
         // entries of the same sequence.
-        let trailer = (sequence << 8 | 0xff).to_le_bytes();
+        LookupKey::with_trailer(user_key, sequence << 8 | 0xff)
+    }
+
+    /// The internal key of `user_key` with that trailer.
+    #[inline]
+    #[must_use]
+    pub(crate) fn with_trailer(user_key: &[u8], trailer: u64) -> Self {
+        let trailer = trailer.to_le_bytes();
         let len = user_key.len() + INTERNAL_KEY_TRAILER_BYTES;
         let mut inline = [0; Self::INLINE];
         let mut heap = None;

@@ -4,6 +4,7 @@
 //! trait is sealed. A range whose start is above its end is empty.
 
 use crate::base::key::prefix_successor;
+use std::borrow::Cow;
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// Owned bounds of user keys.
@@ -27,19 +28,36 @@ impl KeyBounds {
     /// The same keys as a half-open range: from the first key on, and below the second one, or
     /// without an end. No key sorts between a key and that key with a zero byte appended.
     #[must_use]
-    pub fn half_open(&self) -> (Vec<u8>, Option<Vec<u8>>) {
-        let above = |key: &Vec<u8>| [&key[..], &[0]].concat();
+    pub fn half_open(&self) -> (Cow<'_, [u8]>, Option<Cow<'_, [u8]>>) {
+        let above = |key: &[u8]| Cow::Owned([key, &[0]].concat());
         let start = match &self.start {
-            Bound::Unbounded => Vec::new(),
-            Bound::Included(key) => key.clone(),
+            Bound::Unbounded => Cow::default(),
+            Bound::Included(key) => Cow::Borrowed(&key[..]),
             Bound::Excluded(key) => above(key),
         };
         let end = match &self.end {
             Bound::Unbounded => None,
             Bound::Included(key) => Some(above(key)),
-            Bound::Excluded(key) => Some(key.clone()),
+            Bound::Excluded(key) => Some(Cow::Borrowed(&key[..])),
         };
         (start, end)
+    }
+
+    /// The keys that are also in `outer`.
+    #[must_use]
+    pub(crate) fn within(self, outer: &KeyBounds) -> Self {
+        let starts_within = match &self.start {
+            Bound::Unbounded => false,
+            Bound::Included(key) | Bound::Excluded(key) => outer.is_after_start(key),
+        };
+        let ends_within = match &self.end {
+            Bound::Unbounded => false,
+            Bound::Included(key) | Bound::Excluded(key) => outer.is_before_end(key),
+        };
+        KeyBounds {
+            start: if starts_within { self.start } else { outer.start.clone() },
+            end: if ends_within { self.end } else { outer.end.clone() },
+        }
     }
 
     /// True if `key` is not before the range.
@@ -164,13 +182,34 @@ mod tests {
         };
         for start in keys.iter().flat_map(|key| bounds(key)) {
             for end in keys.iter().flat_map(|key| bounds(key)) {
-                let (from, below) =
-                    KeyBounds { start: start.clone(), end: end.clone() }.half_open();
+                let range = KeyBounds { start: start.clone(), end: end.clone() };
+                let (from, below) = range.half_open();
                 for key in keys.map(<[u8]>::to_vec) {
                     let within = (start.clone(), end.clone()).contains(&key);
-                    let half_open = key >= from && below.as_ref().is_none_or(|below| key < *below);
+                    let half_open =
+                        key[..] >= *from && below.as_ref().is_none_or(|below| key[..] < **below);
                     assert_eq!(within, half_open, "{start:?} {end:?} {key:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_within_a_range_hold_the_keys_of_both() {
+        let keys: [&[u8]; 4] = [b"a", b"a\0", b"b", b"c"];
+        let bounds = |key: &[u8]| {
+            [Bound::Included(key.to_vec()), Bound::Excluded(key.to_vec()), Bound::Unbounded]
+        };
+        let bounds: Vec<_> = keys.iter().flat_map(|key| bounds(key)).collect();
+        let pairs = bounds.iter().flat_map(|start| bounds.iter().map(move |end| (start, end)));
+        let ranges = pairs.map(|(start, end)| KeyBounds { start: start.clone(), end: end.clone() });
+        let ranges: Vec<_> = ranges.collect();
+        let holds = |range: &KeyBounds, key| range.is_after_start(key) && range.is_before_end(key);
+        for (outer, range) in ranges.iter().flat_map(|a| ranges.iter().map(move |b| (a, b))) {
+            let both = range.clone().within(outer);
+            for key in keys {
+                let expected = holds(outer, key) && holds(range, key);
+                assert_eq!(holds(&both, key), expected, "{range:?} within {outer:?}: {key:?}");
             }
         }
     }

@@ -353,10 +353,10 @@ impl RangeDeletes {
         since: SequenceNumber,
     ) -> Option<Vec<u8>> {
         let (start, end) = bounds.half_open();
-        let shared = self.from(&start).map(|(first, own)| (first.max(&start), own));
-        let mut shared = shared.take_while(|(key, _)| end.as_ref().is_none_or(|end| key < &end));
+        let shared = self.from(&start).map(|(first, own)| ((&first[..]).max(&start), own));
+        let mut shared = shared.take_while(|(key, _)| end.as_ref().is_none_or(|end| *key < &**end));
         let newer = shared.find(|(_, own)| own.covering(SequenceNumber::MAX) > since);
-        newer.map(|(key, _)| key.clone())
+        newer.map(|(key, _)| key.to_vec())
     }
 
     /// The fragments as deletes, which cover each other nowhere unless their ranges are equal.

@@ -19,8 +19,10 @@
 //! levels, so that all of them together pass the fewest absent keys. [`Options::filter_last_level`]
 //! can leave out the filters of the last level, which serve only lookups of absent keys.
 //!
-//! A filter may also hold the [`Prefix`] of each key. Then a scan over the keys of one prefix skips
-//! the tables without it.
+//! A filter may also hold the [`Prefix`] of each key. Then a scan whose bounds share a prefix skips
+//! the tables without it: [`Db::prefix`], [`Db::range`], and a cursor at each
+//! [`Cursor::seek_prefix`] or [`Cursor::seek_range`]. [`Cursor::seek`] alone asks no filter, since
+//! it bounds nothing.
 //!
 //! By default, levels 0 and 1 have full filters and deeper levels have partitioned ones. More bits
 //! pass fewer absent keys: 10 bits pass about 1 %, each further 5 bits a tenth of that. Each table
@@ -42,6 +44,11 @@
 //! # }
 //! ```
 //!
+//! [`Cursor::seek`]: crate::Cursor::seek
+//! [`Cursor::seek_prefix`]: crate::Cursor::seek_prefix
+//! [`Cursor::seek_range`]: crate::Cursor::seek_range
+//! [`Db::prefix`]: crate::Keyspace::prefix
+//! [`Db::range`]: crate::Keyspace::range
 //! [`Filter`]: crate::Filter
 //! [`Filter::bloom`]: crate::Filter::bloom
 //! [`Filter::bloom_then_ribbon`]: crate::Filter::bloom_then_ribbon

@@ -124,7 +124,7 @@ impl Iter {
             match self.start() {
                 Ok(()) => {
                     let back = self.back.insert(Backward::new(&self.scan));
-                    back.seek(self.scan.entrance(Direction::Reverse));
+                    back.seek(self.scan.entrance(Direction::Reverse), &self.scan);
                 }
                 Err(error) => return self.end_with(error),
             }

@@ -69,6 +69,8 @@ pub(crate) struct Scan {
     use_filters: bool,
     /// The range of keys.
     pub(crate) bounds: KeyBounds,
+    /// The range that the scan was made for, if a cursor has bounded it further.
+    whole: Option<Box<KeyBounds>>,
     /// Keeps the directory locked while files are read, or says why nothing can be read. Last, so
     /// that the lock goes after the view.
     lock: Result<Arc<DirectoryLock>>,
@@ -103,6 +105,7 @@ impl Scan {
             fill_cache: options.tables.fill_cache,
             use_filters: options.tables.use_filters,
             bounds,
+            whole: None,
         }
     }
 
@@ -123,7 +126,18 @@ impl Scan {
     /// Registers a walk of a transaction.
     pub(crate) fn read_range(&self) -> Option<ReadRange> {
         let transaction = self.transaction.as_ref()?;
-        Some(ReadRange::begin(&transaction.reads, &self.keyspace, &self.bounds))
+        Some(ReadRange::begin(&transaction.reads, &self.keyspace, self.whole()))
+    }
+
+    /// The range that the scan was made for.
+    fn whole(&self) -> &KeyBounds {
+        self.whole.as_deref().unwrap_or(&self.bounds)
+    }
+
+    /// Bounds what follows to `range`, within the range that the scan was made for.
+    pub(crate) fn bound(&mut self, range: KeyBounds) {
+        let whole = self.whole.get_or_insert_with(|| Box::new(self.bounds.clone()));
+        self.bounds = range.within(whole);
     }
 
     /// The error of a scan that cannot read: `Closed` if the database was closed before.
@@ -171,12 +185,21 @@ impl Scan {
         if !self.use_filters || !self.view.version.holds_prefixes() {
             return None;
         }
-        let (start, end) = self.bounds.half_open();
-        Some(Arc::new(RangeFilter::new(&start, end.as_deref(), &self.keyspace.counters)))
+        Some(Arc::new(RangeFilter::new(&self.bounds, &self.keyspace.counters)))
     }
 
-    /// A merge of all sources that may hold keys of the range, without a position, and the range
-    /// deletes that cover some of them.
+    /// Makes a merge of this scan ask filters for the present bounds, from its next seek on.
+    pub(crate) fn ask_for_bounds(&self, merge: &mut MergingIter<Source>) {
+        let range = self.range_filter();
+        for source in merge.children_mut() {
+            if let Source::Tables(tables) = source {
+                tables.skip_outside(range.clone());
+            }
+        }
+    }
+
+    /// A merge of all sources that may hold keys of the whole range, without a position, and the
+    /// range deletes that cover some of them. It asks filters for the present bounds.
     pub(crate) fn merge(&self, direction: Direction) -> MergeOfScan {
         let own = self.own().map(|own| (own, OWN_SEQUENCE_FIRST + self.own_writes - 1));
         let mut deletes = RangeDeleteIter::of(&self.view, self.sequence, own);
@@ -201,18 +224,16 @@ impl Scan {
                 deletes.add_tables(level, tables.start);
             }
             let walk = LevelIter::of_level(direction, version, level, tables, self.fill_cache);
-            let walk = walk.counted(&self.keyspace.counters, level);
-            sources.push(Source::Tables(match &range {
-                Some(range) => walk.within(Arc::clone(range), level),
-                None => walk,
-            }));
+            let mut walk = walk.counted(&self.keyspace.counters, level);
+            walk.skip_outside(range.clone());
+            sources.push(Source::Tables(walk));
         };
         let [newest_first, sorted @ ..] = &version.levels;
-        for place in newest_first.overlapping(&self.bounds) {
+        for place in newest_first.overlapping(self.whole()) {
             add_tables(0, place..place + 1);
         }
         for (number, level) in (1..).zip(sorted).filter(|(_, level)| !level.handles.is_empty()) {
-            let tables = level.neighbours(&self.bounds);
+            let tables = level.neighbours(self.whole());
             if !tables.is_empty() {
                 add_tables(number, tables);
             }

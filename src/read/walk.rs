@@ -8,9 +8,7 @@ use crate::base::error::Result;
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
-use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, ValueKind, put_key_with_trailer, split_internal_key,
-};
+use crate::base::key::{LookupKey, ValueKind, split_internal_key};
 use crate::base::range::KeyBounds;
 use crate::base::value::{INLINE_BYTES, Key};
 use crate::read::range_delete_iter::RangeDeleteIter;
@@ -63,10 +61,8 @@ pub(crate) struct Forward {
 /// What a walk of a transaction crosses, since its last seek.
 struct Crossed {
     read_range: ReadRange,
-    /// The range of the scan.
-    bounds: KeyBounds,
-    /// The bound of the last seek; none before the first.
-    from: Option<Bound<Vec<u8>>>,
+    /// From the bound of the last seek to the end of the walk; none before the first.
+    range: Option<KeyBounds>,
     /// The last key that a descending walk found.
     reached: Option<Key>,
 }
@@ -74,8 +70,7 @@ struct Crossed {
 impl Crossed {
     fn of(scan: &Scan) -> Option<Box<Crossed>> {
         let read_range = scan.read_range()?;
-        let bounds = scan.bounds.clone();
-        Some(Box::new(Crossed { read_range, bounds, from: None, reached: None }))
+        Some(Box::new(Crossed { read_range, range: None, reached: None }))
     }
 }
 
@@ -89,13 +84,13 @@ impl Forward {
     /// Notes what was crossed since the last seek: up to the entry that was found, or to the end.
     fn track_range(&self) {
         if let Some(crossed) = &self.read_range
-            && let Some(from) = &crossed.from
+            && let Some(KeyBounds { start, end }) = &crossed.range
         {
             let until = match self.ended {
-                true => crossed.bounds.end.as_ref().map(Vec::as_slice),
+                true => end.as_ref().map(Vec::as_slice),
                 false => Bound::Included(self.key.bytes()),
             };
-            crossed.read_range.add(from.as_ref().map(Vec::as_slice), until);
+            crossed.read_range.add(start.as_ref().map(Vec::as_slice), until);
         }
     }
 
@@ -122,14 +117,21 @@ impl Forward {
         self.merge.status()
     }
 
+    /// Takes the present bounds of its scan.
+    pub(crate) fn take_bounds(&mut self, scan: &Scan) {
+        scan.ask_for_bounds(&mut self.merge);
+    }
+
     /// Goes to the first entry from `from` on, as [`Forward::next`].
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>, until: Until<'_>) -> Found {
         self.track_range();
         if let Some(crossed) = &mut self.read_range {
-            crossed.from = Some(from.map(<[u8]>::to_vec));
+            let end = until.scan.bounds.end.clone();
+            crossed.range = Some(KeyBounds { start: from.map(<[u8]>::to_vec), end });
         }
         self.deletes.iter_mut().for_each(|deletes| deletes.restart());
-        self.merge.seek(internal_bound(from, Direction::Forward).as_deref());
+        let bound = internal_bound(from, Direction::Forward);
+        self.merge.seek(bound.as_ref().map(LookupKey::internal_key));
         self.key.clear();
         self.ended = false;
         self.find(until)
@@ -296,25 +298,32 @@ impl Backward {
     /// start.
     fn track_range(&self) {
         if let Some(crossed) = &self.read_range
-            && let Some(from) = &crossed.from
+            && let Some(KeyBounds { start, end }) = &crossed.range
         {
             let until = match &crossed.reached {
-                None => crossed.bounds.start.as_ref().map(Vec::as_slice),
+                None => start.as_ref().map(Vec::as_slice),
                 Some(key) => Bound::Included(&key[..]),
             };
-            crossed.read_range.add(until, from.as_ref().map(Vec::as_slice));
+            crossed.read_range.add(until, end.as_ref().map(Vec::as_slice));
         }
     }
 
+    /// Takes the present bounds of its scan.
+    pub(crate) fn take_bounds(&mut self, scan: &Scan) {
+        scan.ask_for_bounds(&mut self.merge);
+    }
+
     /// Goes to the last entry before `from`: the next call begins there.
-    pub(crate) fn seek(&mut self, from: Bound<&[u8]>) {
+    pub(crate) fn seek(&mut self, from: Bound<&[u8]>, scan: &Scan) {
         self.track_range();
         if let Some(crossed) = &mut self.read_range {
-            crossed.from = Some(from.map(<[u8]>::to_vec));
+            let start = scan.bounds.start.clone();
+            crossed.range = Some(KeyBounds { start, end: from.map(<[u8]>::to_vec) });
             crossed.reached = None;
         }
         self.deletes.iter_mut().for_each(|deletes| deletes.restart());
-        self.merge.seek(internal_bound(from, Direction::Reverse).as_deref());
+        let bound = internal_bound(from, Direction::Reverse);
+        self.merge.seek(bound.as_ref().map(LookupKey::internal_key));
     }
 
     /// The last entry from here on that is visible, and neither a tombstone nor expired: its key,
@@ -382,13 +391,11 @@ impl Drop for Backward {
 
 /// Where a merge over `bound` starts: before every version of its key, or after all of them (see
 /// `base/key.rs`). `None` without a bound.
-fn internal_bound(bound: Bound<&[u8]>, direction: Direction) -> Option<Vec<u8>> {
+fn internal_bound(bound: Bound<&[u8]>, direction: Direction) -> Option<LookupKey> {
     let (key, before_versions) = match bound {
         Bound::Unbounded => return None,
         Bound::Included(key) => (key, direction == Direction::Forward),
         Bound::Excluded(key) => (key, direction == Direction::Reverse),
     };
-    let mut internal = Vec::with_capacity(key.len() + INTERNAL_KEY_TRAILER_BYTES);
-    put_key_with_trailer(&mut internal, key, if before_versions { u64::MAX } else { 0 });
-    Some(internal)
+    Some(LookupKey::with_trailer(key, if before_versions { u64::MAX } else { 0 }))
 }

@@ -13,6 +13,7 @@ use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::value::Key;
 use crate::state::keyspace::KeyspaceState;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -54,7 +55,7 @@ impl ReadSet {
         let (start, end) = bounds.half_open();
         let ranges = &mut self.of(keyspace).ranges;
         let before = ranges.bytes;
-        ranges.add(start, end);
+        ranges.add(start.into_owned(), end.map(Cow::into_owned));
         let after = ranges.bytes;
         self.bytes = self.bytes - before + after;
     }

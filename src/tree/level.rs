@@ -88,6 +88,12 @@ impl Fence {
         self.start_head > head || (self.start_head == head && &*self.start > key)
     }
 
+    /// No key of the table is below this one, whose head is `head`.
+    #[inline]
+    pub(crate) fn starts_from(&self, head: u64, key: &[u8]) -> bool {
+        self.start_head > head || (self.start_head == head && &*self.start >= key)
+    }
+
     /// All keys of the table are below this one, whose head is `head`.
     #[inline]
     pub(crate) fn ends_before(&self, head: u64, key: &[u8]) -> bool {

@@ -32,8 +32,8 @@ pub(crate) struct LevelIter {
     fill_cache: bool,
     /// Where to count what is read, and at which level.
     counters: Option<(Arc<Counters>, usize)>,
-    /// Which tables to skip, and the level to count that at.
-    range: Option<(Arc<RangeFilter>, usize)>,
+    /// Which tables to skip; counted at the level of `counters`.
+    range: Option<Arc<RangeFilter>>,
     /// At an entry, except during a step.
     current: Option<Current>,
     error: Option<Error>,
@@ -133,34 +133,37 @@ impl LevelIter {
         self.current = None;
     }
 
-    /// Skips the tables that `range` excludes. The iterator may then lack keys outside that range.
+    /// From the next seek on, skips the tables that `range` excludes. The iterator may then lack
+    /// keys outside that range. It is [`counted`](Self::counted).
     #[inline]
-    #[must_use]
-    pub(crate) fn within(mut self, range: Arc<RangeFilter>, level: usize) -> Self {
-        self.range = Some((range, level));
-        self
+    pub(crate) fn skip_outside(&mut self, range: Option<Arc<RangeFilter>>) {
+        self.range = range;
     }
 
     /// The index of the first table from `index` on, in this direction, that is not skipped, and
     /// what its filter said.
     fn not_skipped(&self, mut index: Option<usize>) -> (Option<usize>, FilterVerdict) {
-        let mut verdict = FilterVerdict::NotConsulted;
-        let Some((range, level)) = &self.range else { return (index, verdict) };
-        let tables = self.tables.handles();
-        while let Some(handle) = index.and_then(|at| tables.get(at)) {
-            verdict = range.ask(*level, &handle.table);
-            if verdict != FilterVerdict::No {
+        let (Some(range), Some((_, level))) = (&self.range, &self.counters) else {
+            return (index, FilterVerdict::NotConsulted);
+        };
+        let (tables, fences) = (self.tables.handles(), self.tables.fences());
+        while let Some((at, handle)) = index.and_then(|at| Some((at, tables.get(at)?))) {
+            if fences.get(at).is_some_and(|fence| range.ends_before(self.direction, fence)) {
                 break;
             }
-            index = index.and_then(|at| self.after(at));
+            match range.ask(*level, &handle.table) {
+                FilterVerdict::No => index = self.after(at),
+                verdict => return (index, verdict),
+            }
         }
-        (index, verdict)
+        (None, FilterVerdict::NotConsulted)
     }
 
     /// Counts whether a filter said "maybe" rightly, after the seek to `bound` in its table.
     #[inline(never)]
     fn count_positive(&self, bound: Option<&[u8]>) {
-        if let (Some((range, level)), Some(current)) = (&self.range, &self.current)
+        if let (Some(range), Some((_, level)), Some(current)) =
+            (&self.range, &self.counters, &self.current)
             && current.iter.status().is_ok()
         {
             let found = current.iter.valid().then(|| user_key(current.iter.key()));
@@ -322,6 +325,7 @@ mod tests {
     use crate::base::key::{KeyspaceLabel, ValueKind, pack_trailer, put_key_with_trailer};
     use crate::base::levels::LEVELS;
     use crate::base::range::KeyBounds;
+    use crate::base::range::KeyRange;
     use crate::cache::cache::Cache;
     use crate::env::api::Env;
     use crate::env::handle::FilePool;
@@ -496,9 +500,11 @@ mod tests {
                         .map(|counter| counters.level_total(3, counter))
                 };
                 let walker = |prefix: &str, end: &str| {
-                    let (start, end) = (prefix.as_bytes(), Some(end.as_bytes()));
-                    let range = Arc::new(RangeFilter::new(start, end, &counters));
-                    LevelIter::new(direction, level(&keys, extra), true).within(range, 3)
+                    let range = Arc::new(RangeFilter::new(&(prefix..end).into_bounds(), &counters));
+                    let iter = LevelIter::new(direction, level(&keys, extra), true);
+                    let mut iter = iter.counted(&counters, 3);
+                    iter.skip_outside(Some(range));
+                    iter
                 };
                 let mut iter = walker("24", "25");
                 iter.seek(None);

@@ -1,22 +1,27 @@
 //! Which tables a scan may skip, by the prefixes in their filters.
 //!
-//! `read/scan.rs` makes a [`RangeFilter`] for each scan over tables with prefixes. `level_iter`
-//! asks it when it comes to a table, so a scan that ends early asks few. A "no" means that no key
-//! of the range is in the table, old versions and tombstones included (I18). So a skipped table
-//! changes nothing in the result, in either direction. `table::filter::dispatch` says why one
-//! question is enough.
+//! `read/scan.rs` makes a [`RangeFilter`] for each scan over tables with prefixes, and for each
+//! range that a cursor seeks. `level_iter` asks it when it comes to a table, so a scan that ends
+//! early asks few. A "no" means that no key of the range is in the table, old versions and
+//! tombstones included (I18). So a skipped table changes nothing in the result, in either
+//! direction. `table::filter::dispatch` says why one question is enough.
+//!
+//! The tables of a cursor may lie outside of the range. Those before it are never entered, and at
+//! the first one after it the walk over the level ends.
 //!
 //! Answers are counted by level, and with them the filter blocks that they touched.
 
 use crate::base::iterator::api::Direction;
-use crate::base::key::common_prefix;
-use crate::base::key::{LookupKey, SEQUENCE_MAX};
+use crate::base::key::{LookupKey, SEQUENCE_MAX, common_prefix, key_head};
+use crate::base::range::KeyBounds;
 use crate::base::stats::counters::{Counters, LevelCounter};
 use crate::base::sync::Arc;
 use crate::table::file::TableIo;
 use crate::table::reader::Table;
+use crate::tree::level::Fence;
 use crate::tree::version::count_scan_io;
 use siftdb_filter::encoding::FilterVerdict;
+use std::borrow::Cow;
 
 /// The range of one scan, as a question to filters.
 #[derive(Debug)]
@@ -29,14 +34,25 @@ pub(crate) struct RangeFilter {
 }
 
 impl RangeFilter {
-    /// For the keys from `start` on and below `end`, or all from `start` on.
+    /// For the keys of `bounds`.
     #[must_use]
-    pub(crate) fn new(start: &[u8], end: Option<&[u8]>, counters: &Arc<Counters>) -> Self {
+    pub(crate) fn new(bounds: &KeyBounds, counters: &Arc<Counters>) -> Self {
+        let (start, end) = bounds.half_open();
         RangeFilter {
-            start: LookupKey::new(start, SEQUENCE_MAX),
-            end: end.map(<[u8]>::to_vec),
-            common: common_of_range(start, end),
+            start: LookupKey::new(&start, SEQUENCE_MAX),
+            common: common_of_range(&start, end.as_deref()),
+            end: end.map(Cow::into_owned),
             counters: Arc::clone(counters),
+        }
+    }
+
+    /// True if the range ends, in this direction, before the table with this fence.
+    #[must_use]
+    pub(crate) fn ends_before(&self, direction: Direction, fence: &Fence) -> bool {
+        match (direction, self.start.user_key(), &self.end) {
+            (Direction::Forward, _, Some(end)) => fence.starts_from(key_head(end), end),
+            (Direction::Forward, _, None) => false,
+            (Direction::Reverse, start, _) => fence.ends_before(key_head(start), start),
         }
     }
 

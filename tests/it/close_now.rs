@@ -94,6 +94,8 @@ fn living_readers_do_not_keep_the_directory() {
         closed(cursor.prev());
         closed(cursor.seek(key(60)));
         closed(cursor.seek_to_first());
+        closed(cursor.seek_range(key(10)..key(20)));
+        closed(cursor.seek_prefix("none"));
         closed(back_cursor.prev());
         closed(back_cursor.next());
         closed(back_cursor.seek_for_prev(key(60)));

@@ -206,6 +206,21 @@ fn cursors_note_each_way_they_went() {
     check(read, &hits, &[Put("c"), Put("f5"), Put("i"), Delete("b")]);
 }
 
+#[test]
+fn cursors_note_the_ranges_they_sought() {
+    // From a5 to b, the gap from d1 to d9, and all from e to g.
+    let read = |tx: &Transaction| {
+        let mut cursor = tx.range("a".."z").cursor();
+        assert!(cursor.seek_range("a5".."c").unwrap());
+        assert!(!cursor.seek_range("d1".."d9").unwrap());
+        assert!(!cursor.seek_range("zz"..).unwrap());
+        assert!(cursor.seek_range("e".."g").unwrap() && cursor.seek_to_last().unwrap());
+        assert!(!cursor.prev().unwrap());
+    };
+    let hits = [Put("a5"), Delete("b"), Put("d1"), Put("d8"), Put("e"), Put("f5")];
+    check(read, &hits, &[Put("a"), Put("b5"), Put("d"), Put("d9"), Put("g"), Put("zz")]);
+}
+
 /// Both read what the other one writes, and none writes what it reads itself.
 #[test]
 fn write_skew_is_refused() {

@@ -314,6 +314,64 @@ fn prefix_scans_skip_tables_without_the_prefix() {
     }
 }
 
+/// By level: tables that a scan skipped, asked in vain, and read.
+fn scan_counters(stats: &Stats) -> Vec<[u64; 3]> {
+    let levels = stats.levels.iter();
+    levels.map(|of| [of.scan_negatives, of.scan_positives, of.scan_tables]).collect()
+}
+
+/// A cursor asks the filters that an iterator over the same range asks, and enters its tables.
+#[test]
+fn cursors_ask_filters_at_each_range_as_scans_do() {
+    for (layout, use_filters) in
+        layouts().into_iter().flat_map(|layout| [(layout, true), (layout, false)])
+    {
+        let filter = Filter::bloom(20.0).layout(layout).prefix(Prefix::fixed(4));
+        let options = small_options().filter(filter).auto_compaction(false);
+        let db = open(&MemEnv::new(), &options).unwrap();
+        for part in 0..6 {
+            // Odd prefixes are empty, and each table of level 0 has a third of the others.
+            for number in (0..600).filter(|number| part < 2 || number / 2 % 3 == part as usize % 3)
+            {
+                let key = format!("{:04}-{part}", number * 2);
+                db.put(key, bytes(number as u64, 60)).unwrap();
+            }
+            db.flush().unwrap();
+            if part == 1 {
+                db.compact_range(..).unwrap();
+            }
+        }
+        let read = ReadOptions::new().use_filters(use_filters);
+        let mut cursor = db.range_with(.., &read).cursor();
+        cursor.seek("0601").unwrap();
+        let mut skipped = 0;
+        for number in (0..1200).rev().chain(0..1200) {
+            let prefix = format!("{number:04}");
+            let bounds = (Bound::Included(prefix.clone()), Bound::Excluded(format!("{prefix}.")));
+            let mut expected = 0;
+            let scan = counted(&db, || expected = db.range_with(bounds.clone(), &read).count());
+            let seek = counted(&db, || {
+                let mut found = cursor.seek_range(bounds.clone()).unwrap();
+                for _ in 0..expected {
+                    assert!(found && cursor.key().unwrap().starts_with(prefix.as_bytes()));
+                    found = cursor.next().unwrap();
+                }
+                assert!(!found);
+            });
+            assert_eq!((expected == 0, seek.scans), (number % 2 == 1, 0));
+            if use_filters {
+                assert_eq!(scan_counters(&seek), scan_counters(&scan), "{layout:?}, {prefix}");
+            }
+            skipped += seek.total().scan_negatives;
+        }
+        // Those bounds were for one range only.
+        cursor.seek_range(..).unwrap();
+        let all = counted(&db, || while cursor.next().unwrap() {});
+        assert_eq!(all.total().scan_checks(), 0);
+        assert_eq!(skipped > 2400, use_filters, "{layout:?}: {skipped}");
+    }
+}
+
 #[test]
 fn long_levels_are_filtered_table_by_table() {
     let filter = Filter::bloom(20.0).prefix(Prefix::fixed(2));

@@ -129,7 +129,7 @@ impl Open {
             self.read.extend((from..to).map(|n| (space, n)));
         };
         let number = |key: &[u8]| key[0] - b'a';
-        match rng.below(7) {
+        match rng.below(8) {
             0 | 1 => {
                 assert_eq!(
                     part.get(key(first)).unwrap().as_deref(),
@@ -175,6 +175,13 @@ impl Open {
                 let found = part.first().unwrap().map(|entry| owned(Ok(entry)));
                 assert_eq!(found, sees.first_key_value().map(|(k, v)| (k.clone(), v.clone())));
                 crossed(0, found.map_or(KEYS, |(key, _)| number(&key) + 1));
+            }
+            6 => {
+                let mut cursor = part.cursor();
+                let there = cursor.seek_range(key(first)..key(end)).unwrap();
+                let found = cursor.key().map(number);
+                assert_eq!(found, within().next().map(|(key, _)| number(&key)), "{there}");
+                crossed(first, found.map_or(end, |n| n + 1));
             }
             _ => {
                 let mut cursor: Cursor = part.range(key(first)..key(end)).cursor();

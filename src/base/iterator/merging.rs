@@ -117,6 +117,11 @@ impl<I: InternalIterator> MergingIter<I> {
         }
     }
 
+    /// The children, for what is to count from the next seek on. None of them may be moved.
+    pub(crate) fn children_mut(&mut self) -> &mut [I] {
+        &mut self.children
+    }
+
     /// The place of the child at the current entry; that of no child unless valid.
     pub(crate) fn winner(&self) -> usize {
         self.winner

@@ -5,8 +5,11 @@ use crate::support::rng::Rng;
 use siftdb::{Cursor, Result};
 use std::ops::{Bound, RangeBounds};
 
+/// A key and its value.
+type Entry = (Vec<u8>, Vec<u8>);
+
 /// Sorted entries.
-pub type Sorted = Vec<(Vec<u8>, Vec<u8>)>;
+pub type Sorted = Vec<Entry>;
 
 /// The entries of a map that lie in a range; none if the range is impossible.
 pub fn entries_within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Sorted {
@@ -14,7 +17,7 @@ pub fn entries_within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> S
     entries.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Seeks to `keys`, steps and turns, `moves` times, and compares each place with `entries`.
+/// Seeks to `keys` and to ranges between them, steps and turns, `moves` times, and compares each place with `entries`.
 ///
 /// Returns the first error of the cursor, after it checked that the error stays.
 pub fn roam(
@@ -25,8 +28,10 @@ pub fn roam(
     rng: &mut Rng,
     place: &str,
 ) -> Result<()> {
-    // 0 is before the first entry, `entries.len() + 1` after the last one.
-    let (mut at, after_last) = (0, entries.len() + 1);
+    // The entries within the bounds: 0 is before the first of them, `entries.len() + 1` after the
+    // last one.
+    let (all, mut entries) = (&entries[..], &entries[..]);
+    let mut at = 0;
     assert_eq!(cursor.entry(), None, "{place}: a new cursor is at an entry");
     let mut forward = true;
     for _ in 0..moves {
@@ -35,7 +40,7 @@ pub fn roam(
             forward = !forward;
         }
         let key = rng.pick(keys);
-        let (what, found) = match rng.below(20) {
+        let (what, found) = match rng.below(22) {
             0 => {
                 at = 1 + entries.partition_point(|(entry, _)| entry < key);
                 ("seek", cursor.seek(key))
@@ -49,11 +54,21 @@ pub fn roam(
                 ("seek_to_first", cursor.seek_to_first())
             }
             3 if rng.chance(30) => {
-                at = after_last - 1;
+                at = entries.len();
                 ("seek_to_last", cursor.seek_to_last())
             }
+            4 => {
+                let prefix = &key[..rng.below(key.len() + 1)];
+                (at, entries) = (1, part(all, |key| key.starts_with(prefix)));
+                ("seek_prefix", cursor.seek_prefix(prefix))
+            }
+            5 => {
+                let range = any_range(rng, keys);
+                (at, entries) = (1, part(all, |key| range.contains(key)));
+                ("seek_range", cursor.seek_range(range))
+            }
             _ if forward => {
-                at = after_last.min(at + 1);
+                at = (entries.len() + 1).min(at + 1);
                 ("next", cursor.next())
             }
             _ => {
@@ -74,6 +89,24 @@ pub fn roam(
         assert_eq!(cursor.key().zip(cursor.value()), wanted);
     }
     Ok(())
+}
+
+/// The neighbours among `entries` whose keys are within bounds.
+fn part(entries: &[Entry], is_within: impl Fn(&Vec<u8>) -> bool) -> &[Entry] {
+    let first = entries.iter().position(|(key, _)| is_within(key)).unwrap_or(entries.len());
+    let rest = &entries[first..];
+    &rest[..rest.iter().position(|(key, _)| !is_within(key)).unwrap_or(rest.len())]
+}
+
+/// A range with bounds of each kind at two of `keys`, which may be inverted; sometimes all.
+fn any_range(rng: &mut Rng, keys: &[Vec<u8>]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let mut bound = || match (rng.pick(keys).clone(), rng.below(7)) {
+        (_, 0) => Bound::Unbounded,
+        (key, 1..=3) => Bound::Included(key),
+        (key, _) => Bound::Excluded(key),
+    };
+    let (start, end) = (bound(), bound());
+    if rng.chance(20) { (Bound::Unbounded, Bound::Unbounded) } else { (start, end) }
 }
 
 /// After an error the cursor is at no entry, and steps give the same error.
