@@ -123,11 +123,11 @@ mod tests {
             let first = (0..n).find(|&other| fingerprint(other) == fingerprint(n)).unwrap_or(n);
             let interval = first / RESTART_INTERVAL;
             let end = hashed.restart(interval + 1).unwrap_or(hashed.entries_end());
-            let index = hashed.likely_place(fingerprint(n)).unwrap();
-            assert_eq!(Some(index.start), hashed.restart(interval), "entry {n}");
-            assert!(!index.is_empty() && index.end <= end, "entry {n}: {index:?}");
+            let range = hashed.likely_place(fingerprint(n)).unwrap();
+            assert_eq!(Some(range.start), hashed.restart(interval), "entry {n}");
+            assert!(!range.is_empty() && range.end <= end, "entry {n}: {range:?}");
         }
         let others = (0..=u8::MAX).filter(|other| (0..ENTRIES).all(|n| fingerprint(n) != *other));
-        assert!(others.map(|other| hashed.likely_place(other)).all(|index| index.is_none()));
+        assert!(others.map(|other| hashed.likely_place(other)).all(|range| range.is_none()));
     }
 }

@@ -45,8 +45,8 @@ impl Settings {
         }
     }
 
-    /// The column whose database stands for those with filters: the first of full, partitioned and
-    /// block-based ones that is measured, or without any the one without filters.
+    /// The column that figures about filters measure: the first measured one of full, partitioned
+    /// and block-based. If none of them is measured, the column without filters.
     pub fn filtered(&self) -> Column {
         let filtered = [Column::Full, Column::Partitioned, Column::BlockBased];
         let measured = filtered.into_iter().find(|column| self.columns.contains(column));
