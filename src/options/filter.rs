@@ -11,6 +11,7 @@ use siftdb_filter::bloom::legacy::whole_bits;
 use siftdb_filter::encoding::Encoding;
 use siftdb_filter::policy::FilterPolicy;
 use siftdb_filter::prefix::Prefix;
+use siftdb_filter::range::RangeFilterBuilder;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub(crate) static FILTER_DEFAULT: Filter = Filter {
     pinning: FilterPinning::TopLevel,
     layout: None,
     members: FilterMembers { whole_keys: true, prefix: None },
+    range_millibits: 0,
     unregistered: Vec::new(),
     refused: None,
 };
@@ -70,6 +72,8 @@ pub struct Filter {
     pub(crate) pinning: FilterPinning,
     pub(crate) layout: Option<FilterLayout>,
     pub(crate) members: FilterMembers,
+    /// Of a range filter besides; 0 for none.
+    pub(crate) range_millibits: u32,
     /// The user's rules that the saved filter names and that cannot be called. Until they are
     /// registered, tables are written without this filter.
     pub(crate) unregistered: Vec<Unregistered>,
@@ -215,6 +219,36 @@ impl Filter {
         self
     }
 
+    /// Besides, a range filter of about this many bits a key (4 to 20), so that a scan skips tables
+    /// without a key in its range, whatever its bounds are. Default: none.
+    ///
+    /// It keeps the approximate position of each key between two entries of the data index. With 12
+    /// bits, some 0.3 % of the empty ranges of numbers, dates and UUIDs pass, binary or as text; a
+    /// bit more halves that. Ranges between two keys that share much more than their neighbours do
+    /// pass often, such as names in one directory of a file system: [`Filter::prefix`] serves
+    /// those. A level without a filter has no range filter. See
+    /// [`guide::filters`](crate::guide::filters).
+    ///
+    /// ```
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let filter = siftdb::Filter::bloom(10.0).ranges(12.0);
+    /// let db = siftdb::Options::new().filter(filter).open(directory.path().join("log.sift"))?;
+    /// db.put(1_700_000_000u32.to_be_bytes(), "started")?;
+    /// let hour = 1_800_000_000u32.to_be_bytes()..1_800_003_600u32.to_be_bytes();
+    /// assert_eq!(db.range(hour).count(), 0);
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn ranges(mut self, bits_per_key: f64) -> Self {
+        match RangeFilterBuilder::new(bits_per_key) {
+            Ok(_) => self.range_millibits = millibits(bits_per_key),
+            Err(what) => self.refused = Some(what),
+        }
+        self
+    }
+
     /// Hold whole keys. Default: true. If off, the filter holds prefixes only and is much smaller.
     /// Then the prefix of a key answers a point lookup, and a key without a prefix is searched
     /// without a filter. Needs [`Filter::prefix`].
@@ -281,7 +315,8 @@ impl Filter {
             }
             (encoding, _) => encoding,
         };
-        Some(TableFilter { encoding, layout, members: self.members.clone() })
+        let (members, range_millibits) = (self.members.clone(), self.range_millibits);
+        Some(TableFilter { encoding, layout, members, range_millibits })
     }
 
     /// The filter of a level under a budget that allots it `millibits` per key.
@@ -307,6 +342,9 @@ impl Filter {
             Some(filter) => filter.validate(),
             None if self.members.prefix.is_some() || !self.members.whole_keys => {
                 Err("a prefix for no filter: Filter::none() holds nothing".to_string())
+            }
+            None if self.range_millibits > 0 => {
+                Err("ranges for no filter: Filter::none() has no range filter either".to_string())
             }
             None => Ok(()),
         }
@@ -336,6 +374,9 @@ impl fmt::Display for Filter {
         }
         if !self.members.whole_keys {
             f.write_str(" whole_key=false")?;
+        }
+        if self.range_millibits > 0 {
+            write!(f, " ranges={}", f64::from(self.range_millibits) / 1_000.0)?;
         }
         match self.pinning {
             FilterPinning::None => f.write_str(" pinning=none"),

@@ -73,6 +73,8 @@ record! {
         /// The id of the extractor.
         prefix: Option<String> = 7 "prefix",
         pinning: FilterPinning = 8 "pinning" or FilterPinning::TopLevel,
+        /// Of a range filter. Versions without range filters skip it.
+        range_millibits: u32 = 0x89 "range filter" or 0,
     }
 }
 
@@ -92,6 +94,7 @@ impl Value for Filter {
             whole_keys: self.members.whole_keys,
             prefix: self.members.prefix.as_ref().map(|prefix| prefix.id()),
             pinning: self.pinning,
+            range_millibits: self.range_millibits,
         };
         saved.put_fields(dst);
     }
@@ -113,6 +116,7 @@ impl Value for Filter {
             .transpose()?;
         filter.members.whole_keys = saved.whole_keys;
         filter.pinning = saved.pinning;
+        filter.range_millibits = saved.range_millibits;
         if let Some(id) = saved.prefix {
             filter.members.prefix = Some(decode_prefix(id, &mut filter.unregistered)?);
         }
@@ -365,11 +369,13 @@ mod tests {
             prop::option::of(prefixes()),
             any::<bool>(),
             pinnings,
+            prop_oneof![Just(0), 4_000..=20_000u32],
         );
         parts
-            .prop_map(|(mut filter, layout, prefix, whole_key, pinning)| {
+            .prop_map(|(mut filter, layout, prefix, whole_key, pinning, range_millibits)| {
                 filter.layout = layout;
                 filter.members.prefix = prefix;
+                filter.range_millibits = range_millibits;
                 filter.whole_key(whole_key).pinning(pinning)
             })
             .prop_filter("valid", |filter| filter.validate().is_ok())
@@ -488,10 +494,10 @@ mod tests {
     fn unknown_tags_are_refused_or_skipped() {
         let bytes = encoded(&full());
         let more = |tag: u8| [&bytes[..], &[tag, 2, 7, 7]].concat();
-        assert!(decoded(&more(IGNORABLE | 9)).unwrap() == full());
+        assert!(decoded(&more(IGNORABLE | 70)).unwrap() == full());
         assert!(matches!(decoded(&more(9)), Err(Undecodable::Unknown(_))));
         let bloom = Filter::bloom(8.0);
-        let skipped = decoded(&filter_with(&bloom, IGNORABLE | 9, b"x")).unwrap();
+        let skipped = decoded(&filter_with(&bloom, IGNORABLE | 70, b"x")).unwrap();
         assert!(skipped == KeyspaceOptions::new().filter(bloom.clone()));
         let encoding = |label: &str| {
             let mut value = vec![label.len() as u8];

@@ -7,7 +7,7 @@
 //! own, and notes how far it went ([`ReadRange`]).
 //!
 //! Tables whose filter proves that they hold no key of the range are skipped: see
-//! `tree::range_filter`. `range_delete_iter` knows what range deletes cover, and `walk` passes
+//! `tree::range_probe`. `range_delete_iter` knows what range deletes cover, and `walk` passes
 //! it.
 
 use crate::base::error::{Error, Result};
@@ -29,7 +29,7 @@ use crate::state::keyspace::{KeyspaceState, TOMBSTONES_PASSED_MAX};
 use crate::state::read_set::{ReadRange, ReadSet};
 use crate::state::read_view::ReadView;
 use crate::tree::level_iter::LevelIter;
-use crate::tree::range_filter::RangeFilter;
+use crate::tree::range_probe::RangeProbe;
 use std::ops::{Bound, Range};
 
 /// What a scan reads of the past: that of a snapshot, or of a transaction.
@@ -181,16 +181,16 @@ impl Scan {
     }
 
     /// The question to the filters of the tables, if any of them can answer it.
-    fn range_filter(&self) -> Option<Arc<RangeFilter>> {
-        if !self.use_filters || !self.view.version.holds_prefixes() {
+    fn probe(&self) -> Option<Arc<RangeProbe>> {
+        if !self.use_filters || !self.view.version.answers_ranges() {
             return None;
         }
-        Some(Arc::new(RangeFilter::new(&self.bounds, &self.keyspace.counters)))
+        Some(Arc::new(RangeProbe::new(&self.bounds, &self.keyspace.counters)))
     }
 
     /// Makes a merge of this scan ask filters for the present bounds, from its next seek on.
     pub(crate) fn ask_for_bounds(&self, merge: &mut MergingIter<Source>) {
-        let range = self.range_filter();
+        let range = self.probe();
         for source in merge.children_mut() {
             if let Source::Tables(tables) = source {
                 tables.skip_outside(range.clone());
@@ -203,7 +203,7 @@ impl Scan {
     pub(crate) fn merge(&self, direction: Direction) -> MergeOfScan {
         let own = self.own().map(|own| (own, OWN_SEQUENCE_FIRST + self.own_writes - 1));
         let mut deletes = RangeDeleteIter::of(&self.view, self.sequence, own);
-        let range = self.range_filter();
+        let range = self.probe();
         // Most often there is one source.
         let mut sources = Vec::with_capacity(1);
         // What the transaction wrote is the newest.

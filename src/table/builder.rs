@@ -19,7 +19,7 @@ use crate::base::events::event::Event;
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
     KEY_BYTES_MAX, KeyspaceLabel, SequenceNumber, VALUE_BYTES_MAX, ValueKind, compare_internal,
-    filter_key, split_internal_key, unpack_trailer,
+    filter_key, split_internal_key, unpack_trailer, user_key,
 };
 use crate::base::range_deletes::RangeDeletes;
 use crate::env::api::WritableFile;
@@ -27,6 +27,7 @@ use crate::table::block::builder::BlockBuilder;
 use crate::table::block_file::{BlockFile, DetachedBlocks};
 use crate::table::filter::dispatch::FilterBlockBuilder;
 use crate::table::filter::layout::{BlockSink, FilterLayout, TableFilter};
+use crate::table::filter::ranges::{RANGE_FILTER_NAME, write_range_filter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
     HEADER_BYTES, Header, PROPERTIES_NAME, RANGE_DELETES_NAME,
@@ -35,6 +36,7 @@ use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
 use crate::table::writer::TableWriter;
 use siftdb_filter::construction::Construction;
+use siftdb_filter::range::RangeFilterBuilder;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -84,6 +86,7 @@ pub(crate) struct TableBuilder {
     options: TableOptions,
     data: BlockBuilder,
     filter: Option<FilterBlockBuilder>,
+    range_filter: Option<RangeFilterBuilder>,
     index: IndexBuilder,
     /// Whether the last full block is not in the index yet: its separator depends on the next key.
     unseparated: bool,
@@ -105,6 +108,8 @@ impl TableBuilder {
         if let Some(filter) = &mut filter {
             filter.start_block(0);
         }
+        let range_filter = options.filter.as_ref().and_then(TableFilter::range_filter_builder);
+        let range_filter = range_filter.map(|builder| builder.under(&options.construction));
         let properties = Properties {
             compression: options.compression,
             keyspace: options.keyspace.clone(),
@@ -119,6 +124,7 @@ impl TableBuilder {
             data: BlockBuilder::data(options.restart_interval, options.hash_index),
             options,
             filter,
+            range_filter,
             index: IndexBuilder::default(),
             unseparated: false,
             properties,
@@ -150,6 +156,9 @@ impl TableBuilder {
         }
         if let Some(filter) = &mut self.filter {
             filter.add_key(filter_key(internal_key));
+        }
+        if let Some(range_filter) = &mut self.range_filter {
+            range_filter.add_key(filter_key(internal_key));
         }
         self.data.add(internal_key, value);
         self.properties.count(internal_key, value);
@@ -247,6 +256,11 @@ impl TableBuilder {
         // The distance from the first block to the one that would be next.
         self.properties.data_bytes = out.position() - HEADER_BYTES as u64;
         let mut metaindex = Vec::from_iter(self.write_filter(&mut out)?);
+        if let Some(builder) = self.range_filter.take() {
+            let properties = &mut self.properties;
+            let handle = write_range_filter(builder, &self.index, properties, &mut out)?;
+            metaindex.extend(handle.map(|handle| (RANGE_FILTER_NAME.to_string(), handle)));
+        }
         metaindex.extend(self.write_range_deletes(&mut out)?);
         let index = self.index.build(&handles);
         self.properties.index_key_is_user_key = self.index.user_keys_suffice();
@@ -272,6 +286,13 @@ impl TableBuilder {
     fn push_separator(&mut self, next: Option<&[u8]>) {
         if std::mem::take(&mut self.unseparated) {
             self.index.push(&self.properties.largest_key, next);
+            if let (Some(range_filter), Some(block)) =
+                (&mut self.range_filter, self.index.len().checked_sub(1))
+            {
+                let smallest = user_key(&self.properties.smallest_key);
+                let before = block.checked_sub(1).map(|before| self.index.user_key(before));
+                range_filter.end_block(before.unwrap_or(smallest), self.index.user_key(block));
+            }
         }
     }
 
@@ -468,6 +489,7 @@ mod tests {
             encoding: Encoding::LevelDbBloom { bits_per_key: 10 },
             layout: FilterLayout::Full,
             members: FilterMembers::default(),
+            range_millibits: 0,
         };
         let bytes_of = |options: &TableOptions| {
             let env = MemEnv::new();

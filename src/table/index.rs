@@ -304,7 +304,8 @@ impl Index {
         own.cmp(user_key).then(trailer.cmp(&own_trailer)) == Ordering::Less
     }
 
-    fn user_key(&self, i: usize) -> &[u8] {
+    /// The separator of block `i` as a user key; empty beyond the end.
+    pub(crate) fn user_key(&self, i: usize) -> &[u8] {
         self.user_part(self.key(i))
     }
 
@@ -369,18 +370,36 @@ impl IndexBuilder {
         !self.need_internal_keys
     }
 
+    /// Separators so far.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The separator of block `i` as the index will have it; empty beyond the end.
+    pub(crate) fn key(&self, i: usize) -> &[u8] {
+        if self.user_keys_suffice() { self.user_key(i) } else { self.internal_key(i) }
+    }
+
+    /// The separator of block `i` as a user key.
+    pub(crate) fn user_key(&self, i: usize) -> &[u8] {
+        user_key(self.internal_key(i))
+    }
+
+    fn internal_key(&self, i: usize) -> &[u8] {
+        let start = i.checked_sub(1).and_then(|before| self.ends.get(before)).copied();
+        let Some(&end) = self.ends.get(i) else { return &[] };
+        self.keys.get(start.unwrap_or(0)..end).unwrap_or_default()
+    }
+
     /// The index block, of the blocks at `handles`.
     pub(crate) fn build(&self, handles: &[BlockHandle]) -> Vec<u8> {
         let mut builder = BlockBuilder::new(1);
         let mut value = Vec::new();
-        let mut start = 0;
-        debug_assert_eq!(self.ends.len(), handles.len(), "one for each block");
-        for (&end, handle) in self.ends.iter().zip(handles) {
-            let key = self.keys.get(start..end).unwrap_or_default();
-            start = end;
+        debug_assert_eq!(self.len(), handles.len(), "one for each block");
+        for (i, handle) in handles.iter().enumerate() {
             value.clear();
             handle.encode(&mut value);
-            builder.add(if self.user_keys_suffice() { user_key(key) } else { key }, &value);
+            builder.add(self.key(i), &value);
         }
         builder.finish().to_vec()
     }

@@ -70,6 +70,13 @@ pub(crate) struct Properties {
     pub prefix_filtering: bool,
     /// Id of their rule, parameters included; empty without prefixes, and then not written.
     pub prefix_extractor: String,
+    /// Bytes of the range filter, all partitions and their index included; 0 without one. Not
+    /// written then, as the next two.
+    pub range_filter_bytes: u64,
+    /// Bits per key that it was asked to have, in thousandths.
+    pub range_filter_millibits: u64,
+    /// How it maps keys to cells.
+    pub range_filter_model: Vec<u8>,
     /// Smallest sequence number. A table of level 0 that was rewritten keeps its range, since that
     /// is its age: the range may then be wider than its entries.
     pub smallest_sequence: SequenceNumber,
@@ -152,6 +159,8 @@ enum Field<'p> {
     /// Not written when empty, and may be missing.
     OptionalText(&'p mut String),
     Bytes(&'p mut Vec<u8>),
+    /// Not written when empty, and may be missing.
+    OptionalBytes(&'p mut Vec<u8>),
     Compression(&'p mut Compression),
     /// Not written when empty, and may be missing.
     Databases(&'p mut Vec<u128>),
@@ -160,9 +169,11 @@ enum Field<'p> {
 impl Field<'_> {
     /// Whether a block without it is refused.
     fn is_required(&self, name: &str) -> bool {
-        use Field::{Databases, OptionalFlag, OptionalNumber, OptionalText};
-        let is_optional =
-            matches!(self, OptionalText(_) | OptionalNumber(_) | OptionalFlag(_) | Databases(_));
+        use Field::{Databases, OptionalBytes, OptionalFlag, OptionalNumber, OptionalText};
+        let is_optional = matches!(
+            self,
+            OptionalText(_) | OptionalNumber(_) | OptionalFlag(_) | OptionalBytes(_) | Databases(_)
+        );
         name != ENCODING && !is_optional
     }
 }
@@ -195,8 +206,10 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 30] {
-        use Field::{Bytes, Flag, Number, OptionalFlag, OptionalNumber, OptionalText, Text};
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 33] {
+        use Field::{
+            Bytes, Flag, Number, OptionalBytes, OptionalFlag, OptionalNumber, OptionalText, Text,
+        };
         [
             ("compression", Field::Compression(&mut self.compression)),
             ("data_blocks", Number(&mut self.data_blocks)),
@@ -222,6 +235,9 @@ impl Properties {
             ("prefix_extractor", OptionalText(&mut self.prefix_extractor)),
             ("prefix_filtering", Flag(&mut self.prefix_filtering)),
             ("range_deletes", Number(&mut self.range_deletes)),
+            ("range_filter_bytes", OptionalNumber(&mut self.range_filter_bytes)),
+            ("range_filter_millibits", OptionalNumber(&mut self.range_filter_millibits)),
+            ("range_filter_model", OptionalBytes(&mut self.range_filter_model)),
             ("raw_key_bytes", Number(&mut self.raw_key_bytes)),
             ("raw_value_bytes", Number(&mut self.raw_value_bytes)),
             ("smallest_key", Bytes(&mut self.smallest_key)),
@@ -257,7 +273,10 @@ impl Properties {
                 Field::Text(text) | Field::OptionalText(text) => {
                     value.extend_from_slice(text.as_bytes());
                 }
-                Field::Bytes(bytes) => value.extend_from_slice(bytes),
+                Field::OptionalBytes(bytes) if bytes.is_empty() => continue,
+                Field::Bytes(bytes) | Field::OptionalBytes(bytes) => {
+                    value.extend_from_slice(bytes);
+                }
                 Field::Compression(compression) => {
                     value.extend_from_slice(compression.name().as_bytes());
                 }
@@ -333,7 +352,7 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
         Field::Text(text) | Field::OptionalText(text) => {
             *text = String::from_utf8(value.to_vec()).ok()?
         }
-        Field::Bytes(bytes) => *bytes = value.to_vec(),
+        Field::Bytes(bytes) | Field::OptionalBytes(bytes) => *bytes = value.to_vec(),
         Field::Databases(ids) => {
             let (chunks, rest) = value.as_chunks::<16>();
             let are_ids = !chunks.is_empty() && rest.is_empty();

@@ -18,7 +18,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
-use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber};
+use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber, user_key};
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::cache::Reservation;
@@ -28,6 +28,7 @@ use crate::table::fetch::{BlockRef, not_found};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
 use crate::table::filter::layout::{FilterMembers, FilterPinning};
+use crate::table::filter::ranges::{RangeQuestion, RangeReader};
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
@@ -91,6 +92,8 @@ pub(crate) struct Table {
     properties: Properties,
     index: DataIndex,
     filter: OpenFilter,
+    /// Boxed, since its model is large.
+    range_filter: Option<Box<RangeReader>>,
     /// Boxed, since few tables have any.
     range_deletes: Option<Box<ResidentDeletes>>,
     /// Handle of the filter, for errors of `verify`.
@@ -152,6 +155,10 @@ impl Table {
         let mut filter = OpenFilter::new(&metaindex, &context.custom_policies, members);
         filter.pin(&file, context.pinning, &mut io);
         let index = DataIndex::new(&file, footer.index);
+        let mut range_filter = RangeReader::new(&metaindex, &properties).map(Box::new);
+        if let Some(reader) = &mut range_filter {
+            reader.pin(&file, context.pinning, &mut io);
+        }
         if context.pinning == FilterPinning::All {
             // Last, because partitions are large and the index serves every lookup.
             filter.pin_partitions(&file);
@@ -162,6 +169,7 @@ impl Table {
             properties,
             index,
             filter,
+            range_filter,
             range_deletes,
             filter_offset,
             expected_fpr: OnceLock::new(),
@@ -284,6 +292,37 @@ impl Table {
     /// The filter: what it holds, its name and layout.
     pub(crate) fn filter(&self) -> &OpenFilter {
         &self.filter
+    }
+
+    /// The range filter, if the table has one that can be asked.
+    pub(crate) fn range_filter(&self) -> Option<&RangeReader> {
+        self.range_filter.as_deref()
+    }
+
+    /// True if a filter of the table can be asked for ranges.
+    pub(crate) fn answers_ranges(&self) -> bool {
+        self.range_filter.is_some() || self.filter.holds_prefixes()
+    }
+
+    /// May the table hold a key of the range? Asks for the prefix that all its keys share, then the
+    /// range filter.
+    pub(crate) fn range_may_match(
+        &self,
+        range: &RangeQuestion<'_>,
+        io: &mut TableIo,
+    ) -> FilterVerdict {
+        let verdict = self.filter.range_may_match(&self.file, range.common, range.start, io);
+        let Some(reader) = self.range_filter().filter(|_| verdict != FilterVerdict::No) else {
+            return verdict;
+        };
+        let mut held = None;
+        // An index that cannot be read is an error of the seek that follows.
+        let Ok(index) = self.index(&mut held, io) else { return verdict };
+        let smallest_key = user_key(&self.properties.smallest_key);
+        match reader.may_match(&self.file, index, smallest_key, range, io) {
+            FilterVerdict::NotConsulted => verdict,
+            answer => answer,
+        }
     }
 
     /// Where the filter is in the file; 0 without one.

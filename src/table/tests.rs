@@ -74,6 +74,7 @@ pub(crate) fn filters() -> Vec<Option<TableFilter>> {
                 encoding: encoding.clone(),
                 layout,
                 members: FilterMembers::default(),
+                range_millibits: 0,
             }));
         }
     }

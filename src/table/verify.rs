@@ -21,6 +21,7 @@ use crate::table::block::cursor::for_each_entry;
 use crate::table::block::directory::HashedBlock;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
+use crate::table::filter::ranges::RangeQuestion;
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, HEADER_BYTES, Header, PROPERTIES_NAME,
     RANGE_DELETES_NAME, read_prefix,
@@ -74,7 +75,8 @@ impl TableCheck<'_> {
         let properties = sizes.properties();
         // In memory, heads and offsets come on top of an index block. Sizes that the file claims
         // are limited by the length of the file.
-        let claimed = properties.filter_bytes.saturating_add(properties.index_bytes);
+        let filters = properties.filter_bytes.saturating_add(properties.range_filter_bytes);
+        let claimed = filters.saturating_add(properties.index_bytes);
         let bytes = claimed.min(sizes.file().bytes()).saturating_mul(4);
         let table = self.open_with(path, expect, bytes.saturating_add(ROOM_BYTES))?;
         let counts = table.verify(progress)?;
@@ -127,6 +129,7 @@ impl Table {
         if check.io.filter_errors > 0 {
             // All entries are sound, so the table only needs a new filter.
             self.filter().check(self.file())?;
+            self.range_filter().map_or(Ok(()), |filter| filter.check(self.file()))?;
             let error = self.file().corruption(self.filter_offset(), "the filter cannot be read");
             return Err(error.of_filter());
         }
@@ -174,6 +177,7 @@ impl Table {
                 blocks.push((handle, BlockKind::Filter));
             }
         }
+        blocks.sort_by_key(|(handle, _)| handle.offset);
         blocks.extend(range_deletes.into_iter().chain(properties));
         blocks.push((self.footer().metaindex, BlockKind::Metaindex));
         blocks.push((self.footer().index, BlockKind::Index));
@@ -284,9 +288,12 @@ impl DataCheck<'_> {
         if block.get(&key, hash.xxph3()).map(|found| found.trailer) != Some(trailer) {
             return wrong("an entry that a lookup does not find");
         }
+        let end = [user_key, &[0]].concat();
+        let range = RangeQuestion { start: &key, end: Some(&end), common: user_key };
         let verdicts = [
             self.table.may_contain(&key, &hash, &mut self.io)?,
             self.table.filter().prefix_may_match(file, &key, &mut self.io),
+            self.table.range_may_match(&range, &mut self.io),
         ];
         if verdicts.contains(&FilterVerdict::No) {
             // The filter looks sound, so only a rebuild of all filters replaces it.

@@ -8,7 +8,7 @@
 //! continuing with the next one would hide missing entries. An iterator that starts inside a table
 //! cannot check the count of that table.
 //!
-//! With a [`RangeFilter`], each table is asked when its turn comes, and skipped on a "no": such a
+//! With a [`RangeProbe`], each table is asked when its turn comes, and skipped on a "no": such a
 //! table holds no key of the caller's range.
 
 use crate::base::error::{Error, Result};
@@ -20,7 +20,7 @@ use crate::base::value::Value;
 use crate::table::iter::TableIter;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::Fence;
-use crate::tree::range_filter::RangeFilter;
+use crate::tree::range_probe::RangeProbe;
 use crate::tree::version::{Version, count_scan_io};
 use siftdb_filter::encoding::FilterVerdict;
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub(crate) struct LevelIter {
     /// Where to count what is read, and at which level.
     counters: Option<(Arc<Counters>, usize)>,
     /// Which tables to skip; counted at the level of `counters`.
-    range: Option<Arc<RangeFilter>>,
+    range: Option<Arc<RangeProbe>>,
     /// At an entry, except during a step.
     current: Option<Current>,
     error: Option<Error>,
@@ -136,7 +136,7 @@ impl LevelIter {
     /// From the next seek on, skips the tables that `range` excludes. The iterator may then lack
     /// keys outside that range. It is [`counted`](Self::counted).
     #[inline]
-    pub(crate) fn skip_outside(&mut self, range: Option<Arc<RangeFilter>>) {
+    pub(crate) fn skip_outside(&mut self, range: Option<Arc<RangeProbe>>) {
         self.range = range;
     }
 
@@ -381,6 +381,7 @@ mod tests {
                 encoding: Encoding::FastLocalBloom { millibits: 20_000 },
                 layout: FilterLayout::Full,
                 members: FilterMembers { whole_keys: true, prefix: Some(Prefix::fixed(2)) },
+                range_millibits: 0,
             }),
             construction: Construction::default(),
             write_bytes: 64 << 10,
@@ -500,7 +501,7 @@ mod tests {
                         .map(|counter| counters.level_total(3, counter))
                 };
                 let walker = |prefix: &str, end: &str| {
-                    let range = Arc::new(RangeFilter::new(&(prefix..end).into_bounds(), &counters));
+                    let range = Arc::new(RangeProbe::new(&(prefix..end).into_bounds(), &counters));
                     let iter = LevelIter::new(direction, level(&keys, extra), true);
                     let mut iter = iter.counted(&counters, 3);
                     iter.skip_outside(Some(range));

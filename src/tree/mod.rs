@@ -12,7 +12,7 @@
 //! | `newer` | whether keys were written since some sequence |
 //! | `screen` | the keys of a batch that no table can have, by pinned filters |
 //! | `multi_get`, `read_ahead` | the point lookups of a batch, level by level, and their reads |
-//! | `range_filter` | which tables a scan may skip |
+//! | `range_probe` | which tables a scan may skip |
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |
 //! | `level` | the tables of one level: fences and filter probes |
 //! | `handle` | an open table, and the files that are obsolete |
@@ -39,7 +39,7 @@ pub(crate) mod level_iter;
 pub(crate) mod filter_prepass;
 pub(crate) mod multi_get;
 pub(crate) mod read_ahead;
-pub(crate) mod range_filter;
+pub(crate) mod range_probe;
 pub(crate) mod version;
 pub(crate) mod level;
 pub(crate) mod handle;

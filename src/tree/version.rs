@@ -63,7 +63,7 @@ pub(crate) struct Version {
     pub levels: [Level; LEVELS],
     /// Levels down to the last that has a table.
     depth: usize,
-    holds_prefixes: bool,
+    answers_ranges: bool,
     pins_all_filters: bool,
     range_deletes: Vec<DeletingTables>,
 }
@@ -94,18 +94,18 @@ impl Version {
             Level::new(handles)
         });
         let mut handles = levels.iter().flat_map(|level| &level.handles);
-        let holds_prefixes = handles.any(|handle| handle.table.filter().holds_prefixes());
+        let answers_ranges = handles.any(|handle| handle.table.answers_ranges());
         let mut probes = levels.iter().flat_map(|level| &level.probes);
         let pins_all_filters = probes.all(|probe| probe.filter.is_some());
         let depth = levels.iter().rposition(|level| !level.probes.is_empty()).map_or(0, |i| i + 1);
         let range_deletes = deleting_tables(&levels);
-        Version { levels, depth, holds_prefixes, pins_all_filters, range_deletes }
+        Version { levels, depth, answers_ranges, pins_all_filters, range_deletes }
     }
 
-    /// True if a filter of these tables can be asked for prefixes.
+    /// True if a filter of these tables can be asked for ranges.
     #[must_use]
-    pub(crate) fn holds_prefixes(&self) -> bool {
-        self.holds_prefixes
+    pub(crate) fn answers_ranges(&self) -> bool {
+        self.answers_ranges
     }
 
     /// True if each table has a pinned filter of whole keys, and none has range deletes.

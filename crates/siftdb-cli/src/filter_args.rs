@@ -210,11 +210,13 @@ pub fn parse_filter(text: &str) -> Outcome<Filter> {
             })?),
             Some(("whole_key", "true")) => filter.whole_key(true),
             Some(("whole_key", "false")) => filter.whole_key(false),
+            Some(("ranges", bits)) => filter.ranges(parsed_bits(bits)?),
             Some(("pinning", "none")) => filter.pinning(FilterPinning::None),
             Some(("pinning", "top-level")) => filter.pinning(FilterPinning::TopLevel),
             Some(("pinning", "all")) => filter.pinning(FilterPinning::All),
             _ => {
-                let what = "layout=..., prefix=..., whole_key=false or pinning=none|top-level|all";
+                let what = "layout=..., prefix=..., whole_key=false, ranges=BITS or \
+                            pinning=none|top-level|all";
                 return Err(refuse(format!("{word}: {what}")));
             }
         })

@@ -46,6 +46,7 @@
 //!   before it is built: its size and its rate.
 //! - [`millibits_by_run`] divides memory over the levels of a tree, so that all of them together
 //!   pass the fewest absent keys.
+//! - [`range`] has filters for ranges: may a sorted block hold a key of `[a, b)`?
 //! - A [`ConstructionBudget`] counts the memory of filters that are being built.
 //!
 //! The crate [siftdb](https://docs.rs/siftdb) is a key-value store on these filters. Modules that
@@ -63,6 +64,7 @@ pub mod allocation;
 pub mod block_based;
 #[doc(hidden)]
 pub mod builder;
+pub mod range;
 #[doc(hidden)]
 pub mod construction;
 #[doc(hidden)]

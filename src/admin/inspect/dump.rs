@@ -200,6 +200,7 @@ mod tests {
                 encoding: Encoding::FastLocalBloom { millibits: 10_000 },
                 layout,
                 members: FilterMembers::default(),
+                range_millibits: 0,
             }),
             construction: Construction::default(),
             write_bytes: 64 << 10,

@@ -114,6 +114,12 @@ fn blocks() -> Structures {
     });
     let mut fragments = Vec::new();
     RangeDeletes::fragmented(&deletes, &[5]).encode(&mut fragments);
+    let with_range_filter = Properties {
+        range_filter_bytes: 500,
+        range_filter_millibits: 12_000,
+        range_filter_model: vec![1, 2, 3],
+        ..every_property()
+    };
     let identity = BlockIdentity { table_id: TABLE_ID, offset: 36, kind: BlockKind::Data };
     let [metaindex, index_handle] =
         [(900, 91), (1000, 29)].map(|(offset, size)| BlockHandle { offset, size });
@@ -127,6 +133,7 @@ fn blocks() -> Structures {
         named("range deletes", fragments),
         named("properties of an empty table", Properties::new().encode()),
         named("properties with every field", every_property().encode()),
+        named("properties with a range filter", with_range_filter.encode()),
         named("block prefix", identity.prefix(200)),
         named("block trailer, none", identity.trailer(b"contents", Compression::None)),
         named("block trailer, snappy", identity.trailer(b"contents", Compression::Snappy)),
@@ -135,7 +142,7 @@ fn blocks() -> Structures {
     ]
 }
 
-/// No field has the value of an absent one.
+/// No field has the value of an absent one, except those of a range filter.
 fn every_property() -> Properties {
     Properties {
         keyspace: KeyspaceLabel { id: 70_000, name: "users".into() },
@@ -162,6 +169,9 @@ fn every_property() -> Properties {
         whole_key_filtering: true,
         prefix_filtering: true,
         prefix_extractor: "siftdb.FixedPrefix.3".into(),
+        range_filter_bytes: 0,
+        range_filter_millibits: 0,
+        range_filter_model: Vec::new(),
         smallest_sequence: 4,
         largest_sequence: SEQUENCE_MAX,
         ingested: true,
@@ -213,14 +223,17 @@ fn tables() -> Structures {
         for encoding in &encodings {
             let name = format!("table, {} {layout}", encoding.label());
             let (encoding, members) = (encoding.clone(), FilterMembers::default());
-            let filter = TableFilter { encoding, layout, members };
+            let filter = TableFilter { encoding, layout, members, range_millibits: 0 };
             tables.push((name, table(Some(filter), Compression::None)));
         }
     }
     let members = FilterMembers { whole_keys: false, prefix: Some(Prefix::fixed(1)) };
     let encoding = Encoding::FastLocalBloom { millibits: 10_000 };
-    let filter = TableFilter { encoding, layout: FilterLayout::Full, members };
-    tables.push(named("table, prefixes", table(Some(filter), Compression::None)));
+    let filter = TableFilter { encoding, layout: FilterLayout::Full, members, range_millibits: 0 };
+    tables.push(named("table, prefixes", table(Some(filter.clone()), Compression::None)));
+    let members = FilterMembers::default();
+    let filter = TableFilter { members, range_millibits: 12_000, ..filter };
+    tables.push(named("table, range filter", table(Some(filter), Compression::None)));
     tables
 }
 

@@ -118,7 +118,12 @@ fn table(layout: FilterLayout, encoding: Encoding) -> MemEnv {
         restart_interval: 16,
         hash_index: true,
         compression: Compression::None,
-        filter: Some(TableFilter { encoding, layout, members: FilterMembers::default() }),
+        filter: Some(TableFilter {
+            encoding,
+            layout,
+            members: FilterMembers::default(),
+            range_millibits: 0,
+        }),
         construction: Construction::default(),
         write_bytes: 64 << 10,
         events: Events::default(),

@@ -18,6 +18,7 @@ use crate::env::foreign::foreign_or;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::file::TableIo;
 use crate::table::filter::layout::PARTITIONED_PREFIX;
+use crate::table::filter::ranges::RANGE_FILTER_NAME;
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,
     TABLE_MAGIC, TABLE_VERSION,
@@ -260,7 +261,34 @@ fn print_named(
         return printer
             .line(format_args!("  ranges      {place}  {bytes} B, {count} range deletes"));
     }
+    if name == RANGE_FILTER_NAME {
+        return print_range_filter(table, handle, printer);
+    }
     print_filter(table, name, handle, printer)
+}
+
+fn print_range_filter(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
+    let properties = table.properties();
+    printer.line(format_args!(
+        "  range filter  {}  {} bits a key, {} B",
+        place(table, handle, BlockKind::FilterIndex)?,
+        properties.range_filter_millibits as f64 / 1000.0,
+        properties.range_filter_bytes
+    ))?;
+    if table.range_filter().is_none() {
+        return printer.line(format_args!("    not consulted: its key model is unknown"));
+    }
+    or_not_consulted(print_partitions(table, handle, printer), printer)
+}
+
+/// Prints damage of a filter, which never makes an answer wrong.
+fn or_not_consulted(printed: Result<()>, printer: &mut Printer<'_>) -> Result<()> {
+    match printed {
+        Err(error) if error.is_corruption() => {
+            printer.line(format_args!("    not consulted: {error}"))
+        }
+        other => other,
+    }
 }
 
 /// Prints the range deletes, cut into fragments, each with its sequences.
@@ -303,18 +331,12 @@ fn print_filter(
         let policy = properties.filter_policy.escape_debug();
         return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
     }
-    // A damaged filter never makes an answer wrong: print the damage and continue.
-    let damage = match filter.layout_name() {
+    let printed = match filter.layout_name() {
         "partitioned" => print_partitions(table, handle, printer),
         "block-based" => print_windows(table, handle, printer),
         _ => table.file().read_raw(handle, BlockKind::Filter, &mut TableIo::default()).map(drop),
     };
-    match damage {
-        Err(error) if error.is_corruption() => {
-            printer.line(format_args!("    not consulted: {error}"))
-        }
-        other => other,
-    }
+    or_not_consulted(printed, printer)
 }
 
 fn print_partitions(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {

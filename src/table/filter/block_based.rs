@@ -9,23 +9,25 @@ use crate::base::error::Result;
 use crate::table::batch_key::BatchKey;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::FilterSource;
+use crate::table::format::BlockHandle;
 use crate::table::index::Index;
 use siftdb_filter::block_based::{Window, each_window, window_of};
 use siftdb_filter::cache_line::AlignedBytes;
-use siftdb_filter::encoding::FilterVerdict;
+use siftdb_filter::encoding::{FilterReader, FilterVerdict};
 use siftdb_filter::hash::KeyHash;
 
 /// Reads a block-based filter.
 #[derive(Debug)]
 pub(crate) struct BlockBasedReader {
+    reader: FilterReader,
     pub source: FilterSource,
     pinned: Option<AlignedBytes>,
 }
 
 impl BlockBasedReader {
     /// Reads the block at each use, until it is pinned.
-    pub(crate) fn new(source: FilterSource) -> Self {
-        BlockBasedReader { source, pinned: None }
+    pub(crate) fn new(reader: FilterReader, handle: BlockHandle) -> Self {
+        BlockBasedReader { reader, source: FilterSource::new(handle), pinned: None }
     }
 
     /// Loads the block to stay; if that fails it is fetched at each use.
@@ -107,9 +109,7 @@ impl BlockBasedReader {
         io: &mut TableIo,
     ) -> FilterVerdict {
         match window_of(contents, block_offset) {
-            Window::Filter(filter) => {
-                FilterVerdict::of(self.source.reader.may_contain(filter, key))
-            }
+            Window::Filter(filter) => FilterVerdict::of(self.reader.may_contain(filter, key)),
             Window::Outside => FilterVerdict::NotConsulted,
             Window::Damaged => {
                 io.filter_errors += 1;
@@ -122,15 +122,13 @@ impl BlockBasedReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::format::BlockHandle;
-    use siftdb_filter::encoding::FilterReader;
 
     /// An empty filter says "no". An offset after the last window and damage say nothing, and
     /// damage is counted.
     #[test]
     fn undefined_windows_are_not_consulted() {
         let reader = FilterReader::for_name("leveldb.BuiltinBloomFilter2", &[]).expect("built in");
-        let reader = BlockBasedReader::new(FilterSource::new(reader, BlockHandle::default()));
+        let reader = BlockBasedReader::new(reader, BlockHandle::default());
         let one_empty_window = [0, 0, 0, 0, 0, 0, 0, 0, 11];
         let mut io = TableIo::default();
         let mut ask = |contents: &[u8], offset| {

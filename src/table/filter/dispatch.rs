@@ -175,7 +175,7 @@ impl OpenFilter {
             Layout::None => {}
             Layout::BlockBased(reader) => reader.pin(file, io),
             Layout::Full(reader) => reader.pin(file, io),
-            Layout::Partitioned(reader) => reader.pin(file, io),
+            Layout::Partitioned(reader) => reader.partitions.pin(file, io),
         }
     }
 
@@ -188,7 +188,7 @@ impl OpenFilter {
             Layout::None => Ok(()),
             Layout::BlockBased(reader) => reader.check(file),
             Layout::Full(reader) => reader.check(file),
-            Layout::Partitioned(reader) => reader.check(file),
+            Layout::Partitioned(reader) => reader.partitions.check(file),
         };
         checked.map_err(Error::of_filter)
     }
@@ -368,17 +368,15 @@ impl OpenFilter {
 impl Layout {
     /// The reader for a metaindex entry, if it is a filter's and its policy is known.
     fn new(entry: &str, handle: BlockHandle, custom: &[Arc<dyn FilterPolicy>]) -> Option<Self> {
-        let source = |policy| {
-            FilterReader::for_name(policy, custom).map(|reader| FilterSource::new(reader, handle))
-        };
+        let reader = |policy| FilterReader::for_name(policy, custom);
         if let Some(policy) = entry.strip_prefix(FULL_PREFIX) {
-            return Some(Layout::Full(FullReader::new(source(policy)?)));
+            return Some(Layout::Full(FullReader::new(reader(policy)?, handle)));
         }
         if let Some(policy) = entry.strip_prefix(PARTITIONED_PREFIX) {
-            return Some(Layout::Partitioned(PartitionedReader::new(source(policy)?)));
+            return Some(Layout::Partitioned(PartitionedReader::new(reader(policy)?, handle)));
         }
         let policy = entry.strip_prefix(BLOCK_BASED_PREFIX)?;
-        Some(Layout::BlockBased(BlockBasedReader::new(source(policy)?)))
+        Some(Layout::BlockBased(BlockBasedReader::new(reader(policy)?, handle)))
     }
 
     fn source(&self) -> Option<&FilterSource> {
@@ -386,7 +384,7 @@ impl Layout {
             Layout::None => None,
             Layout::BlockBased(reader) => Some(&reader.source),
             Layout::Full(reader) => Some(&reader.source),
-            Layout::Partitioned(reader) => Some(&reader.source),
+            Layout::Partitioned(reader) => Some(reader.partitions.source()),
         }
     }
 
@@ -443,6 +441,7 @@ mod tests {
                 encoding: encoding.clone(),
                 layout,
                 members: FilterMembers::default(),
+                range_millibits: 0,
             })
             .collect()
     }
@@ -484,7 +483,7 @@ mod tests {
             Layout::None => 0,
             Layout::BlockBased(reader) => reader.pinned_bytes(),
             Layout::Full(reader) => reader.pinned.as_ref().map_or(0, |it| it.bytes() as u64),
-            Layout::Partitioned(reader) => reader.pinned_bytes(),
+            Layout::Partitioned(reader) => reader.partitions.pinned_bytes(),
         }
     }
 
@@ -940,7 +939,7 @@ mod prefix_tests {
                 }
                 for layout in [FilterLayout::Full, FilterLayout::Partitioned { block_bytes }] {
                     let members = FilterMembers { whole_keys, prefix: prefix.clone() };
-                    let filter = TableFilter { encoding: encoding.clone(), layout, members };
+                    let filter = TableFilter { encoding: encoding.clone(), layout, members, range_millibits: 0 };
                     filter.validate().expect("a choice that works");
                     check(&filter, &keys, &others, pinned);
                 }
@@ -956,7 +955,11 @@ mod prefix_tests {
             for whole_keys in [true, false] {
                 let encoding = Encoding::FastLocalBloom { millibits: 16_000 };
                 let members = FilterMembers { whole_keys, prefix: Some(Prefix::fixed(3)) };
-                let (open, file) = opened(&TableFilter { encoding, layout, members }, &keys, true);
+                let (open, file) = opened(
+                    &TableFilter { encoding, layout, members, range_millibits: 0 },
+                    &keys,
+                    true,
+                );
                 let mut denied = 0;
                 for number in 0..400 {
                     let prefix = format!("{number:03}").into_bytes();

@@ -12,8 +12,9 @@ use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{
     BlockSink, FilterBlockSummary, FilterMembers, FilterSource, write_one_block,
 };
+use crate::table::format::BlockHandle;
 use siftdb_filter::builder::FilterBuilder;
-use siftdb_filter::encoding::{FilterView, PreparedFilter};
+use siftdb_filter::encoding::{FilterReader, FilterView, PreparedFilter};
 
 /// Writes a full filter.
 #[derive(Debug)]
@@ -50,6 +51,7 @@ impl FullBuilder {
 /// Reads a full filter.
 #[derive(Debug)]
 pub(crate) struct FullReader {
+    reader: FilterReader,
     pub source: FilterSource,
     /// The filter, if it is pinned.
     pub pinned: Option<PreparedFilter>,
@@ -57,14 +59,14 @@ pub(crate) struct FullReader {
 
 impl FullReader {
     /// Reads the filter at each use, until it is pinned.
-    pub(crate) fn new(source: FilterSource) -> Self {
-        FullReader { source, pinned: None }
+    pub(crate) fn new(reader: FilterReader, handle: BlockHandle) -> Self {
+        FullReader { reader, source: FilterSource::new(handle), pinned: None }
     }
 
     /// Loads the filter to stay; if that fails it is fetched at each use.
     pub(crate) fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
         let bytes = self.source.load(file, io).filter(|bytes| !bytes.is_empty());
-        self.pinned = bytes.map(|bytes| PreparedFilter::of(self.source.reader.clone(), bytes));
+        self.pinned = bytes.map(|bytes| PreparedFilter::of(self.reader.clone(), bytes));
     }
 
     /// Reads the filter past the cache.
@@ -95,7 +97,7 @@ impl FullReader {
                 io.filter_errors += 1;
                 return None;
             }
-            Some(ask(self.source.reader.view(bytes)))
+            Some(ask(self.reader.view(bytes)))
         });
         answer.flatten()
     }

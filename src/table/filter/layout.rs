@@ -10,8 +10,9 @@ use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind};
 use crate::table::properties::Properties;
 use siftdb_filter::builder::FilterBuilder;
 use siftdb_filter::cache_line::AlignedBytes;
-use siftdb_filter::encoding::{Encoding, FilterReader};
+use siftdb_filter::encoding::Encoding;
 use siftdb_filter::prefix::{Prefix, PrefixExtractor};
+use siftdb_filter::range::RangeFilterBuilder;
 use std::fmt;
 
 /// Where the bits of a table's filter live.
@@ -101,6 +102,8 @@ pub(crate) struct TableFilter {
     pub layout: FilterLayout,
     /// The members of a filter for each key.
     pub members: FilterMembers,
+    /// Thousandths of a bit per key of a range filter besides; 0 for none.
+    pub range_millibits: u32,
 }
 
 impl TableFilter {
@@ -108,7 +111,16 @@ impl TableFilter {
     pub(crate) fn validate(&self) -> std::result::Result<(), String> {
         self.encoding.validate()?;
         self.layout.validate()?;
+        if self.range_millibits > 0 {
+            RangeFilterBuilder::new(f64::from(self.range_millibits) / 1_000.0)?;
+        }
         self.members.validate(self.layout)
+    }
+
+    /// A builder for the range filter, if there is to be one.
+    pub(crate) fn range_filter_builder(&self) -> Option<RangeFilterBuilder> {
+        // `validate` refused all other bits.
+        RangeFilterBuilder::new(f64::from(self.range_millibits) / 1_000.0).ok()
     }
 
     /// Writes this choice into the properties of a table.
@@ -117,6 +129,7 @@ impl TableFilter {
         properties.filter_encoding = self.encoding.label().to_string();
         properties.filter_layout = self.layout.to_string();
         properties.filter_millibits_per_key = self.millibits_per_key();
+        properties.range_filter_millibits = u64::from(self.range_millibits);
         properties.whole_key_filtering = self.members.whole_keys;
         properties.prefix_filtering = self.members.prefix.is_some();
         properties.prefix_extractor =
@@ -267,11 +280,9 @@ pub(crate) fn write_one_block(
     Ok(Some(FilterBlockSummary { handle, filter_bytes, entries, partitions: 0 }))
 }
 
-/// The block that a metaindex entry names, and the reader of its filters.
+/// The block that a metaindex entry names.
 #[derive(Debug)]
 pub(crate) struct FilterSource {
-    /// The reader of its filters.
-    pub reader: FilterReader,
     /// The filter block, or the top-level index of partitions.
     pub handle: BlockHandle,
     /// The block was found damaged. It is not read again: that would cost every lookup a large
@@ -281,8 +292,8 @@ pub(crate) struct FilterSource {
 
 impl FilterSource {
     /// The block at `handle`.
-    pub(crate) fn new(reader: FilterReader, handle: BlockHandle) -> Self {
-        FilterSource { reader, handle, damaged: AtomicBool::new(false) }
+    pub(crate) fn new(handle: BlockHandle) -> Self {
+        FilterSource { handle, damaged: AtomicBool::new(false) }
     }
 
     /// Calls `ask` with the filter block, from the cache or the file. Damage is counted.

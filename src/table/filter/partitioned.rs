@@ -15,20 +15,16 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, put_key_with_trailer};
-use crate::cache::cache::Reservation;
 use crate::table::batch_key::{BatchKey, ask};
 use crate::table::block::builder::BlockBuilder;
 use crate::table::file::{TableFile, TableIo};
-use crate::table::filter::layout::{
-    BlockSink, FilterBlockSummary, FilterMembers, FilterSource, is_writable,
-};
-use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
-};
+use crate::table::filter::layout::{BlockSink, FilterBlockSummary, FilterMembers, is_writable};
+use crate::table::filter::partitions::Partitions;
+use crate::table::format::{BlockHandle, BlockKind};
 use crate::table::index::{CachedBlock, Index, IndexEntry};
 use siftdb_filter::builder::FilterBuilder;
 use siftdb_filter::cache_line::{AlignedBytes, prefetch};
-use siftdb_filter::encoding::{FilterView, PreparedFilter};
+use siftdb_filter::encoding::{FilterReader, FilterView, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
 
 /// The share of the metadata block size that a partition takes: RocksDB's default deviation is
@@ -160,90 +156,22 @@ impl PartitionedBuilder {
 
 /// Reads a partitioned filter.
 pub(crate) struct PartitionedReader {
-    pub source: FilterSource,
-    index: Option<Index>,
-    /// The pinned partitions, by position in the index; none if they come through the cache. A
-    /// lookup in them touches no lock and no cache.
-    partitions: Vec<Option<PreparedFilter>>,
-    /// For the pinned partitions.
-    memory: Option<Reservation<CachedBlock>>,
+    reader: FilterReader,
+    pub partitions: Partitions<PreparedFilter>,
 }
 
 impl PartitionedReader {
     /// Reads the top-level index at each use, until it is pinned.
-    pub(crate) fn new(source: FilterSource) -> Self {
-        PartitionedReader { source, index: None, partitions: Vec::new(), memory: None }
+    pub(crate) fn new(reader: FilterReader, handle: BlockHandle) -> Self {
+        PartitionedReader { reader, partitions: Partitions::new(handle) }
     }
 
-    /// Loads the top-level index to stay; if that fails it is fetched at each use.
-    pub(crate) fn pin(&mut self, file: &TableFile, io: &mut TableIo) {
-        let handle = self.source.handle;
-        self.index =
-            self.source.guard(file, io, |io| file.read_index(handle, BlockKind::FilterIndex, io));
-    }
-
-    /// Loads the partitions to stay, if the index is pinned and names them in one run, and the
-    /// cache has room for them. Otherwise they come through the cache.
+    /// Pins the partitions too: see [`Partitions::pin_all`].
     pub(crate) fn pin_partitions(&mut self, file: &TableFile) {
-        if let Some((partitions, memory)) = self.load_partitions(file) {
-            (self.partitions, self.memory) = (partitions, Some(memory));
-        }
-    }
-
-    fn load_partitions(
-        &self,
-        file: &TableFile,
-    ) -> Option<(Vec<Option<PreparedFilter>>, Reservation<CachedBlock>)> {
-        let handles: Vec<_> = self.index.as_ref()?.handles().collect();
-        let (first, last) = (handles.first()?, handles.last()?);
-        // A damaged index can name any blocks in ascending order. Only partitions in one run, as a
-        // writer leaves them, are worth one read of everything from the first to the last.
-        let mut pairs = handles.iter().zip(handles.iter().skip(1));
-        if !pairs.all(|(one, next)| one.end() == next.start()) {
-            return None;
-        }
-        let bytes = last.end()?.checked_sub(first.offset)?;
-        let extra = (handles.len() as u64).saturating_mul(BYTES_PER_PARTITION);
-        let memory = file.cache().try_reserve(bytes.saturating_add(extra))?;
-        let mut stored = vec![0; usize::try_from(bytes).ok()?];
-        file.read_bytes(first.offset, &mut stored).ok()?;
-        // Each partition is checked by itself. A damaged one is left out: a lookup then reads it,
-        // fails and says "not consulted", as it would without pinning.
-        let prepare = |handle: &BlockHandle| {
-            let start = (handle.offset - first.offset) as usize;
-            let stored = stored.get(start..start + handle.size as usize + BLOCK_TRAILER_BYTES)?;
-            let (table_id, offset) = (file.table_id(), handle.offset);
-            let identity = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
-            let (filter, Compression::None) = identity.check(stored).ok()? else { return None };
-            let reader = self.source.reader.clone();
-            (!filter.is_empty()).then(|| PreparedFilter::of(reader, AlignedBytes::from(filter)))
-        };
-        Some((handles.iter().map(prepare).collect(), memory))
-    }
-
-    /// Memory that the index takes.
-    #[cfg(test)]
-    pub(crate) fn pinned_bytes(&self) -> u64 {
-        self.index.as_ref().map_or(0, |index| index.memory_bytes() as u64)
-    }
-
-    /// Reads the top-level index and every partition past the cache.
-    ///
-    /// # Errors
-    /// What is wrong with the first of them that is damaged.
-    pub(crate) fn check(&self, file: &TableFile) -> Result<()> {
-        let (top, io) = (self.source.handle, &mut TableIo::default());
-        let index = file.read_index(top, BlockKind::FilterIndex, io)?;
-        if index.len() == 0 {
-            return Err(file.corruption(top.offset, "an index of no partitions"));
-        }
-        for handle in index.handles() {
-            if handle.size == 0 {
-                return Err(file.corruption(handle.offset, "an empty partition"));
-            }
-            file.read_raw(handle, BlockKind::Filter, io)?;
-        }
-        Ok(())
+        let reader = &self.reader;
+        let prepare =
+            |filter: &[u8]| PreparedFilter::of(reader.clone(), AlignedBytes::from(filter));
+        self.partitions.pin_all(file, prepare);
     }
 
     /// May the table hold the key? Asks the one partition that could hold it. `None` and a counted
@@ -256,7 +184,7 @@ impl PartitionedReader {
         hash: &KeyHash<'_>,
         io: &mut TableIo,
     ) -> Option<bool> {
-        self.with_index(file, io, |blocks, io| {
+        self.partitions.with_index(file, io, |blocks, io| {
             let partition = partition_of(blocks, key)?;
             self.with_partition(file, blocks, partition, io, |filter| filter.may_contain(hash))
         })
@@ -271,8 +199,8 @@ impl PartitionedReader {
         keys: &mut [&mut BatchKey<'_>],
         io: &mut TableIo,
     ) {
-        self.with_index(file, io, |blocks, io| {
-            match self.index {
+        self.partitions.with_index(file, io, |blocks, io| {
+            match self.partitions.index() {
                 // `look_ahead` did: a search of the index for each key, once.
                 Some(_) => debug_assert!(are_located(blocks, keys), "keys were not located"),
                 None => locate(blocks, keys),
@@ -294,13 +222,13 @@ impl PartitionedReader {
     /// the one before has brought. False if there is no such step. Step 0 sets the partition of
     /// each key, if the top-level index is pinned.
     pub(crate) fn look_ahead(&self, keys: &mut [&mut BatchKey<'_>], step: usize) -> bool {
-        let Some(index) = self.index.as_ref().filter(|_| step < 3) else { return false };
+        let Some(index) = self.partitions.index().filter(|_| step < 3) else { return false };
         if step == 0 {
             locate(index, keys);
         }
         for key in keys {
             let Some(entry) = key.block else { continue };
-            if let Some(Some(filter)) = self.partitions.get(entry.position()) {
+            if let Some(filter) = self.partitions.pinned(entry) {
                 filter.prefetch(&key.hash);
                 continue;
             }
@@ -315,34 +243,10 @@ impl PartitionedReader {
             match step {
                 // The trailer says how to read the filter.
                 1 => prefetch(filter, filter.len().saturating_sub(1)),
-                _ => self.source.reader.view(filter).prefetch(&key.hash),
+                _ => self.reader.view(filter).prefetch(&key.hash),
             }
         }
         true
-    }
-
-    /// Calls `ask` with the top-level index. `None` and a counted error if the index cannot be read
-    /// or `ask` says `None`.
-    #[inline]
-    fn with_index<R>(
-        &self,
-        file: &TableFile,
-        io: &mut TableIo,
-        ask: impl FnOnce(&Index, &mut TableIo) -> Option<R>,
-    ) -> Option<R> {
-        let fetched;
-        let blocks = match &self.index {
-            Some(blocks) => Some(blocks),
-            None => {
-                let handle = self.source.handle;
-                let fetch = |io: &mut _| file.fetch(handle, BlockKind::FilterIndex, true, io);
-                fetched = self.source.guard(file, io, fetch)?;
-                fetched.index()
-            }
-        };
-        let answer = blocks.and_then(|blocks| ask(blocks, io));
-        io.filter_errors += u32::from(answer.is_none());
-        answer
     }
 
     /// Calls `ask` with the filter of a partition; `None` if it cannot be read.
@@ -355,14 +259,11 @@ impl PartitionedReader {
         io: &mut TableIo,
         ask: impl FnOnce(FilterView<'_>) -> R,
     ) -> Option<R> {
-        if let Some(Some(filter)) = self.partitions.get(partition.position()) {
+        if let Some(filter) = self.partitions.pinned(partition) {
             return Some(ask(filter.view()));
         }
-        let fetched = file.fetch_named(blocks, partition, BlockKind::Filter, true, io);
-        let block = fetched.inspect_err(|error| file.emit_damaged_filter(error)).ok()?;
-        // A partition without bytes would deny every key, and no writer makes one.
-        let filter = block.filter().filter(|filter| !filter.is_empty())?;
-        Some(ask(self.source.reader.view(filter)))
+        let ask = |bytes: &[u8]| ask(self.reader.view(bytes));
+        self.partitions.with_bytes(file, blocks, partition, io, ask)
     }
 }
 
@@ -384,17 +285,13 @@ fn are_located(blocks: &Index, keys: &[&mut BatchKey<'_>]) -> bool {
     keys.iter().all(|key| key.block == partition_of(blocks, &key.lookup))
 }
 
-/// Memory of a pinned partition besides its bytes: the filter's own fields, reference counts and
-/// the allocator's share.
-const BYTES_PER_PARTITION: u64 = size_of::<Option<PreparedFilter>>() as u64 + 32;
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::key::SEQUENCE_MAX;
     use crate::table::filter::testing::Sink;
     use crate::table::format::BLOCK_PREFIX_BYTES;
-    use siftdb_filter::encoding::{Encoding, FilterReader, FilterVerdict};
+    use siftdb_filter::encoding::{Encoding, FilterVerdict};
     use siftdb_filter::prefix::Prefix;
     use siftdb_filter::testing::vectors;
 
@@ -431,7 +328,7 @@ mod tests {
 
     fn reader(handle: BlockHandle) -> PartitionedReader {
         let reader = FilterReader::for_name("rocksdb.BuiltinBloomFilter", &[]).expect("built in");
-        PartitionedReader::new(FilterSource::new(reader, handle))
+        PartitionedReader::new(reader, handle)
     }
 
     fn ask(
@@ -528,7 +425,7 @@ mod tests {
                     let mut reader = reader(summary.expect("a filter").handle);
                     let mut io = TableIo::default();
                     if pinned {
-                        reader.pin(&file, &mut io);
+                        reader.partitions.pin(&file, &mut io);
                     }
                     for key in vector_keys(300, 1) {
                         let verdict = ask(&reader, &file, &key, &mut io);
@@ -688,7 +585,7 @@ mod tests {
             for round in 1..=3 {
                 assert_eq!(ask(&reader, &file, key, &mut io), FilterVerdict::NotConsulted);
                 assert_eq!(io.filter_errors, round);
-                reader.pin(&file, &mut TableIo::default());
+                reader.partitions.pin(&file, &mut TableIo::default());
             }
             // The last partition is sound; it is reached iff the index is.
             let last = ask(&reader, &file, b"p05-00199", &mut io);
@@ -718,7 +615,7 @@ mod tests {
     /// Opened with index and partitions pinned.
     fn pinned_reader(file: &TableFile, handle: BlockHandle) -> PartitionedReader {
         let mut reader = reader(handle);
-        reader.pin(file, &mut TableIo::default());
+        reader.partitions.pin(file, &mut TableIo::default());
         reader.pin_partitions(file);
         reader
     }

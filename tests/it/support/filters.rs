@@ -31,10 +31,10 @@ pub fn all_filters() -> Vec<NamedFilter> {
     let none = NamedFilter { name: "none".into(), filter: Filter::none(), fpr_max: None };
     let mut filters = vec![none];
     for (layout_name, layout) in layouts() {
-        for (encoding, filter) in encodings() {
+        for (at, (encoding, filter)) in encodings().into_iter().enumerate() {
             filters.push(NamedFilter {
                 name: format!("{encoding} {layout_name}"),
-                filter: filter.layout(layout),
+                filter: ranged(at, filter).layout(layout),
                 // At 10 bits per key, built-in filters have a rate of about 1 %, Marks of 2 %.
                 fpr_max: Some(if encoding == "marks" { 0.03 } else { 0.016 }),
             });
@@ -48,12 +48,20 @@ pub fn prefix_filters() -> Vec<NamedFilter> {
     let layouts = layouts().into_iter().filter(|(name, _)| *name != "block-based");
     let choices = layouts.flat_map(|layout| [(layout, true), (layout, false)]).collect::<Vec<_>>();
     let rules = prefix_rules().into_iter().zip(choices.into_iter().cycle());
-    let filters = rules.map(|(rule, ((layout_name, layout), whole_key))| NamedFilter {
-        name: format!("bloom {layout_name}, {rule:?}, whole keys: {whole_key}"),
-        filter: Filter::bloom(10.0).layout(layout).prefix(rule).whole_key(whole_key),
-        fpr_max: None,
+    let filters = rules.enumerate().map(|(at, (rule, ((layout_name, layout), whole_key)))| {
+        let filter = ranged(at, Filter::bloom(10.0));
+        NamedFilter {
+            name: format!("bloom {layout_name}, {rule:?}, whole keys: {whole_key}"),
+            filter: filter.layout(layout).prefix(rule).whole_key(whole_key),
+            fpr_max: None,
+        }
     });
     filters.collect()
+}
+
+/// Every second filter with a range filter besides.
+fn ranged(at: usize, filter: Filter) -> Filter {
+    if at.is_multiple_of(2) { filter.ranges(7.0) } else { filter }
 }
 
 /// Every kind of prefix extractor.

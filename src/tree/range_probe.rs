@@ -1,6 +1,6 @@
-//! Which tables a scan may skip, by the prefixes in their filters.
+//! Which tables a scan may skip, by their filters.
 //!
-//! `read/scan.rs` makes a [`RangeFilter`] for each scan over tables with prefixes, and for each
+//! `read/scan.rs` makes a [`RangeProbe`] for each scan over tables that answer ranges, and for each
 //! range that a cursor seeks. `level_iter` asks it when it comes to a table, so a scan that ends
 //! early asks few. A "no" means that no key of the range is in the table, old versions and
 //! tombstones included (I18). So a skipped table changes nothing in the result, in either
@@ -17,6 +17,7 @@ use crate::base::range::KeyBounds;
 use crate::base::stats::counters::{Counters, LevelCounter};
 use crate::base::sync::Arc;
 use crate::table::file::TableIo;
+use crate::table::filter::ranges::RangeQuestion;
 use crate::table::reader::Table;
 use crate::tree::level::Fence;
 use crate::tree::version::count_scan_io;
@@ -25,7 +26,7 @@ use std::borrow::Cow;
 
 /// The range of one scan, as a question to filters.
 #[derive(Debug)]
-pub(crate) struct RangeFilter {
+pub(crate) struct RangeProbe {
     start: LookupKey,
     end: Option<Vec<u8>>,
     /// How many bytes of the start all keys of the range begin with.
@@ -33,12 +34,12 @@ pub(crate) struct RangeFilter {
     counters: Arc<Counters>,
 }
 
-impl RangeFilter {
+impl RangeProbe {
     /// For the keys of `bounds`.
     #[must_use]
     pub(crate) fn new(bounds: &KeyBounds, counters: &Arc<Counters>) -> Self {
         let (start, end) = bounds.half_open();
-        RangeFilter {
+        RangeProbe {
             start: LookupKey::new(&start, SEQUENCE_MAX),
             common: common_of_range(&start, end.as_deref()),
             end: end.map(Cow::into_owned),
@@ -60,13 +61,13 @@ impl RangeFilter {
     /// no key of it. Call [`count_positive`](Self::count_positive) after a "maybe".
     #[must_use]
     pub(crate) fn ask(&self, level: usize, table: &Table) -> FilterVerdict {
-        let filter = table.filter();
-        if !filter.holds_prefixes() {
+        if !table.answers_ranges() {
             return FilterVerdict::NotConsulted;
         }
         let mut io = TableIo::default();
         let common = self.start.user_key().get(..self.common).unwrap_or_default();
-        let verdict = filter.range_may_match(table.file(), common, &self.start, &mut io);
+        let range = RangeQuestion { start: &self.start, end: self.end.as_deref(), common };
+        let verdict = table.range_may_match(&range, &mut io);
         let stripe = self.counters.stripe();
         count_scan_io(level, &io, &stripe);
         match verdict {

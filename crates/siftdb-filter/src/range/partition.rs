@@ -1,0 +1,201 @@
+//! A partition of a range filter: the lists of up to [`BLOCKS_PER_PARTITION`] data blocks.
+//!
+//! ```text
+//! partition := first block: u32  blocks: u16  keys: u16 for each block  list for each block
+//! model     := version: u8 (1)  cells a key: u32, in 256ths  shares of the key model: 257 bytes
+//! ```
+//!
+//! The model is stored once for all partitions of a table. Block `i` of the table is in partition
+//! `i / 64`. Where a list begins follows from the numbers of keys before it. A block with the
+//! number 0 has too many keys for a list, and its answer is "maybe".
+
+use crate::range::elias_fano::ListShape;
+use crate::range::key_model::{Interval, KEY_MODEL_BYTES, KeyModel, Window};
+
+/// Data blocks of each partition but the last.
+pub const BLOCKS_PER_PARTITION: usize = 64;
+
+/// Keys of a block that has a list. The cells of a block are then fewer than 2^31.
+pub(crate) const KEYS_PER_BLOCK_MAX: usize = (1 << 14) - 1;
+
+/// Bits per key that a filter may have.
+pub(crate) const BITS_MIN: f64 = 4.0;
+pub(crate) const BITS_MAX: f64 = 20.0;
+
+const MODEL_VERSION: u8 = 1;
+
+/// What all partitions of a table share: how keys become cells.
+#[derive(Clone, Debug)]
+pub struct RangeModel {
+    /// In 256ths.
+    cells_per_key: u32,
+    keys: KeyModel,
+}
+
+/// A question to one data block, whose keys are in `lower..=upper`.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockRange<'k> {
+    /// The separator before the block; the smallest key of the table for the first one.
+    pub lower: &'k [u8],
+    /// The separator after the block.
+    pub upper: &'k [u8],
+    /// The first key of the range; `None` from the beginning of the block on.
+    pub start: Option<&'k [u8]>,
+    /// The key after the range; `None` to the end of the block.
+    pub end: Option<&'k [u8]>,
+}
+
+impl RangeModel {
+    /// Bytes of memory.
+    pub const MEMORY_BYTES: usize = KeyModel::MEMORY_BYTES + 8;
+
+    pub(crate) fn encode(cells_per_key: u32, shares: &[u8; KEY_MODEL_BYTES]) -> Vec<u8> {
+        [&[MODEL_VERSION][..], &cells_per_key.to_le_bytes(), shares].concat()
+    }
+
+    /// The model in these bytes. `None` if they are malformed, or of a later version: then the
+    /// table has no range filter that can be asked.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&version, rest) = bytes.split_first()?;
+        let (cells, shares) = rest.split_first_chunk()?;
+        let (cells_per_key, shares) = (u32::from_le_bytes(*cells), shares.try_into().ok()?);
+        let is_known = version == MODEL_VERSION && (256..=1 << 25).contains(&cells_per_key);
+        is_known.then(|| RangeModel { cells_per_key, keys: KeyModel::decode(shares) })
+    }
+
+    /// May `block` of the table hold a key of the range? `partition` has the bytes of the one that
+    /// the block is in. `None` if these are malformed, or of other blocks.
+    #[must_use]
+    pub fn may_contain(
+        &self,
+        partition: &[u8],
+        block: usize,
+        range: &BlockRange<'_>,
+    ) -> Option<bool> {
+        let BlockRange { lower, upper, start, end } = *range;
+        if end.is_some_and(|end| end <= lower) || start.is_some_and(|start| start > upper) {
+            return Some(false);
+        }
+        let (start, end) = (start.filter(|start| *start > lower), end.filter(|end| *end <= upper));
+        if start.is_none() && end.is_none() {
+            // A block has a key.
+            return Some(true);
+        }
+        let Some((shape, list)) = self.list(partition, block)? else { return Some(true) };
+        let cells = Cells::new(self, lower, upper, shape.cells);
+        let first = start.map_or(0, |start| cells.cell(self.interval(start, cells.shared).low));
+        let last = match end.map(|end| self.interval(end, cells.shared)) {
+            None => shape.cells.saturating_sub(1),
+            // Keys below an end that is cut may begin with the same bytes.
+            Some(Interval { low, is_whole: false, .. }) => cells.cell(low),
+            Some(Interval { low, .. }) if low <= cells.low => return Some(false),
+            Some(Interval { low, .. }) => cells.cell(low - 1),
+        };
+        if first > last { Some(false) } else { shape.list.any_within(list, first, last) }
+    }
+
+    /// The list of a block; inside `None` if it has none.
+    fn list<'p>(
+        &self,
+        partition: &'p [u8],
+        block: usize,
+    ) -> Option<Option<(BlockShape, &'p [u8])>> {
+        let (first, rest) = partition.split_first_chunk()?;
+        let (blocks, rest) = rest.split_first_chunk()?;
+        let counts = rest.get(..2 * usize::from(u16::from_le_bytes(*blocks)))?;
+        let (counts, _) = counts.as_chunks::<2>();
+        let index = block.checked_sub(u32::from_le_bytes(*first) as usize)?;
+        let keys = |count: &[u8; 2]| usize::from(u16::from_le_bytes(*count));
+        let before = counts.get(..index)?.iter().map(|count| self.shape(keys(count)).list.bytes());
+        let start = 2 * counts.len() + before.sum::<usize>();
+        let shape = self.shape(keys(counts.get(index)?));
+        if shape.keys == 0 {
+            return Some(None);
+        }
+        if shape.keys > KEYS_PER_BLOCK_MAX {
+            return None;
+        }
+        Some(Some((shape, rest.get(start..start.checked_add(shape.list.bytes())?)?)))
+    }
+
+    /// The form of a list of `keys` keys.
+    pub(crate) fn shape(&self, keys: usize) -> BlockShape {
+        let cells = (keys as u64 * u64::from(self.cells_per_key)) >> 8;
+        BlockShape { keys, cells, list: ListShape::new(keys, cells) }
+    }
+
+    pub(crate) fn interval_of(&self, window: Window) -> Interval {
+        self.keys.interval(window)
+    }
+
+    fn interval(&self, key: &[u8], shared: usize) -> Interval {
+        self.keys.interval(Window::of(key.get(shared..).unwrap_or_default()))
+    }
+}
+
+/// The form of a block's list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockShape {
+    pub keys: usize,
+    pub cells: u64,
+    pub list: ListShape,
+}
+
+/// The equal cells between two separators.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cells {
+    /// How many bytes both separators begin with, and so all keys between them.
+    shared: usize,
+    low: u64,
+    high: u64,
+    /// Cells per 2^32 of the scaled span.
+    scale: u64,
+}
+
+impl Cells {
+    fn new(model: &RangeModel, lower: &[u8], upper: &[u8], cells: u64) -> Self {
+        let shared = shared_bytes(lower, upper);
+        let (low, high) = (model.interval(lower, shared).low, model.interval(upper, shared).high);
+        Cells { shared, ..Cells::between(low, high, cells) }
+    }
+
+    pub(crate) fn between(low: u64, high: u64, cells: u64) -> Self {
+        let high = high.max(low);
+        let scaled = Self::scaled(high - low, high - low);
+        Cells { shared: 0, low, high, scale: (cells << 32) / (scaled + 1) }
+    }
+
+    /// The upper 32 bits of `distance` after the highest bit of `span` is shifted to the top.
+    #[inline]
+    fn scaled(distance: u64, span: u64) -> u64 {
+        (distance << (span.leading_zeros() & 63)) >> 32
+    }
+
+    /// The cell of a number; those outside of the span are in the first or the last one.
+    // Never decreasing: the shift, the product and the second shift are all monotone.
+    #[inline]
+    pub(crate) fn cell(&self, number: u64) -> u64 {
+        let distance = number.clamp(self.low, self.high) - self.low;
+        (Self::scaled(distance, self.high - self.low) * self.scale) >> 32
+    }
+}
+
+/// How many bytes both begin with.
+#[inline]
+pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    let mut shared = 0;
+    while let (Some(one), Some(other)) = (word_at(a, shared), word_at(b, shared)) {
+        if one != other {
+            return shared + (one ^ other).trailing_zeros() as usize / 8;
+        }
+        shared += 8;
+    }
+    let rests = a.iter().skip(shared).zip(b.iter().skip(shared));
+    shared + rests.take_while(|(one, other)| one == other).count()
+}
+
+#[inline]
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+}
