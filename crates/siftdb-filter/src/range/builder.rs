@@ -306,7 +306,7 @@ mod tests {
             random ^= random << 17;
             random
         };
-        let binary: Vec<Vec<u8>> = (0..40_000).map(|_| next().to_be_bytes().to_vec()).collect();
+        let binary: Vec<Vec<u8>> = (0..40_000).map(|_| next().to_le_bytes().to_vec()).collect();
         let digits =
             |key: &Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let text: Vec<Vec<u8>> = binary.iter().map(|key| digits(key).into_bytes()).collect();
