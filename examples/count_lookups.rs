@@ -8,13 +8,14 @@
 //! By hand, `count_lookups make DIRECTORY LAYOUT [TABLES [KEYSPACES]]` makes a database:
 //! `SIFTDB_COUNT_KEYS` keys (a million) of 16 bytes with values of 100, in one settled level, or in
 //! that many tables of level 0. The second number makes that many further keyspaces of one entry.
-//! Layouts: `none`, `block-based`, `full`, `partitioned`.
+//! Layouts: `none`, `block-based`, `full`, `partitioned`, and `ranges`: full, and a range filter.
 //!
 //! `count_lookups DIRECTORY KIND` then warms the cache and calls `counted_…` for each operation.
 //! Kinds: `miss`, `hit`, `cold` (a hit whose block is in no cache of siftdb), `first` (one hit, the
 //! first call after opening; `.ci/cold_get` traces it), `scan10`, `scan100`, `scan` (all entries),
-//! `cursor10`, `cursor100`, `cursor` (the same by a cursor), `put` (new keys), `get-put` and
-//! `transact` (both of one key, as two calls and as a transaction). It prints how many operations
+//! `cursor10`, `cursor100`, `cursor` (the same by a cursor), `gap` and `gap-off` (a range without
+//! keys, with filters and without), `near` and `near-off` (a range of one key), `put` (new keys),
+//! `get-put` and `transact` (both of one key, as two calls and as a transaction). It prints how many operations
 //! were counted; a full scan counts by the entry. Without arguments every kind runs on a thousand keys.
 
 use siftdb::{Db, Filter, FilterLayout, Keyspace, Options, ReadOptions};
@@ -53,6 +54,19 @@ fn counted_scans(db: &Keyspace, keys: &[Key], entries: usize) -> u64 {
         for entry in db.range(&black_box(key)[..]..).take(entries).flatten() {
             found += u64::from(entry.1.last() == Some(&b'v'));
         }
+    }
+    found
+}
+
+/// Short ranges that are counted, from each key up to the key with one byte more.
+#[inline(never)]
+fn counted_ranges(db: &Keyspace, keys: &[Key], options: &ReadOptions) -> u64 {
+    let mut found = 0;
+    for key in keys {
+        let mut end = [0xff; 17];
+        end[..16].copy_from_slice(key);
+        let range = black_box(&key[..])..black_box(&end[..]);
+        found += db.range_with(range, options).count() as u64;
     }
     found
 }
@@ -111,6 +125,7 @@ fn filter(layout: &str) -> Result<Filter, Error> {
         "none" => Filter::none(),
         "block-based" => bloom.layout(FilterLayout::BlockBased { window_bytes: 2048 }),
         "full" => bloom.layout(FilterLayout::Full),
+        "ranges" => bloom.layout(FilterLayout::Full).ranges(12.0),
         "partitioned" => bloom.layout(FilterLayout::Partitioned { block_bytes: 4096 }),
         other => return Err(format!("unknown layout {other}").into()),
     })
@@ -170,8 +185,8 @@ fn main() -> Result<(), Error> {
         [] => {
             let directory = std::env::temp_dir().join(format!("siftdb-{}", std::process::id()));
             let mut done = make(&directory, &[], "full", 1_000);
-            let kinds = "miss hit cold first scan10 scan100 scan cursor10 cursor100 cursor put \
-                         get-put transact";
+            let kinds = "miss hit cold first scan10 scan100 scan cursor10 cursor100 cursor gap \
+                         gap-off near near-off put get-put transact";
             for kind in kinds.split(' ') {
                 print!("{kind}: ");
                 done = done.and_then(|()| count(&directory, kind, 1_000));
@@ -192,6 +207,7 @@ fn count(directory: &Path, kind: &str, keys: u64) -> Result<(), Error> {
         return Ok(());
     }
     let (absent, cold) = (kind == "miss", kind == "cold");
+    let is_gap = kind.starts_with("gap");
     if kind == "put" {
         // The memtable is larger than the processor's caches from here on.
         (2 * keys..2 * keys + 100_000).try_for_each(|n| db.put(key(n, false), [b'v'; 100]))?;
@@ -208,8 +224,9 @@ fn count(directory: &Path, kind: &str, keys: u64) -> Result<(), Error> {
     // A chunk of keys stays in the processor's first cache, so they cost no misses.
     let mut chunk = Vec::new();
     for i in 0..operations_wanted {
-        // New keys of a put are far above all others, in no order.
-        let n = if kind == "put" { keys + i } else { (i + 30_000) * 7919 % keys };
+        // New keys of a put, and those of a gap, are in no order.
+        let new = kind == "put" || is_gap;
+        let n = if new { keys + i } else { (i + 30_000) * 7919 % keys };
         chunk.push(key(n, absent));
         if chunk.len() < 500 && i + 1 < operations_wanted {
             continue;
@@ -227,9 +244,15 @@ fn count(directory: &Path, kind: &str, keys: u64) -> Result<(), Error> {
             }
             "put" => counted_puts(&db, &chunk),
             "get-put" | "transact" => counted_updates(&db, &chunk, kind == "transact")?,
-            "hit" | "miss" | "cold" => {
-                let found = counted_lookups(&db, &chunk, &options);
-                let wanted = if absent { 0 } else { chunk.len() as u64 };
+            "hit" | "miss" | "cold" | "gap" | "gap-off" | "near" | "near-off" => {
+                let found = match kind {
+                    "hit" | "miss" | "cold" => counted_lookups(&db, &chunk, &options),
+                    _ => {
+                        let use_filters = !kind.ends_with("-off");
+                        counted_ranges(&db, &chunk, &ReadOptions::new().use_filters(use_filters))
+                    }
+                };
+                let wanted = if absent || is_gap { 0 } else { chunk.len() as u64 };
                 if found != wanted {
                     return Err(format!("found {found} of {wanted}").into());
                 }

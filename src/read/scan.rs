@@ -180,12 +180,12 @@ impl Scan {
         }
     }
 
-    /// The question to the filters of the tables, if any of them can answer it.
+    /// The question to the filters of the tables, if any of them can answer it and that pays.
     fn probe(&self) -> Option<Arc<RangeProbe>> {
         if !self.use_filters || !self.view.version.answers_ranges() {
             return None;
         }
-        Some(Arc::new(RangeProbe::new(&self.bounds, &self.keyspace.counters)))
+        RangeProbe::for_scan(&self.bounds, &self.keyspace.counters)
     }
 
     /// Makes a merge of this scan ask filters for the present bounds, from its next seek on.

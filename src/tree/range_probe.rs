@@ -14,8 +14,8 @@
 use crate::base::iterator::api::Direction;
 use crate::base::key::{LookupKey, SEQUENCE_MAX, common_prefix, key_head};
 use crate::base::range::KeyBounds;
-use crate::base::stats::counters::{Counters, LevelCounter};
-use crate::base::sync::Arc;
+use crate::base::stats::counters::{Counters, LevelCounter, Stripe};
+use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::table::file::TableIo;
 use crate::table::filter::ranges::RangeQuestion;
 use crate::table::reader::Table;
@@ -23,6 +23,51 @@ use crate::tree::level::Fence;
 use crate::tree::version::count_scan_io;
 use siftdb_filter::encoding::FilterVerdict;
 use std::borrow::Cow;
+
+/// After this many questions in a row that saved nothing, most scans ask none.
+const LONG: u64 = 64;
+
+/// Then one scan in so many asks, to see whether asking pays again.
+const SAMPLE: u64 = 64;
+
+/// Tables in a row that a thread's scans asked for nothing, because each had a key of the range.
+///
+/// Asking costs a scan of a few entries a third of its time. Where scans find what they look for,
+/// and no table of the tree is searched in vain, asking saves nothing. So after [`LONG`] questions
+/// of that kind, only one scan in [`SAMPLE`] asks. The first table without a key of the range ends
+/// the streak. A scan that does not ask enters the tables that a filter would exclude, so the guess
+/// can cost reads: those of at most 63 scans, after a streak of 64.
+///
+/// A streak belongs to one thread and one keyspace, as that of lookups
+/// ([`HitStreak`](crate::tree::version::HitStreak)).
+struct ScanStreak<'a>(Option<&'a AtomicU64>);
+
+impl<'a> ScanStreak<'a> {
+    fn of(stripe: &Stripe<'a>) -> Self {
+        ScanStreak(stripe.kept_by_scans())
+    }
+
+    /// True if the next scan should ask. The number counts the streak, and above [`LONG`] the scans
+    /// since the last sample.
+    fn asks(&self) -> bool {
+        let Some(number) = self.0 else { return true };
+        let streak = number.load(Ordering::Relaxed);
+        if streak < LONG {
+            return true;
+        }
+        let is_sample = streak + 1 >= LONG + SAMPLE;
+        number.store(if is_sample { LONG } else { streak + 1 }, Ordering::Relaxed);
+        is_sample
+    }
+
+    /// Notes whether a table had no key of the range.
+    fn note(&self, has_none: bool) {
+        let Some(number) = self.0 else { return };
+        let streak = number.load(Ordering::Relaxed);
+        number
+            .store(if has_none { 0 } else { streak.max(LONG.min(streak + 1)) }, Ordering::Relaxed);
+    }
+}
 
 /// The range of one scan, as a question to filters.
 #[derive(Debug)]
@@ -35,6 +80,13 @@ pub(crate) struct RangeProbe {
 }
 
 impl RangeProbe {
+    /// For the keys of `bounds`. `None` if asking does not pay.
+    #[inline]
+    pub(crate) fn for_scan(bounds: &KeyBounds, counters: &Arc<Counters>) -> Option<Arc<Self>> {
+        let asks = ScanStreak::of(&counters.stripe()).asks();
+        asks.then(|| Arc::new(RangeProbe::new(bounds, counters)))
+    }
+
     /// For the keys of `bounds`.
     #[must_use]
     pub(crate) fn new(bounds: &KeyBounds, counters: &Arc<Counters>) -> Self {
@@ -71,9 +123,12 @@ impl RangeProbe {
         let stripe = self.counters.stripe();
         count_scan_io(level, &io, &stripe);
         match verdict {
-            FilterVerdict::NotConsulted | FilterVerdict::Bypassed => {}
+            FilterVerdict::NotConsulted | FilterVerdict::Bypassed => {
+                ScanStreak::of(&stripe).note(false);
+            }
             FilterVerdict::Maybe => stripe.add_level(level, LevelCounter::ScanPositives, 1),
             FilterVerdict::No => {
+                ScanStreak::of(&stripe).note(true);
                 let bytes = table.mean_block_bytes();
                 stripe.add_level(level, LevelCounter::ScanNegatives, 1);
                 stripe.add_level(level, LevelCounter::ScanBytesAvoided, bytes);
@@ -104,7 +159,9 @@ impl RangeProbe {
             (false, true) => LevelCounter::ScanFalsePositives,
             (false, false) => return,
         };
-        self.counters.stripe().add_level(level, counter, 1);
+        let stripe = self.counters.stripe();
+        ScanStreak::of(&stripe).note(counter == LevelCounter::ScanFalsePositives);
+        stripe.add_level(level, counter, 1);
     }
 }
 

@@ -267,7 +267,7 @@ impl<'a> HitStreak<'a> {
     /// The streak of the calling thread.
     #[inline]
     pub(crate) fn of(stripe: &Stripe<'a>) -> Self {
-        HitStreak(stripe.kept())
+        HitStreak(stripe.kept_by_lookups())
     }
 
     /// True if the streak is long enough to expect that the next lookup hits too.

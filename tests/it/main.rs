@@ -126,6 +126,7 @@ mod packaging;
 mod prefixes;
 mod range_deletes;
 mod range_differential;
+mod range_filters;
 mod read_only;
 mod recovery;
 mod regressions;

@@ -23,8 +23,9 @@ pub(crate) const COUNTERS: usize = Counter::COUNT + LEVELS * LevelCounter::COUNT
 #[repr(C, align(128))]
 #[derive(Debug)]
 struct Cells {
-    /// Not a counter: a number that the thread's lookups keep, on a line that they write anyway.
-    kept: AtomicU64,
+    /// Not counters: numbers that the thread's lookups and scans keep, on a line that they write
+    /// anyway.
+    kept: [AtomicU64; 2],
     counts: [AtomicU64; COUNTERS],
     /// Histograms, once the thread times a call. At the end, so that the counters stay where they
     /// are.
@@ -34,7 +35,8 @@ struct Cells {
 impl Cells {
     fn new() -> Box<Self> {
         let counts = [const { AtomicU64::new(0) }; COUNTERS];
-        Box::new(Cells { kept: AtomicU64::new(0), counts, latencies: OnceLock::new() })
+        let kept = [const { AtomicU64::new(0) }; 2];
+        Box::new(Cells { kept, counts, latencies: OnceLock::new() })
     }
 
     fn latencies(&self) -> &[AtomicU64; LATENCY_CELLS] {
@@ -175,11 +177,20 @@ impl Counters {
 
 impl<'a> Stripe<'a> {
     /// A number that the lookups of this thread keep, initially 0; none for threads that share a
-    /// stripe. A thread that takes over the stripe of an ended thread takes over its number.
+    /// stripe. A thread that takes over the stripe of an ended thread takes over its numbers.
     #[inline]
     #[must_use]
-    pub(crate) fn kept(&self) -> Option<&'a AtomicU64> {
-        (!self.shared).then_some(&self.cells.kept)
+    pub(crate) fn kept_by_lookups(&self) -> Option<&'a AtomicU64> {
+        let [lookups, _] = &self.cells.kept;
+        (!self.shared).then_some(lookups)
+    }
+
+    /// The same, which its scans keep.
+    #[inline]
+    #[must_use]
+    pub(crate) fn kept_by_scans(&self) -> Option<&'a AtomicU64> {
+        let [_, scans] = &self.cells.kept;
+        (!self.shared).then_some(scans)
     }
 
     /// Adds to one counter of the database.

@@ -7,8 +7,8 @@ use crate::construction::{Charge, Construction};
 use crate::error::BuildError;
 use crate::range::key_model::{Frequencies, Window};
 use crate::range::partition::{
-    BITS_MAX, BITS_MIN, BLOCKS_PER_PARTITION, BlockShape, Cells, KEYS_PER_BLOCK_MAX, RangeModel,
-    shared_bytes,
+    BITS_MAX, BITS_MIN, BLOCKS_PER_GROUP, BLOCKS_PER_PARTITION, BlockShape, Cells,
+    KEYS_PER_BLOCK_MAX, RangeModel, shared_bytes,
 };
 
 /// Collects the keys of a table, block by block, then writes its range filter.
@@ -158,7 +158,7 @@ impl RangeFilterBuilder {
         let mut built = BuiltRangeFilter { model, ..BuiltRangeFilter::default() };
         let mut windows = &self.windows[..];
         for (number, blocks) in self.blocks.chunks(BLOCKS_PER_PARTITION).enumerate() {
-            put_header(number * BLOCKS_PER_PARTITION, blocks, &mut built.contents);
+            put_header(&codes, number * BLOCKS_PER_PARTITION, blocks, &mut built.contents);
             for block in blocks {
                 let (of_block, rest) = windows.split_at_checked(block.keys).unwrap_or_default();
                 windows = rest;
@@ -176,10 +176,19 @@ impl RangeFilterBuilder {
     }
 }
 
-fn put_header(first: usize, blocks: &[BlockKeys], dst: &mut Vec<u8>) {
+/// Appends what comes before the lists of a partition.
+fn put_header(model: &RangeModel, first: usize, blocks: &[BlockKeys], dst: &mut Vec<u8>) {
     dst.extend_from_slice(&(first as u32).to_le_bytes());
     dst.extend_from_slice(&(blocks.len() as u16).to_le_bytes());
-    blocks.iter().for_each(|block| dst.extend_from_slice(&(block.keys as u16).to_le_bytes()));
+    let mut offset = 0;
+    for group in blocks.chunks(BLOCKS_PER_GROUP) {
+        dst.extend_from_slice(&(offset as u32).to_le_bytes());
+        let counts = group.iter().map(|block| block.keys);
+        for keys in counts.chain(std::iter::repeat(0)).take(BLOCKS_PER_GROUP) {
+            dst.extend_from_slice(&(keys as u16).to_le_bytes());
+            offset += model.shape(keys).bytes();
+        }
+    }
 }
 
 /// Appends the list of a block whose keys have these windows.
@@ -293,6 +302,36 @@ mod tests {
                 let (start, end) = (Some(&start[..]), Some(&end[..]));
                 let _ = model.may_contain(&bytes, block, &BlockRange { lower, upper, start, end });
             }
+        }
+    }
+
+    /// A block with more keys than a list takes says "maybe", and the lists after it are found.
+    #[test]
+    fn a_block_of_too_many_keys_has_no_list() {
+        let mut builder = RangeFilterBuilder::new(10.0).unwrap();
+        let text = |number: usize| format!("{number:08}").into_bytes();
+        let ends = [0, 3_000, 3_000 + KEYS_PER_BLOCK_MAX + 1, 25_000];
+        let bounds = |block: usize| [text(4 * ends[block]), text(4 * ends[block + 1] - 4)];
+        for block in 0..3 {
+            (ends[block]..ends[block + 1]).for_each(|number| builder.add_key(&text(4 * number)));
+            let [lower, upper] = bounds(block);
+            builder.end_block(&lower, &upper);
+        }
+        let filter = builder.finish().unwrap();
+        let model = RangeModel::decode(&filter.model).unwrap();
+        for block in 0..3 {
+            let [lower, upper] = bounds(block);
+            let ask = |start: usize| {
+                let (start, end) = (&text(start)[..], &text(start + 1)[..]);
+                let (start, end) = (Some(start), Some(end));
+                let range = BlockRange { lower: &lower, upper: &upper, start, end };
+                model.may_contain(filter.partitions().next().unwrap(), block, &range).unwrap()
+            };
+            let numbers = ends[block]..ends[block + 1] - 1;
+            assert!(numbers.clone().all(|number| ask(4 * number)), "block {block}");
+            let passed = numbers.clone().filter(|number| ask(4 * number + 2)).count();
+            let few = numbers.len() / 10;
+            assert_eq!(passed > few, block == 1, "block {block}: {passed} of {}", numbers.len());
         }
     }
 

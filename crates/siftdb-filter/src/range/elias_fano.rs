@@ -20,14 +20,16 @@ pub(crate) struct ListShape {
 }
 
 impl ListShape {
-    /// `count` numbers below `universe`; both at most 2^32.
-    pub(crate) fn new(count: usize, universe: u64) -> Self {
-        let low_bits = (universe / (count as u64).max(1)).max(1).ilog2();
+    /// `count` numbers below `universe`; both at most 2^32. `low_bits` are 31 at most, and best the
+    /// logarithm of their mean spacing.
+    #[inline]
+    pub(crate) fn new(count: usize, universe: u64, low_bits: u32) -> Self {
         let high_max = universe.saturating_sub(1) >> low_bits;
         ListShape { count, low_bits, high_len: count + high_max as usize + 1 }
     }
 
     /// Size of a list.
+    #[inline]
     pub(crate) fn bytes(self) -> usize {
         (self.high_len + self.count * self.low_bits as usize).div_ceil(8)
     }
@@ -137,7 +139,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn encoded(numbers: &[u64], universe: u64) -> (ListShape, Vec<u8>) {
-        let (shape, mut list) = (ListShape::new(numbers.len(), universe), vec![0xff; 3]);
+        let low_bits = (universe / numbers.len() as u64).max(1).ilog2();
+        let (shape, mut list) = (ListShape::new(numbers.len(), universe, low_bits), vec![0xff; 3]);
         shape.encode(numbers.iter().copied(), &mut list);
         assert_eq!(list.drain(..3).collect::<Vec<_>>(), [0xff; 3]);
         assert_eq!(list.len(), shape.bytes());
@@ -170,8 +173,9 @@ mod tests {
             count in 0..60usize,
             universe in 0..1u64 << 32,
             first in any::<u32>(),
+            low_bits in 0..32u32,
         ) {
-            let shape = ListShape::new(count, universe);
+            let shape = ListShape::new(count, universe, low_bits);
             let _ = shape.any_within(&list, u64::from(first), u64::from(first) + 9);
             prop_assert!(shape.decode(&list).count() <= count);
         }
@@ -189,8 +193,8 @@ mod tests {
     #[test]
     fn a_list_takes_two_bits_more_than_its_spacing() {
         for (count, universe) in [(34, 34 * 256), (34, 34 * 400), (300, 300 << 10), (1, 512)] {
-            let bits = 8 * ListShape::new(count, universe).bytes();
             let spacing = (universe as f64 / count as f64).log2();
+            let bits = 8 * ListShape::new(count, universe, spacing as u32).bytes();
             let most = (count as f64 * (2.0 + spacing)).ceil() as usize + 8;
             assert!(bits <= most, "{count} numbers below {universe}: {bits} bits, not {most}");
         }

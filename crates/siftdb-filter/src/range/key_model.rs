@@ -96,11 +96,17 @@ impl Frequencies {
     }
 }
 
-/// The part of each symbol.
+/// The parts of all symbols.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyModel {
-    /// Where the part of each symbol begins, and after them where the last one ends.
-    starts: [u16; SYMBOLS + 1],
+    parts: [Part; SYMBOLS],
+}
+
+/// The part that a symbol has of each interval, in units of 2^-14.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    start: u16,
+    width: u16,
 }
 
 impl KeyModel {
@@ -108,13 +114,13 @@ impl KeyModel {
     pub(crate) fn decode(shares: &[u8; KEY_MODEL_BYTES]) -> Self {
         let sum = shares.iter().map(|share| u32::from(*share)).sum::<u32>().max(1);
         let room = (1 << TOTAL_BITS) - SYMBOLS as u32;
-        let mut starts = [0; SYMBOLS + 1];
         let mut start = 0;
-        for (end, share) in starts.iter_mut().skip(1).zip(shares) {
-            start += 1 + (u32::from(*share) * room / sum) as u16;
-            *end = start;
-        }
-        KeyModel { starts }
+        let parts = shares.map(|share| {
+            let width = 1 + (u32::from(share) * room / sum) as u16;
+            start += width;
+            Part { start: start - width, width }
+        });
+        KeyModel { parts }
     }
 
     /// Bytes of memory.
@@ -124,24 +130,25 @@ impl KeyModel {
     #[inline]
     pub(crate) fn interval(&self, window: Window) -> Interval {
         let (mut low, mut width) = (0, 1 << 63);
-        for i in 0..=WINDOW_BYTES {
-            let unit = width >> TOTAL_BITS;
-            let is_end = i == usize::from(window.len);
-            if unit == 0 || (i == WINDOW_BYTES && !is_end) {
+        let mut head = window.head;
+        for _ in 0..usize::from(window.len).min(WINDOW_BYTES) {
+            // Every byte has a part.
+            let part = self.parts.get(1 + (head >> 56) as usize).copied().unwrap_or_default();
+            let unit: u64 = width >> TOTAL_BITS;
+            if unit == 0 {
                 break;
             }
-            let symbol = if is_end { 0 } else { 1 + usize::from(window.byte(i)) };
-            let (start, end) = match self.starts.get(symbol..) {
-                Some([start, end, ..]) => (u64::from(*start), u64::from(*end)),
-                _ => break,
-            };
-            low += unit * start;
-            width = unit * (end - start);
-            if is_end {
-                return Interval { low, high: low + width - 1, is_whole: true };
-            }
+            low += unit * u64::from(part.start);
+            width = unit * u64::from(part.width);
+            head <<= 8;
         }
-        Interval { low, high: low + width - 1, is_whole: false }
+        let [end, ..] = self.parts;
+        let unit = width >> TOTAL_BITS;
+        let is_whole = usize::from(window.len) <= WINDOW_BYTES && unit > 0;
+        if is_whole {
+            width = unit * u64::from(end.width);
+        }
+        Interval { low, high: low + width - 1, is_whole }
     }
 }
 
@@ -192,6 +199,6 @@ mod tests {
         assert!((3.9..4.3).contains(&bits), "{bits} bits a hexadecimal digit");
         assert!(width(b"\x01x") > 13.0, "a byte that was never counted");
         let even = KeyModel::decode(&Frequencies::default().encode());
-        assert_eq!(even.starts.last(), Some(&257));
+        assert!(even.parts.iter().all(|part| part.width == 1), "no byte is without a part");
     }
 }

@@ -1,19 +1,27 @@
 //! A partition of a range filter: the lists of up to [`BLOCKS_PER_PARTITION`] data blocks.
 //!
 //! ```text
-//! partition := first block: u32  blocks: u16  keys: u16 for each block  list for each block
+//! partition := first block: u32  blocks: u16  group for each 8 blocks  list for each block
+//! group     := offset of its first list, from the first of all: u32  keys: u16 for each block
 //! model     := version: u8 (1)  cells a key: u32, in 256ths  shares of the key model: 257 bytes
 //! ```
 //!
 //! The model is stored once for all partitions of a table. Block `i` of the table is in partition
-//! `i / 64`. Where a list begins follows from the numbers of keys before it. A block with the
-//! number 0 has too many keys for a list, and its answer is "maybe".
+//! `i / 64`. The numbers of keys before a list, in its group, say where it begins. A block with the
+//! number 0 has too many keys for a list, and its answer is "maybe"; so do the blocks that the last
+//! group lacks.
 
 use crate::range::elias_fano::ListShape;
 use crate::range::key_model::{Interval, KEY_MODEL_BYTES, KeyModel, Window};
 
 /// Data blocks of each partition but the last.
 pub const BLOCKS_PER_PARTITION: usize = 64;
+
+/// Data blocks of a group.
+pub(crate) const BLOCKS_PER_GROUP: usize = 8;
+
+/// Bytes of a group: one cache line has it, as a rule.
+const GROUP_BYTES: usize = 4 + 2 * BLOCKS_PER_GROUP;
 
 /// Keys of a block that has a list. The cells of a block are then fewer than 2^31.
 pub(crate) const KEYS_PER_BLOCK_MAX: usize = (1 << 14) - 1;
@@ -29,6 +37,8 @@ const MODEL_VERSION: u8 = 1;
 pub struct RangeModel {
     /// In 256ths.
     cells_per_key: u32,
+    /// Bits of the low part of each number in a list.
+    low_bits: u32,
     keys: KeyModel,
 }
 
@@ -61,7 +71,11 @@ impl RangeModel {
         let (cells, shares) = rest.split_first_chunk()?;
         let (cells_per_key, shares) = (u32::from_le_bytes(*cells), shares.try_into().ok()?);
         let is_known = version == MODEL_VERSION && (256..=1 << 25).contains(&cells_per_key);
-        is_known.then(|| RangeModel { cells_per_key, keys: KeyModel::decode(shares) })
+        is_known.then(|| RangeModel {
+            cells_per_key,
+            low_bits: (cells_per_key >> 8).ilog2(),
+            keys: KeyModel::decode(shares),
+        })
     }
 
     /// May `block` of the table hold a key of the range? `partition` has the bytes of the one that
@@ -103,26 +117,36 @@ impl RangeModel {
     ) -> Option<Option<(BlockShape, &'p [u8])>> {
         let (first, rest) = partition.split_first_chunk()?;
         let (blocks, rest) = rest.split_first_chunk()?;
-        let counts = rest.get(..2 * usize::from(u16::from_le_bytes(*blocks)))?;
-        let (counts, _) = counts.as_chunks::<2>();
         let index = block.checked_sub(u32::from_le_bytes(*first) as usize)?;
-        let keys = |count: &[u8; 2]| usize::from(u16::from_le_bytes(*count));
-        let before = counts.get(..index)?.iter().map(|count| self.shape(keys(count)).list.bytes());
-        let start = 2 * counts.len() + before.sum::<usize>();
-        let shape = self.shape(keys(counts.get(index)?));
+        let blocks = usize::from(u16::from_le_bytes(*blocks));
+        if index >= blocks {
+            return None;
+        }
+        let (groups, lists) =
+            rest.split_at_checked(blocks.div_ceil(BLOCKS_PER_GROUP) * GROUP_BYTES)?;
+        let (groups, _) = groups.as_chunks::<GROUP_BYTES>();
+        let (offset, counts) = groups.get(index / BLOCKS_PER_GROUP)?.split_first_chunk()?;
+        let (counts, _) = counts.as_chunks::<2>();
+        let shape = |count: &[u8; 2]| self.shape(usize::from(u16::from_le_bytes(*count)));
+        let before = counts.get(..index % BLOCKS_PER_GROUP)?.iter();
+        let start = before.fold(u32::from_le_bytes(*offset) as usize, |start, count| {
+            start + shape(count).bytes()
+        });
+        let shape = shape(counts.get(index % BLOCKS_PER_GROUP)?);
         if shape.keys == 0 {
             return Some(None);
         }
         if shape.keys > KEYS_PER_BLOCK_MAX {
             return None;
         }
-        Some(Some((shape, rest.get(start..start.checked_add(shape.list.bytes())?)?)))
+        Some(Some((shape, lists.get(start..start.checked_add(shape.bytes())?)?)))
     }
 
     /// The form of a list of `keys` keys.
+    #[inline]
     pub(crate) fn shape(&self, keys: usize) -> BlockShape {
         let cells = (keys as u64 * u64::from(self.cells_per_key)) >> 8;
-        BlockShape { keys, cells, list: ListShape::new(keys, cells) }
+        BlockShape { keys, cells, list: ListShape::new(keys, cells, self.low_bits) }
     }
 
     pub(crate) fn interval_of(&self, window: Window) -> Interval {
@@ -140,6 +164,14 @@ pub(crate) struct BlockShape {
     pub keys: usize,
     pub cells: u64,
     pub list: ListShape,
+}
+
+impl BlockShape {
+    /// Bytes of the list; none for a block without keys.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        if self.keys == 0 { 0 } else { self.list.bytes() }
+    }
 }
 
 /// The equal cells between two separators.

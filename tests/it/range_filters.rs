@@ -1,0 +1,229 @@
+//! Range filters change which tables a scan reads, and never its answer.
+
+use crate::support::data::{bytes, odd_keys};
+use crate::support::ranges::{KeyRange, any_range};
+use crate::support::rng::{Rng, seeds};
+use crate::support::stores::{files_ending, open, small_options};
+use siftdb::env::MemEnv;
+use siftdb::{Db, Filter, Iter, Options, Prefix, ReadOptions, Snapshot};
+use std::ops::Bound;
+use std::path::Path;
+
+const WITHOUT_FILTERS: ReadOptions = ReadOptions::new().use_filters(false);
+
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn entries(iter: impl Iterator<Item = <Iter as Iterator>::Item>) -> Entries {
+    let owned = |entry: <Iter as Iterator>::Item| {
+        let (key, value) = entry.unwrap();
+        (key.into_vec(), value.into_vec())
+    };
+    iter.map(owned).collect()
+}
+
+/// Keys of a kind: of few letters, numbers in eight bytes, numbers as text, dense numbers.
+fn some_keys(kind: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
+    let numbers =
+        |rng: &mut Rng, below: usize| (0..300).map(|_| rng.below(below) as u64).collect::<Vec<_>>();
+    let mut keys: Vec<Vec<u8>> = match kind {
+        0 => odd_keys(90, rng),
+        1 => {
+            let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            numbers(rng, 1 << 30).into_iter().map(|n| spread(n).to_be_bytes().to_vec()).collect()
+        }
+        2 => {
+            let text = |n: u64| format!("user:{n:06}:name").into_bytes();
+            numbers(rng, 1_000_000).into_iter().map(text).collect()
+        }
+        _ => numbers(rng, 1_000).into_iter().map(|n| n.to_be_bytes().to_vec()).collect(),
+    };
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// Puts, overwrites and deletes in tables of all levels and a memtable. Some keys have so many
+/// versions, held by snapshots, that they fill blocks. A snapshot of the middle is returned.
+fn fill(db: &Db, keys: &[Vec<u8>], rng: &mut Rng) -> (Snapshot, Vec<Snapshot>) {
+    let mut snapshots = Vec::new();
+    let mut middle = db.snapshot();
+    for round in 0..4 {
+        for _ in 0..120 {
+            let key = rng.pick(keys);
+            match rng.below(10) {
+                0 => db.delete(key).unwrap(),
+                1 => {
+                    for _ in 0..6 {
+                        db.put(key, bytes(rng.next(), 90)).unwrap();
+                        snapshots.push(db.snapshot());
+                    }
+                }
+                2 if rng.chance(10) => {
+                    let range = any_range(rng, keys);
+                    db.delete_range(range).unwrap();
+                }
+                _ => db.put(key, bytes(rng.next(), 20)).unwrap(),
+            }
+        }
+        match round {
+            0 => db.compact_range(..).unwrap(),
+            1 => middle = db.snapshot(),
+            _ => {}
+        }
+        if round < 3 {
+            db.flush().unwrap();
+        }
+    }
+    (middle, snapshots)
+}
+
+/// A short range that often lies between two keys, or any range.
+fn probing_range(keys: &[Vec<u8>], rng: &mut Rng) -> KeyRange {
+    if rng.chance(30) {
+        return any_range(rng, keys);
+    }
+    let mut start = rng.pick(keys).clone();
+    if let Some(last) = start.last_mut() {
+        *last = last.wrapping_add(rng.below(4) as u8);
+    }
+    if rng.chance(30) {
+        start.push(0);
+    }
+    let mut end = start.clone();
+    end.push(rng.below(256) as u8);
+    (Bound::Included(start), Bound::Excluded(end))
+}
+
+#[test]
+fn range_filters_never_change_answers() {
+    for seed in seeds("SIFTDB_RANGE_SEEDS", 8) {
+        for kind in 0..4 {
+            let mut rng = Rng::new(seed * 4 + kind as u64);
+            let prefix = *rng.pick(&[None, Some(3)]);
+            let mut filter = Filter::bloom(10.0).ranges(*rng.pick(&[4.0, 7.5, 12.0, 20.0]));
+            if let Some(bytes) = prefix {
+                filter = filter.prefix(Prefix::fixed(bytes));
+            }
+            let options = small_options().filter(filter).auto_compaction(false);
+            let db = open(&MemEnv::new(), &options).unwrap();
+            let keys = some_keys(kind, &mut rng);
+            let (middle, held) = fill(&db, &keys, &mut rng);
+            let place = format!("kind {kind}, SIFTDB_SEED={seed}");
+            let mut cursor = db.cursor();
+            for _ in 0..400 {
+                let range = probing_range(&keys, &mut rng);
+                let expected = entries(db.range_with(range.clone(), &WITHOUT_FILTERS));
+                assert_eq!(entries(db.range(range.clone())), expected, "{place}: {range:?}");
+                let mut back = entries(db.range(range.clone()).rev());
+                back.reverse();
+                assert_eq!(back, expected, "{place}: {range:?}, reverse");
+                let past = entries(middle.range_with(range.clone(), &WITHOUT_FILTERS));
+                assert_eq!(entries(middle.range(range.clone())), past, "{place}: {range:?}, past");
+                let found = cursor.seek_range(range.clone()).unwrap();
+                assert_eq!(cursor.key(), expected.first().map(|(key, _)| &key[..]), "{place}");
+                assert_eq!(found, !expected.is_empty());
+            }
+            db.verify().unwrap();
+            drop(held);
+        }
+    }
+}
+
+/// Spread numbers in one settled level and two tables of level 0.
+fn spread_numbers(filter: Filter) -> Db {
+    let options = Options::new().filter(filter).auto_compaction(false);
+    let db = open(&MemEnv::new(), &options).unwrap();
+    for part in 0..3 {
+        for number in (part..3_000u64).step_by(3) {
+            db.put(key(number, 0), [b'v'; 40]).unwrap();
+        }
+        db.flush().unwrap();
+        if part == 0 {
+            db.compact_range(..).unwrap();
+        }
+    }
+    db
+}
+
+/// A key after that of `number`, by `part` thousandths of the way to the next one.
+fn key(number: u64, part: u64) -> [u8; 8] {
+    ((number * 1_000 + part) << 40).to_be_bytes()
+}
+
+#[test]
+fn empty_ranges_read_no_block() {
+    for (filter, most) in [(Filter::bloom(10.0), 30_000), (Filter::bloom(10.0).ranges(12.0), 100)] {
+        let db = spread_numbers(filter);
+        let before = db.stats();
+        for number in 1..2_998 {
+            let range = &key(number, 200)[..]..&key(number, 800)[..];
+            assert_eq!(db.range(range).count(), 0);
+        }
+        let did = db.stats().since(&before).total();
+        let blocks = did.scan_data_blocks_read + did.scan_data_blocks_cached;
+        assert!(blocks <= most, "{blocks} data blocks");
+        assert_eq!(most == 100, did.scan_negatives > 8_000, "{did:?}");
+    }
+}
+
+#[test]
+fn scans_that_find_keys_stop_asking() {
+    let db = spread_numbers(Filter::bloom(10.0).ranges(12.0));
+    db.compact_range(..).unwrap();
+    let positives = |from: u64, count: u64| {
+        let before = db.stats();
+        for number in from..from + count {
+            assert_eq!(db.range(&key(number, 0)[..]..&key(number, 500)[..]).count(), 1);
+        }
+        db.stats().since(&before).total().scan_true_positives
+    };
+    assert_eq!(positives(0, 64), 64);
+    assert_eq!(positives(64, 640), 10, "one scan in 64 asks");
+    // The first one that asks and finds nothing ends that.
+    for number in 0..64 {
+        assert_eq!(db.range(&key(number, 200)[..]..&key(number, 800)[..]).count(), 0);
+    }
+    assert_eq!(positives(800, 10), 10);
+}
+
+/// Flips bits of each block that is not data. Where the database opens and verifies, nothing is
+/// lost; a range filter that is damaged is named, and changes no answer.
+#[test]
+fn damaged_range_filters_change_no_answer() {
+    let env = MemEnv::new();
+    let options = Options::new().filter(Filter::bloom(10.0).ranges(8.0)).auto_compaction(false);
+    let db = open(&env, &options).unwrap();
+    for number in 0..4_000u64 {
+        db.put(key(number, 0), [b'v'; 10]).unwrap();
+    }
+    db.flush().unwrap();
+    let expected = entries(db.iter());
+    db.close().unwrap();
+    let tables = files_ending(&env, ".sst");
+    let [table] = &tables[..] else { panic!("{tables:?}") };
+    let sound = env.read_file(table).unwrap();
+    let mut named = 0;
+    // The range filter is in the last third of this table.
+    for at in (sound.len() * 2 / 3..sound.len()).step_by(97) {
+        let mut broken = sound.clone();
+        broken[at] ^= 0x10;
+        env.write_file(table, &broken);
+        let Ok(db) = open(&env, &options) else { continue };
+        for number in 0..200u64 {
+            let found = db.range(&key(20 * number, 0)[..]..&key(20 * number, 1)[..]).count();
+            assert_eq!(found, 1, "byte {at}, number {number}");
+        }
+        let Err(error) = db.verify() else { continue };
+        let message = error.to_string();
+        if message.contains("filter") {
+            named += 1;
+            assert_eq!(entries(db.iter()), expected, "byte {at}: {message}");
+        }
+        db.close().unwrap();
+    }
+    assert!(named > 10, "{named} flips were in filters");
+    env.write_file(table, &sound);
+    let db = open(&env, &options).unwrap();
+    assert_eq!(entries(db.iter()), expected);
+    assert!(Path::new(table).is_absolute());
+}
