@@ -24,6 +24,12 @@
 //! [`Cursor::seek_prefix`] or [`Cursor::seek_range`]. [`Cursor::seek`] alone asks no filter, since
 //! it bounds nothing.
 //!
+//! [`Filter::ranges`] adds a range filter, which answers for every range: a scan skips the tables
+//! without a key in it. It serves keys whose next bytes are spread: numbers, times, UUIDs, binary
+//! or as text. About 12 bits a key pass less than 1 % of their empty ranges. Text with long shared
+//! parts, such as paths, needs a prefix instead. No filter can exclude what begins right after a
+//! stored key, so the next page after a last key enters the table of that key.
+//!
 //! By default, levels 0 and 1 have full filters and deeper levels have partitioned ones. More bits
 //! pass fewer absent keys: 10 bits pass about 1 %, each further 5 bits a tenth of that. Each table
 //! records its own filter, so the setting may change at every opening. A setting that is not named
@@ -56,6 +62,7 @@
 //! [`Filter::legacy_bloom`]: crate::Filter::legacy_bloom
 //! [`Filter::leveldb_bloom`]: crate::Filter::leveldb_bloom
 //! [`Filter::monkey`]: crate::Filter::monkey
+//! [`Filter::ranges`]: crate::Filter::ranges
 //! [`Filter::ribbon`]: crate::Filter::ribbon
 //! [`FilterLayout`]: crate::FilterLayout
 //! [`Options::filter_last_level`]: crate::Options::filter_last_level

@@ -109,6 +109,10 @@ fn internal_key(user_key: &str, sequence: u64, kind: ValueKind) -> Vec<u8> {
 }
 
 fn table(layout: FilterLayout, encoding: Encoding) -> MemEnv {
+    table_with(layout, encoding, 0)
+}
+
+fn table_with(layout: FilterLayout, encoding: Encoding, range_millibits: u32) -> MemEnv {
     let env = MemEnv::new();
     let path = TABLE.path(Path::new(DIRECTORY));
     let options = TableOptions {
@@ -122,7 +126,7 @@ fn table(layout: FilterLayout, encoding: Encoding) -> MemEnv {
             encoding,
             layout,
             members: FilterMembers::default(),
-            range_millibits: 0,
+            range_millibits,
         }),
         construction: Construction::default(),
         write_bytes: 64 << 10,
@@ -155,6 +159,8 @@ fn table_examples() -> Vec<(&'static str, Example)> {
     let block_based = table(FilterLayout::BlockBased { window_bytes: 2048 }, level_db);
     let partitioned = table(FilterLayout::Partitioned { block_bytes: 4096 }, FAST_LOCAL_BLOOM);
     let top_level = contents(&partitioned, TABLE)[properties..][..16].to_vec();
+    let ranges = table_with(FilterLayout::Full, FAST_LOCAL_BLOOM, 12_000);
+    let range_filter = contents(&ranges, TABLE)[properties..][..31].to_vec();
     vec![
         ("block", bytes(data, DATA_BYTES)),
         ("block prefix and trailer", Example::Bytes(around)),
@@ -170,6 +176,7 @@ fn table_examples() -> Vec<(&'static str, Example)> {
             Example::Bytes(contents(&block_based, TABLE)[filter..][..18].to_vec()),
         ),
         ("filter block, partitioned", Example::Bytes(top_level)),
+        ("filter block, range", Example::Bytes(range_filter)),
     ]
 }
 
