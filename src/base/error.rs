@@ -192,6 +192,14 @@ pub enum Error {
         /// one more.
         needed: usize,
     },
+    /// A read with [`ReadOptions::in_memory_only`] needs a block that is not in memory. No file was
+    /// read. The key may be there, and so may more entries of a scan.
+    ///
+    /// [`ReadOptions::in_memory_only`]: crate::ReadOptions::in_memory_only
+    WouldRead {
+        /// The path of the table with that block.
+        path: PathBuf,
+    },
     /// A file has a format, version or kind that this siftdb does not know. It was not changed.
     UnsupportedFormat {
         /// The path of the file.
@@ -358,7 +366,7 @@ impl Error {
     /// `key_order`, `locked`, `lock_lost`, `read_only`, `logs_too_large`, `opened_read_only`,
     /// `closed`, `keyspace_not_found`, `keyspace_dropped`, `conflict`, `transaction_too_large`,
     /// `forked`, `compaction_filter`, `defect`, `changes_gone`, `history_changed`,
-    /// `follower_overtaken`, `too_few_descriptors` or `unsupported_format`.
+    /// `follower_overtaken`, `too_few_descriptors`, `would_read` or `unsupported_format`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -387,6 +395,7 @@ impl Error {
             Error::HistoryChanged { .. } => "history_changed",
             Error::FollowerOvertaken { .. } => "follower_overtaken",
             Error::TooFewDescriptors { .. } => "too_few_descriptors",
+            Error::WouldRead { .. } => "would_read",
             Error::UnsupportedFormat { .. } => "unsupported_format",
         }
     }

@@ -105,6 +105,7 @@ impl Error {
             Error::TooFewDescriptors { .. } => {
                 "raise the limit of open files (`ulimit -n`), or drop older read points"
             }
+            Error::WouldRead { .. } => "read again without `in_memory_only`",
             // Only its text knows whether another siftdb would read the file.
             Error::UnsupportedFormat { .. }
             | Error::Io { .. }
@@ -176,6 +177,9 @@ impl Error {
             Error::HistoryChanged { .. }
             | Error::FollowerOvertaken { .. }
             | Error::TooFewDescriptors { .. } => self.write_what_of_follower(f),
+            Error::WouldRead { path } => {
+                write!(f, "a block of {} that the read needs is not in memory", path.display())
+            }
             Error::UnsupportedFormat { path, what } => write!(f, "{}: {what}", path.display()),
         }
     }

@@ -25,9 +25,9 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// Filters on, blocks are kept in the cache.
+    /// Filters on, blocks are read where needed and kept in the cache.
     pub const fn new() -> Self {
-        ReadOptions { tables: TableReadOptions { use_filters: true, fill_cache: true } }
+        ReadOptions { tables: TableReadOptions::new() }
     }
 
     /// Ask filters before tables. Default: true. If off, the same files give the same answers
@@ -41,6 +41,40 @@ impl ReadOptions {
     /// scan, so that other blocks stay cached.
     pub const fn fill_cache(mut self, yes: bool) -> Self {
         self.tables.fill_cache = yes;
+        self
+    }
+
+    /// Read no file: fail with [`Error::WouldRead`](crate::Error::WouldRead) where a block is
+    /// needed that is not in memory. Default: false. RocksDB's name is `kBlockCacheTier`.
+    ///
+    /// For threads that must not wait for a disk, as those of an async runtime: read without I/O
+    /// first, and only if that fails on a thread that may wait. An answer is that of a normal
+    /// read: memtables, filters and cached blocks gave it. A filter that is not in memory is left
+    /// out. A batch fails if one of its keys does, and a scan or cursor at the first block that it
+    /// lacks. A table that is mapped (`MapEnv`) is in memory, although the system may read a page
+    /// of it. Nothing else of a transaction is limited: its commit may read.
+    ///
+    /// ```
+    /// use siftdb::{Error, ReadOptions};
+    ///
+    /// # fn main() -> siftdb::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = siftdb::Db::open(directory.path().join("db"))?;
+    /// const IN_MEMORY: ReadOptions = ReadOptions::new().in_memory_only(true);
+    /// db.put("ada", "1815")?;
+    /// db.flush()?;
+    /// // The block of the key is only in the new table.
+    /// assert!(matches!(db.get_with("ada", &IN_MEMORY), Err(Error::WouldRead { .. })));
+    /// // A filter says that this key is absent.
+    /// assert_eq!(db.get_with("alan", &IN_MEMORY)?, None);
+    ///
+    /// assert_eq!(db.get("ada")?.unwrap(), "1815");
+    /// assert_eq!(db.get_with("ada", &IN_MEMORY)?.unwrap(), "1815");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn in_memory_only(mut self, yes: bool) -> Self {
+        self.tables.in_memory_only = yes;
         self
     }
 }

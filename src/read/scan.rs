@@ -28,6 +28,7 @@ use crate::read::range_delete_iter::RangeDeleteIter;
 use crate::state::keyspace::{KeyspaceState, TOMBSTONES_PASSED_MAX};
 use crate::state::read_set::{ReadRange, ReadSet};
 use crate::state::read_view::ReadView;
+use crate::table::reader::TableReadOptions;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_probe::RangeProbe;
 use std::ops::{Bound, Range};
@@ -65,8 +66,7 @@ pub(crate) struct Scan {
     transaction: Option<Box<TransactionScan>>,
     /// What expiring entries are compared with.
     clock: ReadClock,
-    fill_cache: bool,
-    use_filters: bool,
+    read: TableReadOptions,
     /// The range of keys.
     pub(crate) bounds: KeyBounds,
     /// The range that the scan was made for, if a cursor has bounded it further.
@@ -102,8 +102,7 @@ impl Scan {
             view,
             sequence,
             clock: ReadClock::default(),
-            fill_cache: options.tables.fill_cache,
-            use_filters: options.tables.use_filters,
+            read: options.tables,
             bounds,
             whole: None,
         }
@@ -182,10 +181,10 @@ impl Scan {
 
     /// The question to the filters of the tables, if any of them can answer it and that pays.
     fn probe(&self) -> Option<Arc<RangeProbe>> {
-        if !self.use_filters || !self.view.version.answers_ranges() {
+        if !self.read.use_filters || !self.view.version.answers_ranges() {
             return None;
         }
-        RangeProbe::for_scan(&self.bounds, &self.keyspace.counters)
+        RangeProbe::for_scan(&self.bounds, self.read, &self.keyspace.counters)
     }
 
     /// Makes a merge of this scan ask filters for the present bounds, from its next seek on.
@@ -223,7 +222,7 @@ impl Scan {
             if let Some(deletes) = &mut deletes {
                 deletes.add_tables(level, tables.start);
             }
-            let walk = LevelIter::of_level(direction, version, level, tables, self.fill_cache);
+            let walk = LevelIter::of_level(direction, version, level, tables, self.read);
             let mut walk = walk.counted(&self.keyspace.counters, level);
             walk.skip_outside(range.clone());
             sources.push(Source::Tables(walk));

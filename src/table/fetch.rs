@@ -130,6 +130,12 @@ impl TableFile {
             bytes: handle.size,
             fill,
         };
+        if let Err(refusal) = self.check_may_read(handle, io) {
+            // `Cache::block` would begin a load, or wait for that of another thread.
+            let held = self.cache().get(request.key, request.priority).ok_or(refusal)?;
+            io.count(kind, false, 0);
+            return Ok(BlockRef::Shared(held));
+        }
         let was_known = slot.is_some_and(|slot| slot.known_checksum().is_some());
         let read = || self.decode(&self.read(handle, kind, None)?, handle, kind);
         let block = match self.cache().block(request) {

@@ -54,6 +54,8 @@ pub(crate) struct TableIo {
     pub index_seeks: u32,
     /// Filters that could not be consulted because they, or a part, could not be read.
     pub filter_errors: u32,
+    /// No count: a block that would have to be read from the file is refused with `WouldRead`.
+    pub in_memory_only: bool,
 }
 
 impl TableIo {
@@ -299,6 +301,17 @@ impl TableFile {
     pub(super) fn in_memory(&self, handle: BlockHandle) -> Option<BlockBuffer<'_>> {
         let stored = handle.stored_in(self.handle.in_memory()?)?;
         Some(BlockBuffer { in_file: Some(stored), buffers: None })
+    }
+
+    /// Refuses a read without I/O for which the block at `handle` would have to be read.
+    ///
+    /// # Errors
+    /// `WouldRead`.
+    pub(super) fn check_may_read(&self, handle: BlockHandle, io: &TableIo) -> Result<()> {
+        match io.in_memory_only && self.in_memory(handle).is_none() {
+            true => Err(Error::WouldRead { path: self.path().to_path_buf() }),
+            false => Ok(()),
+        }
     }
 
     /// A block in the type of the cache.

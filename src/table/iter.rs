@@ -16,14 +16,14 @@ use crate::table::block::cursor::BlockCursor;
 use crate::table::fetch::BlockRef;
 use crate::table::file::TableIo;
 use crate::table::index::{CachedBlock, Index};
-use crate::table::reader::Table;
+use crate::table::reader::{Table, TableReadOptions};
 use siftdb_filter::cache_line::{LINE_BYTES, prefetch_line_before};
 
 /// A position in a table; see `base::iterator::api` for the legal calls.
 pub(crate) struct TableIter {
     table: Arc<Table>,
     direction: Direction,
-    fill_cache: bool,
+    read: TableReadOptions,
     /// Whether `held` and the table have the index.
     is_open: bool,
     /// Holds the index if the table does not.
@@ -39,11 +39,15 @@ pub(crate) struct TableIter {
 
 impl Table {
     /// An iterator over all entries, not yet positioned.
-    pub(crate) fn iter(self: &Arc<Self>, direction: Direction, fill_cache: bool) -> TableIter {
+    pub(crate) fn iter(
+        self: &Arc<Self>,
+        direction: Direction,
+        read: TableReadOptions,
+    ) -> TableIter {
         TableIter {
             table: Arc::clone(self),
             direction,
-            fill_cache,
+            read,
             is_open: false,
             held: None,
             position: 0,
@@ -51,7 +55,7 @@ impl Table {
             cursor: BlockCursor::new(direction),
             prefetcher: Prefetcher::default(),
             failed: None,
-            io: TableIo::default(),
+            io: read.io(),
         }
     }
 }
@@ -59,7 +63,7 @@ impl Table {
 impl TableIter {
     /// The blocks touched since the last call.
     pub(crate) fn take_io(&mut self) -> TableIo {
-        std::mem::take(&mut self.io)
+        std::mem::replace(&mut self.io, self.read.io())
     }
 
     fn index(&self) -> Option<&Index> {
@@ -136,7 +140,8 @@ impl TableIter {
             self.end();
             return Ok(());
         };
-        let fetched = table.fetch_data(index, entry, self.fill_cache, &mut self.io)?.for_long();
+        let fetched =
+            table.fetch_data(index, entry, self.read.fill_cache, &mut self.io)?.for_long();
         let cached = fetched.cached().and_then(|cached| Some((cached, cached.data()?)));
         let (cached, block) = cached.ok_or_else(|| table.not_data(index.handle_of(entry)))?;
         // Writing the counts waits for their line, and later reads wait for that. So the line is

@@ -38,7 +38,7 @@ pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub(crate) const PATH: &str = "/db/000001.sst";
 pub(crate) const TABLE_ID: u64 = 0x0123_4567_89ab_cdef;
-pub(crate) const READ: TableReadOptions = TableReadOptions { use_filters: true, fill_cache: true };
+pub(crate) const READ: TableReadOptions = TableReadOptions::new();
 
 pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
     TableOptions {
@@ -241,7 +241,7 @@ pub(crate) fn walk(
     direction: Direction,
     bound: Option<&[u8]>,
 ) -> Result<Entries> {
-    let mut iter = table.iter(direction, false);
+    let mut iter = table.iter(direction, READ);
     iter.seek(bound);
     let mut found = Vec::new();
     while iter.valid() {
@@ -507,7 +507,7 @@ fn large_values_share_their_own_block() {
     }
     let table = open(&bytes_of(&options(None), &entries), Expect::default(), true).unwrap();
     assert_eq!(table.properties().data_blocks, 3);
-    let mut iter = table.iter(Direction::Forward, true);
+    let mut iter = table.iter(Direction::Forward, READ);
     iter.seek(Some(&entries[4].0));
     let from_walk = iter.value_owned();
     drop(iter);

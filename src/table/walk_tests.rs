@@ -3,7 +3,7 @@
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::key::{ValueKind, put_internal_key};
 use crate::table::reader::Expect;
-use crate::table::tests::{Entries, bytes_of, open, options, walk};
+use crate::table::tests::{Entries, READ, bytes_of, open, options, walk};
 
 #[test]
 fn cached_iteration_agrees_with_the_model() {
@@ -15,7 +15,7 @@ fn cached_iteration_agrees_with_the_model() {
         entries.push((key, vec![i as u8; 37 * i % 220]));
     }
     let table = open(&bytes_of(&options(None), &entries), Expect::default(), true).unwrap();
-    let mut iter = table.iter(Direction::Forward, true);
+    let mut iter = table.iter(Direction::Forward, READ);
     for from in [0, 0, 450, 13, 899].into_iter().chain((0..900).step_by(17)) {
         iter.seek(Some(&entries[from].0));
         // Not always to the end: then the prefetched blocks are after the next seek or before it.

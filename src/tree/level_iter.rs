@@ -18,6 +18,7 @@ use crate::base::stats::counters::{Counters, LevelCounter};
 use crate::base::sync::Arc;
 use crate::base::value::Value;
 use crate::table::iter::TableIter;
+use crate::table::reader::TableReadOptions;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::Fence;
 use crate::tree::range_probe::RangeProbe;
@@ -29,7 +30,7 @@ use std::ops::Range;
 pub(crate) struct LevelIter {
     direction: Direction,
     tables: Tables,
-    fill_cache: bool,
+    read: TableReadOptions,
     /// Where to count what is read, and at which level.
     counters: Option<(Arc<Counters>, usize)>,
     /// Which tables to skip; counted at the level of `counters`.
@@ -90,7 +91,8 @@ impl LevelIter {
         tables: Vec<Arc<TableHandle>>,
         fill_cache: bool,
     ) -> Self {
-        LevelIter::over(direction, Tables::Listed(tables), fill_cache)
+        let read = TableReadOptions { fill_cache, ..TableReadOptions::new() };
+        LevelIter::over(direction, Tables::Listed(tables), read)
     }
 
     /// An iterator over neighbours in a level of `version`.
@@ -100,15 +102,15 @@ impl LevelIter {
         version: &Arc<Version>,
         level: usize,
         range: Range<usize>,
-        fill_cache: bool,
+        read: TableReadOptions,
     ) -> Self {
         let tables = Tables::OfLevel { version: Arc::clone(version), level, range };
-        LevelIter::over(direction, tables, fill_cache)
+        LevelIter::over(direction, tables, read)
     }
 
-    fn over(direction: Direction, tables: Tables, fill_cache: bool) -> Self {
+    fn over(direction: Direction, tables: Tables, read: TableReadOptions) -> Self {
         let (counters, range) = (None, None);
-        LevelIter { direction, tables, fill_cache, counters, range, current: None, error: None }
+        LevelIter { direction, tables, read, counters, range, current: None, error: None }
     }
 
     /// Counts what the iterator reads as a scan of this level.
@@ -189,7 +191,7 @@ impl LevelIter {
             return;
         };
         let inside = bound.filter(|bound| self.is_inside(index, handle, bound));
-        let iter = handle.table.iter(self.direction, self.fill_cache);
+        let iter = handle.table.iter(self.direction, self.read);
         let current = Current { index, iter, whole: inside.is_none(), passed: 0 };
         // Sought where it stays, because it is large.
         self.current.insert(current).iter.seek(inside);
@@ -428,7 +430,8 @@ mod tests {
         let tables = level(&keys, 0);
         let version = version(1, &tables);
         let listed = |direction| LevelIter::new(direction, tables.clone(), true);
-        let of_level = |direction| LevelIter::of_level(direction, &version, 1, 0..3, false);
+        let of_level =
+            |direction| LevelIter::of_level(direction, &version, 1, 0..3, TableReadOptions::new());
         let mut walks = [Direction::Forward, Direction::Reverse].map(|direction| {
             let walks = [listed(direction), of_level(direction)];
             (direction, walks)
@@ -501,7 +504,9 @@ mod tests {
                         .map(|counter| counters.level_total(3, counter))
                 };
                 let walker = |prefix: &str, end: &str| {
-                    let range = Arc::new(RangeProbe::new(&(prefix..end).into_bounds(), &counters));
+                    let read = TableReadOptions::new();
+                    let range =
+                        Arc::new(RangeProbe::new(&(prefix..end).into_bounds(), read, &counters));
                     let iter = LevelIter::new(direction, level(&keys, extra), true);
                     let mut iter = iter.counted(&counters, 3);
                     iter.skip_outside(Some(range));
@@ -532,7 +537,8 @@ mod tests {
         let tables = level(&[&[1, 2, 3], &[7, 8]], 1);
         let version = version(1, &tables);
         let listed = |direction| LevelIter::new(direction, tables.clone(), true);
-        let of_level = |direction| LevelIter::of_level(direction, &version, 1, 0..2, true);
+        let of_level =
+            |direction| LevelIter::of_level(direction, &version, 1, 0..2, TableReadOptions::new());
         let directions = [Direction::Forward, Direction::Reverse];
         let walks = directions.into_iter().flat_map(|d| [(d, listed(d)), (d, of_level(d))]);
         for (direction, mut iter) in walks {

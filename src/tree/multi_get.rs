@@ -46,12 +46,12 @@ impl Version {
         let [newest_first, sorted @ ..] = &self.levels;
         for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
             let range = run_of(fence, open);
-            let run = Run { probe, keys: &mut open[range], io: TableIo::default() };
+            let run = Run { probe, keys: &mut open[range], io: read.io() };
             search_runs(0, &mut [run], read, &stripe)?;
             open.retain(|key| key.is_open());
         }
         for (number, level) in (1..).zip(sorted) {
-            search_runs(number, &mut runs_of(level, open), read, &stripe)?;
+            search_runs(number, &mut runs_of(level, open, read), read, &stripe)?;
             open.retain(|key| key.is_open());
         }
         Ok(())
@@ -62,6 +62,7 @@ impl Version {
 fn runs_of<'r, 'b, 'k>(
     level: &'r Level,
     mut keys: &'r mut [&'b mut BatchKey<'k>],
+    read: TableReadOptions,
 ) -> Vec<Run<'r, 'b, 'k>> {
     let (mut runs, mut index) = (Vec::new(), 0);
     while let Some(first) = keys.first() {
@@ -74,7 +75,7 @@ fn runs_of<'r, 'b, 'k>(
         // begins with a later key; both are passed.
         let Range { start, end } = run_of(fence, keys);
         let (run, later) = std::mem::take(&mut keys).split_at_mut(end);
-        runs.push(Run { probe, keys: &mut run[start..], io: TableIo::default() });
+        runs.push(Run { probe, keys: &mut run[start..], io: read.io() });
         keys = later;
     }
     runs
@@ -119,8 +120,10 @@ fn search_tables(runs: &mut [Run<'_, '_, '_>], read: TableReadOptions) -> Result
     for Run { probe, keys, .. } in &*runs {
         probe.handle.table.look_at_entries(keys);
     }
-    let tables = runs.iter_mut().map(|run| (&*run.probe.handle.table, &mut *run.keys));
-    read_ahead(tables, read.fill_cache);
+    if !read.in_memory_only {
+        let tables = runs.iter_mut().map(|run| (&*run.probe.handle.table, &mut *run.keys));
+        read_ahead(tables, read.fill_cache);
+    }
     for Run { probe, keys, io } in runs {
         probe.handle.table.search_batch(keys, read.use_filters, read.fill_cache, io)?;
     }

@@ -16,9 +16,8 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX, common_prefix, key_head};
 use crate::base::range::KeyBounds;
 use crate::base::stats::counters::{Counters, LevelCounter, Stripe};
 use crate::base::sync::{Arc, AtomicU64, Ordering};
-use crate::table::file::TableIo;
 use crate::table::filter::ranges::RangeQuestion;
-use crate::table::reader::Table;
+use crate::table::reader::{Table, TableReadOptions};
 use crate::tree::level::Fence;
 use crate::tree::version::count_scan_io;
 use siftdb_filter::encoding::FilterVerdict;
@@ -76,25 +75,35 @@ pub(crate) struct RangeProbe {
     end: Option<Vec<u8>>,
     /// How many bytes of the start all keys of the range begin with.
     common: usize,
+    read: TableReadOptions,
     counters: Arc<Counters>,
 }
 
 impl RangeProbe {
     /// For the keys of `bounds`. `None` if asking does not pay.
     #[inline]
-    pub(crate) fn for_scan(bounds: &KeyBounds, counters: &Arc<Counters>) -> Option<Arc<Self>> {
+    pub(crate) fn for_scan(
+        bounds: &KeyBounds,
+        read: TableReadOptions,
+        counters: &Arc<Counters>,
+    ) -> Option<Arc<Self>> {
         let asks = ScanStreak::of(&counters.stripe()).asks();
-        asks.then(|| Arc::new(RangeProbe::new(bounds, counters)))
+        asks.then(|| Arc::new(RangeProbe::new(bounds, read, counters)))
     }
 
     /// For the keys of `bounds`.
     #[must_use]
-    pub(crate) fn new(bounds: &KeyBounds, counters: &Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        bounds: &KeyBounds,
+        read: TableReadOptions,
+        counters: &Arc<Counters>,
+    ) -> Self {
         let (start, end) = bounds.half_open();
         RangeProbe {
             start: LookupKey::new(&start, SEQUENCE_MAX),
             common: common_of_range(&start, end.as_deref()),
             end: end.map(Cow::into_owned),
+            read,
             counters: Arc::clone(counters),
         }
     }
@@ -116,7 +125,7 @@ impl RangeProbe {
         if !table.answers_ranges() {
             return FilterVerdict::NotConsulted;
         }
-        let mut io = TableIo::default();
+        let mut io = self.read.io();
         let common = self.start.user_key().get(..self.common).unwrap_or_default();
         let range = RangeQuestion { start: &self.start, end: self.end.as_deref(), common };
         let verdict = table.range_may_match(&range, &mut io);

@@ -329,7 +329,7 @@ impl PointLookup<'_, '_> {
             _ if probe.filter.is_some() => FilterUse::SaidMaybe,
             _ => FilterUse::Ask,
         };
-        let mut io = TableIo::default();
+        let mut io = self.read.io();
         let result = probe.handle.table.get(self.key, self.hash, self.read, filter_use, &mut io);
         count_io(level, &io, self.stripe);
         let (lookup, verdict) = result?;

@@ -17,6 +17,7 @@
 //! | `mapped` | tables in memory: no calls, the same errors; `MapEnv` on a disk |
 //! | `multi_get` | batches answer and count like single lookups, and read less |
 //! | `cold_reads` | what lookups and batches read whose blocks are in no cache |
+//! | `in_memory_only` | reads without I/O: the answer of a normal read, or a refusal |
 //! | `cursors` | cursors and scans of keys agree with a sorted map and copy no value |
 //! | `prefixes` | scans skip tables, and answer as without filters |
 //! | `range_deletes` | lookups and scans of every kind agree with a sorted map |
@@ -102,6 +103,7 @@ mod hidden_tables;
 mod histories;
 mod hit_streaks;
 mod hostile;
+mod in_memory_only;
 mod indexes;
 mod ingest;
 mod ingest_threads;

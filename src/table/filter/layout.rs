@@ -316,7 +316,7 @@ impl FilterSource {
     }
 
     /// Runs a read unless the block is known to be damaged. A system error is not remembered: the
-    /// next read may succeed.
+    /// next read may succeed. A block that must not be read is no error.
     #[inline]
     pub(crate) fn guard<T>(
         &self,
@@ -327,6 +327,7 @@ impl FilterSource {
         if !self.is_known_damaged() {
             match read(io) {
                 Ok(block) => return Some(block),
+                Err(Error::WouldRead { .. }) => return None,
                 Err(error) => {
                     file.emit_damaged_filter(&error);
                     if error.is_corruption() {

@@ -212,7 +212,7 @@ impl PartitionedReader {
                         ask(run, |hash| filter.prefetch(hash), |hash| filter.may_contain(hash));
                     })
                 });
-                io.filter_errors += u32::from(asked.is_none());
+                io.filter_errors += u32::from(asked.is_none() && !io.in_memory_only);
             }
             Some(())
         });

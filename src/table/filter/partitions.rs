@@ -122,7 +122,7 @@ impl<P> Partitions<P> {
     }
 
     /// Calls `ask` with the top-level index. `None` and a counted error if the index cannot be read
-    /// or `ask` says `None`.
+    /// or `ask` says `None`. Without I/O no error is counted, because a partition may be missing.
     #[inline]
     pub(crate) fn with_index<R>(
         &self,
@@ -141,7 +141,7 @@ impl<P> Partitions<P> {
             }
         };
         let answer = blocks.and_then(|blocks| ask(blocks, io));
-        io.filter_errors += u32::from(answer.is_none());
+        io.filter_errors += u32::from(answer.is_none() && !io.in_memory_only);
         answer
     }
 
