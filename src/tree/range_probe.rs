@@ -29,13 +29,13 @@ const LONG: u64 = 64;
 /// Then one scan in so many asks, to see whether asking pays again.
 const SAMPLE: u64 = 64;
 
-/// Tables in a row that a thread's scans asked for nothing, because each had a key of the range.
+/// Questions of a thread's scans in a row that excluded no table.
 ///
-/// Asking costs a scan of a few entries a third of its time. Where scans find what they look for,
-/// and no table of the tree is searched in vain, asking saves nothing. So after [`LONG`] questions
-/// of that kind, only one scan in [`SAMPLE`] asks. The first table without a key of the range ends
-/// the streak. A scan that does not ask enters the tables that a filter would exclude, so the guess
-/// can cost reads: those of at most 63 scans, after a streak of 64.
+/// Asking costs a scan of one entry two thirds more instructions. Where scans find what they look
+/// for, or where the filters cannot tell, that saves nothing. So after [`LONG`] questions without a
+/// "no", only one scan in [`SAMPLE`] asks. The first "no" ends the streak. A scan that does not ask
+/// enters the tables that a filter would exclude, so the guess can cost reads: those of at most 63
+/// scans, after a streak of 64.
 ///
 /// A streak belongs to one thread and one keyspace, as that of lookups
 /// ([`HitStreak`](crate::tree::version::HitStreak)).
@@ -59,8 +59,8 @@ impl<'a> ScanStreak<'a> {
         is_sample
     }
 
-    /// Notes whether a table had no key of the range.
-    fn note(&self, has_none: bool) {
+    /// Notes an answer: whether it excluded a table.
+    fn note(&self, is_no: bool) {
         let Some(number) = self.0 else { return };
         let streak = number.load(Ordering::Relaxed);
         number
@@ -169,7 +169,7 @@ impl RangeProbe {
             (false, false) => return,
         };
         let stripe = self.counters.stripe();
-        ScanStreak::of(&stripe).note(counter == LevelCounter::ScanFalsePositives);
+        ScanStreak::of(&stripe).note(false);
         stripe.add_level(level, counter, 1);
     }
 }

@@ -167,7 +167,7 @@ fn empty_ranges_read_no_block() {
 }
 
 #[test]
-fn scans_that_find_keys_stop_asking() {
+fn scans_stop_asking_where_nothing_is_excluded() {
     let db = spread_numbers(Filter::bloom(10.0).ranges(12.0));
     db.compact_range(..).unwrap();
     let positives = |from: u64, count: u64| {
@@ -179,7 +179,7 @@ fn scans_that_find_keys_stop_asking() {
     };
     assert_eq!(positives(0, 64), 64);
     assert_eq!(positives(64, 640), 10, "one scan in 64 asks");
-    // The first one that asks and finds nothing ends that.
+    // The first "no" ends that.
     for number in 0..64 {
         assert_eq!(db.range(&key(number, 200)[..]..&key(number, 800)[..]).count(), 0);
     }
