@@ -50,6 +50,8 @@ pub(crate) mod steps;
 pub(crate) mod load;
 pub(crate) mod filter_figures;
 pub(crate) mod filters;
+pub(crate) mod range_filters;
+pub(crate) mod range_keys;
 pub(crate) mod keys;
 pub(crate) mod figure;
 
@@ -69,6 +71,10 @@ pub use monkey::monkey_figure;
 pub use page::page::Page;
 pub use paired::{Paired, median, processor_time};
 pub use probe::{Measurement, measure};
+pub use range_filters::{
+    RANGE_KEYS_PER_BLOCK, RangeMeasurement, RangeTrial, measure_range_filters,
+};
+pub use range_keys::RangeKeys;
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::run;
 pub use settings::{Progress, Settings, Stage};

@@ -111,6 +111,30 @@ fn filter_bench_checks_every_encoding() {
 }
 
 #[test]
+fn filter_bench_measures_range_filters() {
+    let bench = ["filter", "bench", "--ranges", "--keys", "3e3", "--lookups", "2e3"];
+    let figures = json(&[&bench[..], &["--json"]].concat());
+    let filters = figures["range_filters"].as_array().unwrap();
+    assert_eq!((filters.len(), &figures["keys_per_block"]), (6 * 4, &34.into()));
+    for (measured, asked) in filters.iter().zip([8.0, 10.0, 12.0, 16.0].into_iter().cycle()) {
+        let figure = |name: &str| measured[name].as_f64().unwrap();
+        assert_eq!(figure("asked_bits"), asked);
+        // The model takes 0.7 bits of each of these few keys.
+        assert!((-0.5..1.2).contains(&(figure("bits_per_key") - asked)), "{measured}");
+        assert_eq!(figure("random_share"), figure("random_passed") / 2e3);
+        assert!(figure("random_share") < figure("after_key_share"), "{measured}");
+        for time in ["build_nanos_per_key", "empty_nanos", "present_nanos"] {
+            assert!(figure(time) > 0.0, "{measured}");
+        }
+    }
+    let text = ok(&[&bench[..], &["--bits", "9"]].concat());
+    assert!(text.contains("every range with a key passed"), "{text}");
+    assert_eq!(text.lines().count(), 3 + 6 + 1, "{text}");
+    assert!(fails(2, &[&bench[..], &["--bits", "21"]].concat()).contains("it takes 4 to 20"));
+    assert!(fails(2, &["filter", "bench", "--ranges", "--keys", "1e8"]).contains("at most"));
+}
+
+#[test]
 fn filter_stats_print_filters_and_their_use() {
     let place = Place::new();
     let db = database(&place, "db", Filter::bloom(10.0));
