@@ -227,8 +227,8 @@ impl AskedFilter {
         if denied > 0 {
             let (label, bits) = (shape.label(), self.bits);
             let what = format!(
-                "a range filter of {bits} bits for {label} denies {denied} of {lookups} ranges that \
-                 have a key; if memory is sound, this is a defect of siftdb"
+                "a range filter of {bits} bits for {label} denies {denied} of {lookups} ranges \
+                 that have a key; if memory is sound, this is a defect of siftdb"
             );
             return Err(Error::MemoryCorruption { what });
         }
