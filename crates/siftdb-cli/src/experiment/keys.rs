@@ -105,12 +105,22 @@ impl KeySet {
     pub fn generate(count: usize, seed: u64) -> Self {
         let mut state = seed;
         let mut numbers = BTreeSet::new();
-        // A share of one in two of the numbers there are, so that this ends for every count.
-        let span = (2 * count as u64).max(100_000_000_000);
+        let span = KeySet::generated_span(count);
         while numbers.len() < count {
             numbers.insert(splitmix64(&mut state) % span);
         }
-        KeySet::new(numbers.iter().map(|number| format!("user:{number:011}").into_bytes()))
+        KeySet::new(numbers.into_iter().map(KeySet::generated_key))
+    }
+
+    /// The numbers of `count` generated keys are below this.
+    pub(crate) fn generated_span(count: usize) -> u64 {
+        // A share of one in two of the numbers there are, so that `generate` ends for every count.
+        (2 * count as u64).max(100_000_000_000)
+    }
+
+    /// The generated key of a number.
+    pub(crate) fn generated_key(number: u64) -> Vec<u8> {
+        format!("user:{number:011}").into_bytes()
     }
 
     /// Number of keys.

@@ -35,6 +35,7 @@ pub(crate) mod page;
 pub(crate) mod contents;
 pub(crate) mod run;
 pub(crate) mod monkey;
+pub(crate) mod scan_figure;
 pub(crate) mod cold_run;
 pub(crate) mod cache_figure;
 pub(crate) mod databases;
@@ -77,6 +78,7 @@ pub use range_filters::{
 pub use range_keys::RangeKeys;
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::run;
+pub use scan_figure::scan_figure;
 pub use settings::{Progress, Settings, Stage};
 pub use siftdb::inspect::bytes;
 pub use siftdb::inspect::wilson_95;
