@@ -47,7 +47,7 @@ pub fn scan_figure(
     let ranges = settings.filter.clone().ranges(RANGE_BITS);
     let loaded: [(&str, Filter, PathBuf); 2] = [
         ("prefixes in the filter", filter(prefixes), settings.directory.join("prefixes")),
-        ("range filter", filter(ranges), settings.directory.join("ranges")),
+        ("a range filter", filter(ranges), settings.directory.join("ranges")),
     ];
     let mut written = Stage::Scans.count(2 * keys.len() as u64, progress);
     for (_, filter, directory) in &loaded {
