@@ -11,10 +11,13 @@ use crate::experiment::keys::{KeySet, below};
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
 use siftdb::{Error, Filter, LevelStats, Options, Prefix, ReadOptions, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Scans of each kind in each database, at most.
 const SCANS_MAX: usize = 3_000;
+
+/// Keys of each database, at most: three more databases of all keys would take long to load.
+const KEYS_MAX: usize = 100_000;
 
 /// Bits per key of the range filter.
 const RANGE_BITS: f64 = 12.0;
@@ -31,8 +34,8 @@ struct Scanned {
     across: LevelStats,
 }
 
-/// Loads a database with prefixes in its filters and one with range filters, and makes the same
-/// empty scans in them and in the database without filters. `keys` are generated.
+/// Loads a database without filters, one with prefixes in its filters and one with range filters,
+/// and makes the same empty scans in each. The keys are as many as `keys`, up to [`KEYS_MAX`].
 ///
 /// # Errors
 /// A database of a former call in the way; any failure of a database; a scan that finds a key.
@@ -41,23 +44,24 @@ pub fn scan_figure(
     keys: &KeySet,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Figure> {
+    let keys = &KeySet::generate(keys.len().min(KEYS_MAX), settings.seed);
     let prefix_bytes = prefix_bytes(keys);
     let filter = |filter| Column::Full.filter(filter);
     let prefixes = settings.filter.clone().prefix(Prefix::capped(prefix_bytes));
     let ranges = settings.filter.clone().ranges(RANGE_BITS);
-    let loaded: [(&str, Filter, PathBuf); 2] = [
+    let loaded = [
+        ("no filter", Filter::none(), settings.directory.join("no-scan-filter")),
         ("prefixes in the filter", filter(prefixes), settings.directory.join("prefixes")),
         ("a range filter", filter(ranges), settings.directory.join("ranges")),
     ];
-    let mut written = Stage::Scans.count(2 * keys.len() as u64, progress);
+    let mut written = Stage::Scans.count(3 * keys.len() as u64, progress);
     for (_, filter, directory) in &loaded {
         let options = Options::new().filter(filter.clone());
         load_one(settings, keys, options, directory, &mut written)?;
     }
     let databases = Databases::existing(settings)?;
     let kinds = empty_ranges(settings, keys, prefix_bytes);
-    let without = ("no filter", Filter::none(), settings.database(Column::NoFilter));
-    let scanned = std::iter::once(&without).chain(&loaded).map(|(name, _, directory)| {
+    let scanned = loaded.iter().map(|(name, _, directory)| {
         let [within, across] = kinds.each_ref().map(|kind| scanned(&databases, directory, kind));
         Ok(Scanned { name, within: within?, across: across? })
     });
