@@ -70,6 +70,10 @@ pub struct FilterFacts {
     pub keys_per_filter: u64,
     /// Bytes of the filter, all partitions and their index included.
     pub bytes: u64,
+    /// Bits per key of the range filter in the options; `None` without one.
+    pub range_bits_per_key: Option<f64>,
+    /// Bytes of the range filter, all partitions and their index included; 0 without one.
+    pub range_filter_bytes: u64,
     /// The expected false-positive rate; `None` without a filter, or if the policy decides.
     pub expected_fpr: Option<f64>,
     /// Whether lookups ask the filter. False without a filter, and if its policy or prefix
@@ -108,14 +112,16 @@ pub struct WantedFilter {
     pub bits_per_key: Option<f64>,
     /// The expected false-positive rate; `None` if the policy decides.
     pub expected_fpr: Option<f64>,
+    /// Bits per key of the range filter; `None` for none.
+    pub range_bits_per_key: Option<f64>,
 }
 
 /// Tables of one level with the same kind of filter.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FilterGroup {
-    /// Policy, encoding, layout and bits, which all tables share. The other fields are those of the
-    /// first table.
+    /// Policy, encoding, layout and bits, also of the range filter, which all tables share. The
+    /// other fields are those of the first table.
     pub like: FilterFacts,
     /// The number of tables.
     pub tables: u64,
@@ -127,6 +133,8 @@ pub struct FilterGroup {
     pub keys: u64,
     /// Bytes of their filters.
     pub bytes: u64,
+    /// Bytes of their range filters.
+    pub range_filter_bytes: u64,
     /// The expected rate, weighted by keys; `None` without a filter, or if the policy decides.
     pub expected_fpr: Option<f64>,
 }
@@ -169,6 +177,7 @@ impl FilterReport {
             group.entries += table.entries;
             group.keys += table.keys;
             group.bytes += table.bytes;
+            group.range_filter_bytes += table.range_filter_bytes;
         }
         groups
     }
@@ -183,6 +192,7 @@ fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
     let kind = [&one.policy, &one.encoding, &one.layout];
     kind == [&other.policy, &other.encoding, &other.layout]
         && one.asked_bits_per_key == other.asked_bits_per_key
+        && one.range_bits_per_key == other.range_bits_per_key
 }
 
 /// The report for `Db::filter_report`.
@@ -235,7 +245,8 @@ pub(crate) fn damaged_tables(version: &Version) -> Result<Vec<u64>> {
 
 fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
     let table = &handle.table;
-    match table.filter().check(table.file()) {
+    let range_filter = || table.range_filter().map_or(Ok(()), |filter| filter.check(table.file()));
+    match table.filter().check(table.file()).and_then(|()| range_filter()) {
         Ok(()) => Ok(None),
         Err(Error::Corruption { offset, what, .. }) => Ok(Some(FilterDamage { offset, what })),
         // Bytes that the disk cannot read count as damaged.
@@ -316,7 +327,6 @@ fn facts_of(
     handle: &TableHandle,
 ) -> FilterFacts {
     let properties = handle.table.properties();
-    let millibits = properties.filter_millibits_per_key;
     FilterFacts {
         level,
         table: handle.meta.number,
@@ -325,10 +335,12 @@ fn facts_of(
         policy: properties.filter_policy.clone(),
         encoding: properties.filter_encoding.clone(),
         layout: properties.filter_layout.clone(),
-        asked_bits_per_key: (millibits > 0).then(|| millibits as f64 / 1_000.0),
+        asked_bits_per_key: bits_of(properties.filter_millibits_per_key),
         keys: properties.filter_entries,
         keys_per_filter: properties.keys_per_filter(),
         bytes: properties.filter_bytes,
+        range_bits_per_key: bits_of(properties.range_filter_millibits),
+        range_filter_bytes: properties.range_filter_bytes,
         expected_fpr: handle.table.expected_fpr(),
         is_asked: is_asked(handle),
         shares_budget: shares_budget(keyspace, level),
@@ -338,6 +350,10 @@ fn facts_of(
             what: "it was damaged when it was last read".into(),
         }),
     }
+}
+
+fn bits_of(millibits: u64) -> Option<f64> {
+    (millibits > 0).then(|| millibits as f64 / 1_000.0)
 }
 
 fn is_asked(handle: &TableHandle) -> bool {
@@ -352,6 +368,7 @@ fn described(filter: &TableFilter) -> WantedFilter {
         layout: filter.layout.to_string(),
         bits_per_key: filter.encoding.bits_per_key(),
         expected_fpr: filter.encoding.expected_fpr(),
+        range_bits_per_key: bits_of(u64::from(filter.range_millibits)),
     }
 }
 
@@ -383,15 +400,21 @@ mod tests {
             table(1, 10.0, 1_000, 0.01),
             table(1, 16.0, 500, 0.001),
             table(1, 10.0, 3_000, 0.03),
+            FilterFacts {
+                range_bits_per_key: Some(12.0),
+                range_filter_bytes: 1_500,
+                ..table(1, 10.0, 1_000, 0.01)
+            },
             none,
         ];
         let report = FilterReport { tables, ..FilterReport::default() };
         let groups = report.groups(1);
         let of = |group: &FilterGroup| (group.tables, group.keys, group.entries, group.bytes);
-        let [ten, sixteen, none] = &groups[..] else { panic!("{groups:?}") };
+        let [ten, sixteen, ranges, none] = &groups[..] else { panic!("{groups:?}") };
         assert_eq!(of(ten), (2, 4_000, 4_002, 5_000));
         assert!((ten.expected_fpr.unwrap() - 0.025).abs() < 1e-12);
         assert_eq!((ten.bits_per_key(), sixteen.bits_per_key()), (Some(10.0), Some(16.0)));
+        assert_eq!((of(ranges), ranges.range_filter_bytes), ((1, 1_000, 1_001, 1_250), 1_500));
         assert_eq!((of(none), none.expected_fpr, none.bits_per_key()), ((1, 0, 7, 0), None, None));
         assert!(report.groups(6).is_empty());
     }

@@ -75,6 +75,7 @@ fn report(
                 report.bytes += handle.meta.bytes;
                 report.entries += handle.meta.entries;
                 report.filter_bytes += properties.filter_bytes;
+                report.range_filter_bytes += properties.range_filter_bytes;
                 let fpr = handle.table.expected_fpr().unwrap_or(0.0);
                 *weighted_fpr += handle.meta.entries as f64 * fpr;
             }

@@ -29,6 +29,8 @@ pub struct TableInfo {
     pub filter_policy: String,
     /// Bytes of its filter.
     pub filter_bytes: u64,
+    /// Bytes of its range filter; 0 without one.
+    pub range_filter_bytes: u64,
     /// Bytes of its data index.
     pub index_bytes: u64,
 }
@@ -47,6 +49,7 @@ pub(crate) fn tables(keyspace: &KeyspaceState) -> Vec<TableInfo> {
         range_deletes: handle.meta.range_deletes,
         filter_policy: handle.table.properties().filter_policy.clone(),
         filter_bytes: handle.table.properties().filter_bytes,
+        range_filter_bytes: handle.table.properties().range_filter_bytes,
         index_bytes: handle.table.properties().index_bytes,
     };
     let levels = (0..LEVELS).map(|level| (level, version.level(level)));

@@ -204,7 +204,7 @@ pub(crate) fn key_head(bytes: &[u8]) -> u64 {
 /// A short user key `s` with `a <= s < b`, for an index entry between two blocks; `a` itself if
 /// there is no shorter one. Needs `a < b`.
 #[must_use]
-pub(crate) fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
+pub fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
     let common = a.iter().zip(b).take_while(|(x, y)| x == y).count();
     if let (Some(&x), Some(&y)) = (a.get(common), b.get(common))
         && x < y.saturating_sub(1)

@@ -25,7 +25,8 @@ use siftdb::{Db, Error, Filter, LevelStats, ReadOptions};
 use siftdb_cli::experiment::{
     Act, ActKind, Column, DatabaseFacts, Figure, FilterTrial, KEYS_MAX, KEYS_MIN, KeySet,
     Measurement, Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure, cold_figure,
-    encoding_figures, fpr_figure, latency_figure, monkey_figure, run, steps_figure, tree_figures,
+    encoding_figures, fpr_figure, latency_figure, monkey_figure, run, scan_figure, steps_figure,
+    tree_figures,
 };
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -366,6 +367,10 @@ impl Figures<'_> {
             shows.figures.extend(self.encodings()?);
             let monkey = monkey_figure(settings, keys, self.tell)?;
             shows.figures.extend(monkey.map(|figure| figure.again(&page)));
+            // The scans begin at keys that are generated too.
+            if demo.input.is_none() {
+                shows.figures.push(scan_figure(settings, keys, self.tell)?.again(&page));
+            }
         }
         if demo.cold {
             (self.tell)(Progress { stage: Stage::Cold, done: 0, total: 1 });
@@ -491,6 +496,7 @@ impl Bars {
                 Stage::Caches => "caches",
                 Stage::Filters => "filters",
                 Stage::Monkey => "monkey",
+                Stage::Scans => "scans",
                 Stage::Cold => "cold",
             };
             let bar = Bar::keys(name, Some(progress.total));

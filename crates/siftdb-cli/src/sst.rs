@@ -45,6 +45,8 @@ result! {
         index_bytes: u64;
         /// bytes of the filter
         filter_bytes: u64;
+        /// bytes of the range filter; 0 without one
+        range_filter_bytes: u64;
         /// partitions of the filter; 0 in the other layouts
         filter_partitions: u64;
         /// empty without a filter

@@ -17,6 +17,7 @@ pub(crate) mod records;
 pub(crate) mod tables;
 pub(crate) mod text;
 
+pub use crate::base::key::separator;
 pub use crate::base::levels::LEVELS;
 pub use crate::base::stats::interval::wilson_95;
 pub use crate::base::stats::text::bytes;

@@ -106,6 +106,7 @@ fn facts_of(table: &Table) -> TableFacts {
         data_bytes: properties.data_bytes,
         index_bytes: properties.index_bytes,
         filter_bytes: properties.filter_bytes,
+        range_filter_bytes: properties.range_filter_bytes,
         filter_partitions: properties.filter_partitions,
         filter_policy: properties.filter_policy.clone(),
         filter_encoding: properties.filter_encoding.clone(),

@@ -56,6 +56,8 @@ pub struct TableFacts {
     pub index_bytes: u64,
     /// Bytes of the filter, all partitions and their index included.
     pub filter_bytes: u64,
+    /// Bytes of the range filter, all partitions and their index included; 0 without one.
+    pub range_filter_bytes: u64,
     /// Partitions of the filter; 0 in other layouts.
     pub filter_partitions: u64,
     /// The name of the filter policy in the table; empty without a filter.

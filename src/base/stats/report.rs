@@ -326,6 +326,8 @@ report! {
         entries: u64 => gauge,
         /// Bytes of their filters.
         filter_bytes: u64 => gauge,
+        /// Bytes of their range filters.
+        range_filter_bytes: u64 => gauge,
     }
     others {
         /// False-positive rate to expect of their filters, weighted by entries; 0 without filters.
@@ -475,6 +477,7 @@ impl Stats {
             total.bytes += level.bytes;
             total.entries += level.entries;
             total.filter_bytes += level.filter_bytes;
+            total.range_filter_bytes += level.range_filter_bytes;
             let sums = total.counters().into_iter().zip(level.counters());
             sums.for_each(|(sum, value)| *sum += *value);
         }

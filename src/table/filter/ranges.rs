@@ -105,7 +105,7 @@ impl RangeReader {
     /// # Errors
     /// What is wrong with the first of them that is damaged.
     pub(crate) fn check(&self, file: &TableFile) -> Result<()> {
-        self.partitions.check(file)
+        self.partitions.check(file).map_err(Error::of_filter)
     }
 
     /// May the table hold a key of the range? `index` is its data index, and `smallest_key` its

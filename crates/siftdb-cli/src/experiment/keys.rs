@@ -38,6 +38,11 @@ pub(crate) fn numbered(index: u64) -> [u8; 16] {
     std::array::from_fn(|place| DIGITS[(mixed >> (60 - 4 * place) & 15) as usize])
 }
 
+/// The bytes of a number, the highest first.
+pub(crate) fn swapped(number: u64) -> [u8; 8] {
+    std::array::from_fn(|place| (number >> (56 - 8 * place)) as u8)
+}
+
 /// The key of entry `n`: 16 hex digits, in no order and without a common prefix.
 pub fn present(n: u64) -> [u8; 16] {
     numbered(2 * n)
@@ -91,16 +96,31 @@ impl KeySet {
         KeySet { keys }
     }
 
+    /// The set with these keys too.
+    pub(crate) fn with(self, keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        KeySet::new(self.keys.into_iter().chain(keys))
+    }
+
     /// `count` different keys of 16 bytes, such as `user:07364129880`.
     pub fn generate(count: usize, seed: u64) -> Self {
         let mut state = seed;
         let mut numbers = BTreeSet::new();
-        // A share of one in two of the numbers there are, so that this ends for every count.
-        let span = (2 * count as u64).max(100_000_000_000);
+        let span = KeySet::generated_span(count);
         while numbers.len() < count {
             numbers.insert(splitmix64(&mut state) % span);
         }
-        KeySet::new(numbers.iter().map(|number| format!("user:{number:011}").into_bytes()))
+        KeySet::new(numbers.into_iter().map(KeySet::generated_key))
+    }
+
+    /// The numbers of `count` generated keys are below this.
+    pub(crate) fn generated_span(count: usize) -> u64 {
+        // A share of one in two of the numbers there are, so that `generate` ends for every count.
+        (2 * count as u64).max(100_000_000_000)
+    }
+
+    /// The generated key of a number.
+    pub(crate) fn generated_key(number: u64) -> Vec<u8> {
+        format!("user:{number:011}").into_bytes()
     }
 
     /// Number of keys.
@@ -116,6 +136,11 @@ impl KeySet {
     /// Bytes of all keys.
     pub fn bytes(&self) -> u64 {
         self.keys.iter().map(|key| key.len() as u64).sum()
+    }
+
+    /// How many keys are below `key`.
+    pub(crate) fn rank(&self, key: &[u8]) -> usize {
+        self.keys.partition_point(|other| other.as_slice() < key)
     }
 
     /// True if `key` is one of them.

@@ -35,6 +35,7 @@ pub(crate) mod page;
 pub(crate) mod contents;
 pub(crate) mod run;
 pub(crate) mod monkey;
+pub(crate) mod scan_figure;
 pub(crate) mod cold_run;
 pub(crate) mod cache_figure;
 pub(crate) mod databases;
@@ -50,6 +51,8 @@ pub(crate) mod steps;
 pub(crate) mod load;
 pub(crate) mod filter_figures;
 pub(crate) mod filters;
+pub(crate) mod range_filters;
+pub(crate) mod range_keys;
 pub(crate) mod keys;
 pub(crate) mod figure;
 
@@ -69,8 +72,13 @@ pub use monkey::monkey_figure;
 pub use page::page::Page;
 pub use paired::{Paired, median, processor_time};
 pub use probe::{Measurement, measure};
+pub use range_filters::{
+    RANGE_KEYS_PER_BLOCK, RangeMeasurement, RangeTrial, measure_range_filters,
+};
+pub use range_keys::RangeKeys;
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::run;
+pub use scan_figure::scan_figure;
 pub use settings::{Progress, Settings, Stage};
 pub use siftdb::inspect::bytes;
 pub use siftdb::inspect::wilson_95;

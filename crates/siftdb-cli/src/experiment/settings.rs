@@ -77,6 +77,8 @@ pub enum Stage {
     Filters,
     /// Loading and asking a database whose filters share a budget.
     Monkey,
+    /// Loading databases with filters for scans, and scanning.
+    Scans,
     /// Looking keys up in cold files.
     Cold,
 }

@@ -31,9 +31,9 @@ pub fn tree_figures(keyspace: &Keyspace) -> Result<Vec<Figure>> {
             Unit::Bytes, "bytes", "size of the file" => tables.sum(|table| table.bytes);
             Unit::Text, "filter", "filter" => tables.filter_kind();
             Unit::Bytes, "filter_bytes", "size of the filter" =>
-                tables.sum(|table| table.filter_bytes);
+                tables.sum(filter_bytes);
             Unit::Share, "filter_share", "share of the filter" =>
-                tables.sum(|table| table.filter_bytes) as f64
+                tables.sum(filter_bytes) as f64
                     / tables.sum(|table| table.bytes).max(1) as f64;
             Unit::Share, "from_share", "entries before its keys" => ends.0;
             Unit::Share, "to_share", "up to its last key" => ends.1;
@@ -49,8 +49,8 @@ pub fn tree_figures(keyspace: &Keyspace) -> Result<Vec<Figure>> {
             Unit::Count, "tables", "tables" => level.tables.len() as u64;
             Unit::Count, "entries", "entries" => level.sum(|table| table.entries);
             Unit::Bytes, "data_bytes", "data" =>
-                level.sum(|one| one.bytes.saturating_sub(one.filter_bytes + one.index_bytes));
-            Unit::Bytes, "filter_bytes", "filters" => level.sum(|table| table.filter_bytes);
+                level.sum(|one| one.bytes.saturating_sub(filter_bytes(one) + one.index_bytes));
+            Unit::Bytes, "filter_bytes", "filters" => level.sum(filter_bytes);
             Unit::Bytes, "index_bytes", "indexes" => level.sum(|table| table.index_bytes);
             Unit::Number, "bits_per_key", "bits a key" =>
                 level.per_key(|filter| Some(8.0 * filter.bytes as f64));
@@ -172,9 +172,14 @@ fn tree_finding(levels: &[LevelTables<'_>]) -> String {
     )
 }
 
+/// Bytes of the filters of a table, for keys and for ranges.
+fn filter_bytes(table: &TableInfo) -> u64 {
+    table.filter_bytes + table.range_filter_bytes
+}
+
 fn bytes_finding(levels: &[LevelTables<'_>]) -> String {
     let all: u64 = levels.iter().map(|level| level.sum(|table| table.bytes)).sum();
-    let filters: u64 = levels.iter().map(|level| level.sum(|table| table.filter_bytes)).sum();
+    let filters: u64 = levels.iter().map(|level| level.sum(filter_bytes)).sum();
     format!(
         "Filters take {} of {}, {:.1} % of the tables.",
         bytes(filters),

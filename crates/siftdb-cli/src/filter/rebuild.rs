@@ -4,8 +4,9 @@
 //!
 //! `Db::rebuild_filters` rewrites them as compactions. Each result is durable before the tables it
 //! replaces are removed, so the command may be killed at any time and run again. Tables are
-//! rewritten at their level; those of level 0 move to level 1. Tables with a custom policy, or with
-//! prefixes in their filters, count as different, because the arguments cannot name these.
+//! rewritten at their level; those of level 0 move to level 1. Tables with a custom policy, with
+//! prefixes in their filters or with a range filter count as different, because the arguments
+//! cannot name these. The settings can: `siftdb settings DIR --set filter='bloom ranges=12'`.
 //!
 //! With `--monkey SIZE` each level gets what `filter advise --budget SIZE` recommends for it.
 
@@ -17,7 +18,7 @@ use crate::filter_args::{WantedFilter, at_saved_levels};
 use crate::output::{Output, Shown};
 use crate::text::{counted, write_log_note};
 use clap::Args;
-use siftdb::{Db, FilterRebuild, Stats};
+use siftdb::{Db, FilterRebuild, LevelStats, Stats};
 use siftdb_cli::experiment::bytes;
 use siftdb_cli::filter_advice::advice;
 use std::io::Write;
@@ -32,6 +33,8 @@ result! {
         bytes_read, bytes_written: u64;
         /// bytes of all filters
         filter_bytes_before, filter_bytes_after: u64;
+        /// bytes of all range filters
+        range_filter_bytes_before, range_filter_bytes_after: u64;
         /// entries that are only in the log, in no table and no filter
         log_entries: u64;
     }
@@ -86,12 +89,15 @@ impl Rebuild {
             bytes_written: work.compaction_bytes_written,
             filter_bytes_before: before.filter_bytes,
             filter_bytes_after: after.filter_bytes,
+            range_filter_bytes_before: before.range_filter_bytes,
+            range_filter_bytes_after: after.range_filter_bytes,
             log_entries,
         };
         output.show(&rebuilt, |out| {
             let of = counted(before.tables, "table");
             let [read, wrote] = [rebuilt.bytes_read, rebuilt.bytes_written].map(bytes);
-            let [before, after] = [before.filter_bytes, after.filter_bytes].map(bytes);
+            let all = |total: &LevelStats| bytes(total.filter_bytes + total.range_filter_bytes);
+            let [before, after] = [&before, &after].map(all);
             write!(out, "{tables_rewritten} of {of} rewritten, read {read}, wrote {wrote}; ")?;
             writeln!(out, "filters {before} before, {after} after")?;
             write_log_note(out, log_entries)

@@ -73,8 +73,8 @@ result! {
         level: usize = at;
         /// one for each kind of filter it has:
         filters: Vec<Kind> = groups.iter().map(Kind::of).collect();
-        /// what --bits, ... or the settings ask for: encoding, layout, bits_per_key, expected_fpr;
-        /// or null
+        /// what --bits, ... or the settings ask for: encoding, layout, bits_per_key, expected_fpr,
+        /// range_bits_per_key; or null
         wanted: Option<WantedKind> = of.map(WantedKind::of);
         /// lookups that asked a filter
         lookups: u64 = asked(counts);
@@ -92,10 +92,14 @@ result! {
     struct Kind of group: &FilterGroup {
         /// tables, their entries, keys and bytes of filters
         tables, entries, keys, bytes: u64;
+        /// bytes of range filters
+        range_filter_bytes: u64;
         /// as the tables say; empty without a filter
         policy, encoding, layout: String => group.like;
         /// as configured
         asked_bits_per_key: Option<f64> => group.like;
+        /// of the range filter, as configured; null without one
+        range_bits_per_key: Option<f64> => group.like;
         /// as they are
         bits_per_key: Option<f64> = group.bits_per_key();
         /// share of absent keys that pass, 0 to 1, or null
@@ -110,7 +114,7 @@ result! {
 
     struct WantedKind of wanted: &Wanted {
         encoding, layout: String;
-        bits_per_key, expected_fpr: Option<f64>;
+        bits_per_key, expected_fpr, range_bits_per_key: Option<f64>;
     }
 }
 
@@ -231,7 +235,7 @@ fn asked(counts: &LevelStats) -> u64 {
 
 fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>) -> io::Result<()> {
     write!(out, "level tables       keys bits/key encoding         layout            ")?;
-    write!(out, " filters  expected    lookups   negative     true +  false +  ")?;
+    write!(out, " filters    ranges  expected    lookups   negative     true +  false +  ")?;
     writeln!(out, "observed (95 %)")?;
     for (level, groups, counts) in levels(report) {
         for (place, group) in groups.iter().enumerate() {
@@ -242,7 +246,7 @@ fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>)
             }
         }
         if groups.is_empty() {
-            writeln!(out, "{level:>5} {:<78} {}", "     0", bill_of(&counts))?;
+            writeln!(out, "{level:>5} {:<90} {}", "     0", bill_of(&counts))?;
         }
     }
     if report.tables.is_empty() {
@@ -283,13 +287,14 @@ fn kind_of(group: &FilterGroup) -> String {
     };
     let layout = if like.layout.is_empty() { "-" } else { &like.layout };
     format!(
-        "{:>6} {:>10} {:>8} {:<16} {:<16} {:>9} {:>9}",
+        "{:>6} {:>10} {:>8} {:<16} {:<16} {:>9} {:>9} {:>9}",
         group.tables,
         if group.keys > 0 { group.keys } else { group.entries },
         group.bits_per_key().map_or_else(dash, |bits| format!("{bits:.2}")),
         encoding,
         layout,
         bytes(group.bytes),
+        like.range_bits_per_key.map_or_else(dash, |_| bytes(group.range_filter_bytes)),
         group.expected_fpr.map_or_else(dash, percent)
     )
 }

@@ -27,7 +27,7 @@ fn is_near(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-9 * one.abs().max(other.abs())
 }
 
-const IDS: [&str; 16] = [
+const IDS: [&str; 17] = [
     "blocks-absent",
     "blocks-mixed",
     "blocks-present",
@@ -43,6 +43,7 @@ const IDS: [&str; 16] = [
     "lookup-absent",
     "lookup-present",
     "monkey",
+    "scans",
     "tree",
 ];
 
@@ -104,6 +105,13 @@ fn figures_of_the_demo_agree_with_its_counts() {
     // Filters of small tables are rounded up to lines of 64 bytes.
     assert!((bytes[1] / bytes[0] - 1.0).abs() < 0.15, "the same memory: {bytes:?}");
     assert!(number(all, "monkey_false_positives") < number(all, "even_false_positives"), "{all:?}");
+    let [without, prefixes, ranges] = &rows(figures["scans"])[..] else { panic!("three") };
+    let kinds = ["data_blocks_read_within", "data_blocks_read_across"];
+    let blocks = |row| kinds.map(|name| number(row, name));
+    let [within, across] = blocks(without);
+    assert!(within > 0.9 && across > 0.9, "{without:?}");
+    assert!(blocks(prefixes)[0] < 0.2 * within && blocks(prefixes)[1] == across, "{prefixes:?}");
+    assert!(blocks(ranges)[0] < 0.2 * within && blocks(ranges)[1] < 0.05 * across, "{ranges:?}");
     // An encoding has one rate on the page.
     let space = rows(figures["encoding-space"]);
     let swept = rows(figures["fpr-by-bits"]).into_iter();

@@ -111,6 +111,30 @@ fn filter_bench_checks_every_encoding() {
 }
 
 #[test]
+fn filter_bench_measures_range_filters() {
+    let bench = ["filter", "bench", "--ranges", "--keys", "3e3", "--lookups", "2e3"];
+    let figures = json(&[&bench[..], &["--json"]].concat());
+    let filters = figures["range_filters"].as_array().unwrap();
+    assert_eq!((filters.len(), &figures["keys_per_block"]), (6 * 4, &34.into()));
+    for (measured, asked) in filters.iter().zip([8.0, 10.0, 12.0, 16.0].into_iter().cycle()) {
+        let figure = |name: &str| measured[name].as_f64().unwrap();
+        assert_eq!(figure("asked_bits"), asked);
+        // The model takes 0.7 bits of each of these few keys.
+        assert!((-0.5..1.2).contains(&(figure("bits_per_key") - asked)), "{measured}");
+        assert_eq!(figure("random_share"), figure("random_passed") / 2e3);
+        assert!(figure("random_share") < figure("after_key_share"), "{measured}");
+        for time in ["build_nanos_per_key", "empty_nanos", "present_nanos"] {
+            assert!(figure(time) > 0.0, "{measured}");
+        }
+    }
+    let text = ok(&[&bench[..], &["--bits", "9"]].concat());
+    assert!(text.contains("every range with a key passed"), "{text}");
+    assert_eq!(text.lines().count(), 3 + 6 + 1, "{text}");
+    assert!(fails(2, &[&bench[..], &["--bits", "21"]].concat()).contains("it takes 4 to 20"));
+    assert!(fails(2, &["filter", "bench", "--ranges", "--keys", "1e8"]).contains("at most"));
+}
+
+#[test]
 fn filter_stats_print_filters_and_their_use() {
     let place = Place::new();
     let db = database(&place, "db", Filter::bloom(10.0));
@@ -300,6 +324,67 @@ fn rebuild_changes_only_filters() {
     assert!(text.contains("leveldb-bloom") && text.contains("block-based:2048"), "{text}");
     assert_eq!(ok(&["scan", &db]), held);
     ok(&["sst", "verify", &db]);
+}
+
+#[test]
+fn rebuild_adds_range_filters() {
+    let place = Place::new();
+    let db = database(&place, "db", Filter::bloom(10.0));
+    let range_bytes = || {
+        let [table] = &files(&db, ".sst")[..] else { panic!("one table") };
+        let table = table.to_str().unwrap().to_string();
+        let layout = json(&["sst", "layout", &table, "--json"])["range_filter_bytes"].clone();
+        assert_eq!(layout != 0, ok(&["sst", "layout", &table]).contains("12 bits a key"));
+        let verified = json(&["sst", "verify", &db, "--json"]);
+        assert_eq!(verified["tables"][0]["table"]["range_filter_bytes"], layout);
+        layout
+    };
+    assert_eq!(range_bytes(), 0);
+    let ranges = Options::new().filter(Filter::bloom(10.0).ranges(12.0));
+    let opened = ranges.open(&db).unwrap();
+    opened.save_settings().unwrap();
+    opened.close().unwrap();
+    let filter = |report: &Value| report["levels"][0]["filters"][0].clone();
+    let before = json(&["filter", "stats", &db, "--json"]);
+    assert_eq!(before["levels"][0]["wanted"]["range_bits_per_key"], 12.0);
+    assert_eq!(filter(&before)["range_bits_per_key"], Value::Null);
+    assert_eq!(filter(&before)["differs"], true);
+
+    let rebuilt = json(&["filter", "rebuild", &db, "--json"]);
+    assert_eq!(rebuilt["tables_rewritten"], 1);
+    assert_eq!(rebuilt["range_filter_bytes_before"], 0);
+    let bytes = range_bytes();
+    // 12 bits for each of 3,000 keys.
+    assert!((3_800..5_000).contains(&bytes.as_u64().unwrap()), "{bytes}");
+    assert_eq!(rebuilt["range_filter_bytes_after"], bytes);
+    let after = json(&["filter", "stats", &db, "--json"]);
+    assert_eq!(filter(&after)["range_filter_bytes"], bytes);
+    assert_eq!(filter(&after)["differs"], false);
+    assert_eq!(json(&["stats", &db, "--json"])["total"]["range_filter_bytes"], bytes);
+    assert!(ok(&["filter", "rebuild", &db]).starts_with("0 of "));
+    // The arguments name no range filter.
+    assert_eq!(json(&["filter", "rebuild", &db, "--bits", "10", "--json"])["tables_rewritten"], 1);
+    assert_eq!(range_bytes(), 0);
+}
+
+#[test]
+fn damaged_range_filters_are_rebuilt() {
+    let place = Place::new();
+    let db = database(&place, "db", Filter::bloom(10.0).ranges(12.0));
+    let [table] = &files(&db, ".sst")[..] else { panic!("one table") };
+    let text = ok(&["sst", "layout", table.to_str().unwrap()]);
+    let line = text.lines().find(|line| line.starts_with("  range filter ")).unwrap();
+    let (start, _) = line.split_whitespace().nth(2).unwrap().split_once("..").unwrap();
+    let mut bytes = read(table);
+    // The partitions are before their index.
+    bytes[start.parse::<usize>().unwrap() - 100] ^= 1;
+    write(table.to_str().unwrap(), &bytes);
+
+    assert_eq!(findings(&["filter", "stats", &db]), ["damaged"]);
+    assert!(fails(3, &["verify", &db]).contains("`siftdb filter rebuild`"));
+    assert_eq!(json(&["filter", "rebuild", &db, "--json"])["tables_rewritten"], 1);
+    ok(&["verify", &db]);
+    assert!(findings(&["filter", "stats", &db]).is_empty());
 }
 
 #[test]

@@ -186,6 +186,7 @@ fn every_command(place: &Place) -> Vec<Vec<String>> {
         "filter advise DB --budget 1MB",
         "filter sim --bits 10",
         "filter bench --keys 1e3 --lookups 1e3",
+        "filter bench --ranges --keys 1e3 --lookups 1e3",
         "sst layout TABLE",
         "sst verify DB",
         "sst layout ROCKSDB",

@@ -6,7 +6,7 @@
 //! take no memory, unless they are those of a file or of a database. Values are windows of one pool
 //! of bytes, so that making one costs nothing.
 
-use crate::experiment::keys::{KeySet, below, mix, numbered, shuffled, splitmix64};
+use crate::experiment::keys::{KeySet, below, mix, numbered, shuffled, splitmix64, swapped};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write;
@@ -69,11 +69,6 @@ impl KeyShape {
             KeyShape::Sequential | KeyShape::Path | KeyShape::U64 => index,
         }
     }
-}
-
-/// The bytes of a number, the highest first.
-fn swapped(index: u64) -> [u8; 8] {
-    std::array::from_fn(|place| (index >> (56 - 8 * place)) as u8)
 }
 
 /// The first half of a UUID, with the version 4 in its place.
