@@ -123,7 +123,8 @@ fn range(kind: Kind, shape: &Shape, keys: &(Vec<Key>, Vec<Key>), number: u64) ->
     let longer = |key: &Key, byte: u8| [&key[..], &[byte]].concat();
     match kind {
         Kind::Empty => {
-            let width = u64::MAX / stored.len() as u64 >> (1 + mix(number << 20) % 20);
+            let gap = u64::MAX / stored.len() as u64;
+            let width = gap >> (1 + mix(number << 20) % 20);
             let end = |start: &Key| match (shape.0, start.first_chunk()) {
                 ("integers", Some(head)) => {
                     u64::from_be_bytes(*head).saturating_add(width).to_be_bytes().to_vec()

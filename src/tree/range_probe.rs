@@ -63,8 +63,7 @@ impl<'a> ScanStreak<'a> {
     fn note(&self, is_no: bool) {
         let Some(number) = self.0 else { return };
         let streak = number.load(Ordering::Relaxed);
-        number
-            .store(if has_none { 0 } else { streak.max(LONG.min(streak + 1)) }, Ordering::Relaxed);
+        number.store(if is_no { 0 } else { streak.max(LONG.min(streak + 1)) }, Ordering::Relaxed);
     }
 }
 
