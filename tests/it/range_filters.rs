@@ -21,6 +21,11 @@ fn entries(iter: impl Iterator<Item = <Iter as Iterator>::Item>) -> Entries {
     iter.map(owned).collect()
 }
 
+/// The number in eight bytes that are ordered as numbers are.
+fn ascending(number: u64) -> [u8; 8] {
+    number.swap_bytes().to_le_bytes()
+}
+
 /// Keys of a kind: of few letters, numbers in eight bytes, numbers as text, dense numbers.
 fn some_keys(kind: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
     let numbers =
@@ -29,13 +34,13 @@ fn some_keys(kind: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
         0 => odd_keys(90, rng),
         1 => {
             let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            numbers(rng, 1 << 30).into_iter().map(|n| spread(n).to_be_bytes().to_vec()).collect()
+            numbers(rng, 1 << 30).into_iter().map(|n| ascending(spread(n)).to_vec()).collect()
         }
         2 => {
             let text = |n: u64| format!("user:{n:06}:name").into_bytes();
             numbers(rng, 1_000_000).into_iter().map(text).collect()
         }
-        _ => numbers(rng, 1_000).into_iter().map(|n| n.to_be_bytes().to_vec()).collect(),
+        _ => numbers(rng, 1_000).into_iter().map(|n| ascending(n).to_vec()).collect(),
     };
     keys.sort();
     keys.dedup();
@@ -147,7 +152,7 @@ fn spread_numbers(filter: Filter) -> Db {
 
 /// A key after that of `number`, by `part` thousandths of the way to the next one.
 fn key(number: u64, part: u64) -> [u8; 8] {
-    ((number * 1_000 + part) << 40).to_be_bytes()
+    ascending((number * 1_000 + part) << 40)
 }
 
 #[test]
