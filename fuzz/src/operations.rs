@@ -136,6 +136,10 @@ fn settings_of(rng: &mut Rng) -> KeyspaceOptions {
         4 => Filter::monkey(2_000),
         _ => Filter::bloom(10.0),
     };
+    let filter = match rng.below(2) {
+        1 if kind > 0 => filter.ranges(4.0 + rng.below(16) as f64),
+        _ => filter,
+    };
     let layout = match rng.below(3) {
         0 => FilterLayout::Full,
         // A budget needs a layout that can keep it.

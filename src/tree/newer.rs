@@ -2,7 +2,7 @@
 //! a transaction.
 //!
 //! A table whose largest sequence is not above that one is not asked. A filter's "no" ends the
-//! question for a key, unless the table has range deletes.
+//! question for a key or a range, unless the table has range deletes.
 //!
 //! The transaction's snapshot is registered at that sequence until the commit has ended. So what
 //! jobs drop in the meantime does not matter: of versions, tombstones and range deletes above a
@@ -16,6 +16,7 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber, key_head};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
 use crate::table::file::TableIo;
+use crate::table::filter::ranges::RangeQuestion;
 use crate::table::reader::Table;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::TableProbe;
@@ -69,9 +70,16 @@ impl Version {
         let is_asked = |handle: &&Arc<TableHandle>| {
             handle.meta.largest_sequence > since && handle.meta.overlaps(bounds)
         };
+        let (start, end) = bounds.half_open();
+        let start = LookupKey::new(&start, SEQUENCE_MAX);
+        let range = RangeQuestion { start: &start, end: end.as_deref(), common: &[] };
         for handle in handles.filter(is_asked) {
             if let Some(key) = deleted_within(&handle.table, bounds, since) {
                 return Ok(Some(key));
+            }
+            let io = &mut TableIo::default();
+            if handle.table.range_may_match(&range, io) == FilterVerdict::No {
+                continue;
             }
             // A scan of much must not take the cache from lookups.
             let mut walk = walk(handle, false);

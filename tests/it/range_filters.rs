@@ -3,11 +3,12 @@
 use crate::support::data::{bytes, odd_keys};
 use crate::support::ranges::{KeyRange, any_range};
 use crate::support::rng::{Rng, seeds};
-use crate::support::stores::{files_ending, open, small_options};
-use siftdb::env::MemEnv;
+use crate::support::stores::{as_env, files_ending, open, small_options};
+use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{Db, Filter, Iter, Options, Prefix, ReadOptions, Snapshot};
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
 
 const WITHOUT_FILTERS: ReadOptions = ReadOptions::new().use_filters(false);
 
@@ -168,6 +169,38 @@ fn empty_ranges_read_no_block() {
         let blocks = did.scan_data_blocks_read + did.scan_data_blocks_cached;
         assert!(blocks <= most, "{blocks} data blocks");
         assert_eq!(most == 100, did.scan_negatives > 8_000, "{did:?}");
+    }
+}
+
+/// The writes in between are so many that the commit must look for newer keys in tables.
+#[test]
+fn commits_ask_for_the_ranges_that_they_read() {
+    for (filter, excludes) in [(Filter::bloom(10.0), false), (Filter::bloom(10.0).ranges(12.0), true)]
+    {
+        let counting = CountingEnv::new(as_env(&MemEnv::new()));
+        let options = Options::new().filter(filter).auto_compaction(false);
+        let options = options.write_buffer_bytes(64 << 10).env(Arc::new(counting.clone()));
+        let db = options.open("/db").unwrap();
+        let gap = || (key(1_000, 200).to_vec(), key(1_000, 800).to_vec());
+        let uncached = ReadOptions::new().fill_cache(false);
+        let count = |db: &Db| db.range_with(&gap().0[..]..&gap().1[..], &uncached).count();
+        for (newer, expected) in [(None, true), (Some(500), false)] {
+            let tx = db.transaction();
+            let range = &gap().0[..]..&gap().1[..];
+            assert_eq!(tx.range_with(range, &uncached).count(), 0);
+            tx.put("out", "1").unwrap();
+            for number in 0..2_000 {
+                db.put(key(number, 0), [b'v'; 40]).unwrap();
+            }
+            newer.into_iter().for_each(|part| db.put(key(1_000, part), "new").unwrap());
+            db.flush().unwrap();
+            // Reads the indexes and filters.
+            assert_eq!(count(&db), usize::from(newer.is_some()));
+            let before = counting.counts().read_calls;
+            assert_eq!(tx.commit().is_ok(), expected);
+            let reads = counting.counts().read_calls - before;
+            assert_eq!(reads == 0, excludes && newer.is_none(), "{reads} reads");
+        }
     }
 }
 

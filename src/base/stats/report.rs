@@ -282,10 +282,10 @@ report! {
         /// This does not count in the false-positive rate: the table may have the prefix without
         /// the key.
         PrefixPositives: prefix_positives,
-        /// The filter was asked for the common prefix of a scan and said no: the scan skipped the
+        /// Filters were asked for the range of a scan, and one said no: the scan skipped the
         /// table. Scans of both directions count, and every table that they skip.
         ScanNegatives: scan_negatives,
-        /// The filter was asked for the common prefix of a scan and said maybe.
+        /// Filters were asked for the range of a scan, and said maybe.
         ScanPositives: scan_positives,
         /// Of these, tables with an entry of the range, old versions and tombstones included.
         ScanTruePositives: scan_true_positives,
