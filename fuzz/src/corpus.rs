@@ -143,6 +143,7 @@ fn tables() -> siftdb::Result<Vec<(&'static str, Vec<u8>)>> {
     let filters = [
         ("none", Filter::none()),
         ("full-bloom", Filter::bloom(10.0)),
+        ("ranges", Filter::bloom(10.0).ranges(8.0)),
         ("full-leveldb", Filter::leveldb_bloom(10.0)),
         ("full-legacy", Filter::legacy_bloom(10.0)),
         ("full-ribbon", Filter::ribbon(10.0)),
