@@ -135,6 +135,20 @@ fn range_filters_never_change_answers() {
     }
 }
 
+#[test]
+fn a_table_without_keys_has_no_range_filter() {
+    let options = Options::new().filter(Filter::bloom(10.0).ranges(12.0)).auto_compaction(false);
+    let db = open(&MemEnv::new(), &options).unwrap();
+    db.put("b", "old").unwrap();
+    db.flush().unwrap();
+    db.delete_range("a".."c").unwrap();
+    db.flush().unwrap();
+    assert_eq!((db.range("a".."z").count(), db.range("b".."bb").rev().count()), (0, 0));
+    assert!(db.verify(|_| {}).unwrap().is_sound());
+    let report = db.check_filters().unwrap();
+    assert!(report.tables.iter().all(|table| table.damage.is_none()), "{report:?}");
+}
+
 /// Spread numbers in one settled level and two tables of level 0.
 fn spread_numbers(filter: Filter) -> Db {
     let options = Options::new().filter(filter).auto_compaction(false);
@@ -175,7 +189,8 @@ fn empty_ranges_read_no_block() {
 /// The writes in between are so many that the commit must look for newer keys in tables.
 #[test]
 fn commits_ask_for_the_ranges_that_they_read() {
-    for (filter, excludes) in [(Filter::bloom(10.0), false), (Filter::bloom(10.0).ranges(12.0), true)]
+    for (filter, excludes) in
+        [(Filter::bloom(10.0), false), (Filter::bloom(10.0).ranges(12.0), true)]
     {
         let counting = CountingEnv::new(as_env(&MemEnv::new()));
         let options = Options::new().filter(filter).auto_compaction(false);

@@ -26,8 +26,8 @@ use siftdb_filter::range::{BLOCKS_PER_PARTITION, BlockRange, RangeFilterBuilder,
 /// The metaindex entry: a partitioned filter, of a policy that no point lookup knows.
 pub(crate) const RANGE_FILTER_NAME: &str = "partitionedfilter.siftdb.RangeFilter";
 
-/// Writes a range filter, and describes it in `properties`. Its top-level index; `None` if that
-/// could not be read back.
+/// Writes a range filter, and describes it in `properties`. Its top-level index; `None` without
+/// keys, or if the index could not be read back.
 pub(crate) fn write_range_filter(
     builder: RangeFilterBuilder,
     data_index: &IndexBuilder,
@@ -35,6 +35,10 @@ pub(crate) fn write_range_filter(
     sink: &mut dyn BlockSink,
 ) -> Result<Option<BlockHandle>> {
     let filter = builder.finish().map_err(Error::of_filter_build)?;
+    if filter.bytes() == 0 {
+        // A table of range deletes alone.
+        return Ok(None);
+    }
     let mut index = BlockBuilder::new(1);
     for (partition, contents) in filter.partitions().enumerate() {
         let blocks = (partition + 1) * BLOCKS_PER_PARTITION;
