@@ -35,7 +35,7 @@ struct Scanned {
 }
 
 /// Loads a database without filters, one with prefixes in its filters and one with range filters,
-/// and makes the same empty scans in each. The keys are as many as `keys`, up to [`KEYS_MAX`].
+/// and makes the same empty scans in each. The keys are as many as `keys`, up to a limit.
 ///
 /// # Errors
 /// A database of a former call in the way; any failure of a database; a scan that finds a key.

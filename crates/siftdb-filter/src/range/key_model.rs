@@ -75,18 +75,18 @@ impl Default for Frequencies {
     }
 }
 
-/// Of a window, these bytes decide the cell. Others would hide how they are distributed: many keys
-/// end with zeros or with the same word.
-const COUNTED_BYTES: usize = 3;
+/// How much each byte of a window counts. The first ones decide the cell; the last ones are the
+/// same in many keys, such as zeros or the ends of words.
+const WEIGHTS: [u64; 6] = [4, 4, 2, 2, 1, 1];
 
 impl Frequencies {
     /// Counts the bytes of a key, and its end.
     pub(crate) fn count(&mut self, window: Window) {
-        for i in 0..COUNTED_BYTES {
+        for (i, weight) in WEIGHTS.into_iter().enumerate() {
             let symbol =
                 if i < usize::from(window.len) { 1 + usize::from(window.byte(i)) } else { 0 };
             if let Some(count) = self.0.get_mut(symbol) {
-                *count += 1;
+                *count += weight;
             }
             if symbol == 0 {
                 break;

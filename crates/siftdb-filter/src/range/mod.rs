@@ -4,11 +4,11 @@
 //! them. The index is in memory, so it is a sample of the keys that costs nothing. Between two
 //! separators a range filter keeps each key's approximate position, in a few bits:
 //!
-//! 1. [`key_model`] maps what follows the bytes that both separators share to a number. The order
+//! 1. `key_model` maps what follows the bytes that both separators share to a number. The order
 //!    of these numbers is the order of the keys, and bytes that are frequent in the table get more
 //!    room, so text spreads as evenly as random bytes do.
 //! 2. The span between the separators is divided into equal cells, a few hundred a key.
-//! 3. [`elias_fano`] stores the cells of the keys, sorted.
+//! 3. `elias_fano` stores the cells of the keys, sorted.
 //!
 //! A range is empty if no stored cell lies between the cells of its ends. So it is answered
 //! "maybe" wrongly if a key is in the same cell as one of its ends. Keys that are clustered between
