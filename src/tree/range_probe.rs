@@ -15,13 +15,14 @@ use crate::base::iterator::api::Direction;
 use crate::base::key::{LookupKey, SEQUENCE_MAX, common_prefix, key_head};
 use crate::base::range::KeyBounds;
 use crate::base::stats::counters::{Counters, LevelCounter, Stripe};
-use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::base::sync::Arc;
 use crate::table::filter::ranges::RangeQuestion;
 use crate::table::reader::{Table, TableReadOptions};
 use crate::tree::level::Fence;
 use crate::tree::version::count_scan_io;
 use siftdb_filter::encoding::FilterVerdict;
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// After this many questions in a row that saved nothing, most scans ask none.
 const LONG: u64 = 64;
