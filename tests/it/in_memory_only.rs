@@ -408,7 +408,7 @@ fn a_refusal_says_what_to_do() {
         path.display()
     );
     assert_eq!(error.to_string(), expected);
-    // Nothing is written, so the database goes on.
+    // The refused read wrote nothing, so the database stays usable.
     db.put("key", "newer").unwrap();
     assert_eq!(db.get_with("key", &IN_MEMORY).unwrap().unwrap(), "newer");
 }

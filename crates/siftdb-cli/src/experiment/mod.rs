@@ -75,7 +75,7 @@ pub use probe::{Measurement, measure};
 pub use range_filters::{
     RANGE_KEYS_PER_BLOCK, RangeMeasurement, RangeTrial, measure_range_filters,
 };
-pub use range_keys::RangeKeys;
+pub use range_keys::{KeySource, RangeKeys, after_a_key, at_random, key_set, of_a_key};
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::run;
 pub use scan_figure::scan_figure;

@@ -49,14 +49,15 @@ impl RangeKeys {
 
 /// Keys of a shape, without end. For a set of `count` keys, it has several times as many.
 #[derive(Debug)]
-pub(crate) struct KeySource {
+pub struct KeySource {
     shape: RangeKeys,
     count: usize,
     state: u64,
 }
 
 impl KeySource {
-    pub(crate) fn new(shape: RangeKeys, count: usize) -> Self {
+    /// The keys of a shape, for a set of `count`.
+    pub fn new(shape: RangeKeys, count: usize) -> Self {
         KeySource { shape, count, state: 42 }
     }
 
@@ -152,7 +153,7 @@ fn word(number: usize) -> String {
 }
 
 /// `count` different keys of the source.
-pub(crate) fn key_set(source: &mut KeySource, count: usize) -> KeySet {
+pub fn key_set(source: &mut KeySource, count: usize) -> KeySet {
     let mut keys = KeySet::default();
     while keys.len() < count {
         let missing = count - keys.len();
@@ -163,15 +164,17 @@ pub(crate) fn key_set(source: &mut KeySource, count: usize) -> KeySet {
 
 /// The keys from `start` on and below `end`.
 #[derive(Clone, Debug)]
-pub(crate) struct Range {
+pub struct Range {
+    /// The first key.
     pub start: Vec<u8>,
+    /// The key after the last one.
     pub end: Vec<u8>,
 }
 
 /// A range without a key of `keys`. It begins at a drawn key, and has the keys that begin with
 /// that. One of integers is 2^-20 to 1/2 of the mean gap wide, each power of two as often. Ranges
 /// with a key are drawn again. Were they cut before the key, they would pass as those after a key.
-pub(crate) fn at_random(source: &mut KeySource, keys: &KeySet) -> Range {
+pub fn at_random(source: &mut KeySource, keys: &KeySet) -> Range {
     loop {
         let start = source.draw();
         let end = match source.shape {
@@ -194,7 +197,7 @@ pub(crate) fn at_random(source: &mut KeySource, keys: &KeySet) -> Range {
 }
 
 /// A range without a key of `keys`: from the successor of one of them to a place before the next.
-pub(crate) fn after_a_key(source: &mut KeySource, keys: &KeySet) -> Range {
+pub fn after_a_key(source: &mut KeySource, keys: &KeySet) -> Range {
     loop {
         let at = source.below(keys.len());
         let (key, next) = (keys.key(at), keys.key(at + 1));
@@ -214,7 +217,7 @@ pub(crate) fn after_a_key(source: &mut KeySource, keys: &KeySet) -> Range {
 }
 
 /// The range of one of the keys.
-pub(crate) fn of_a_key(source: &mut KeySource, keys: &KeySet) -> Range {
+pub fn of_a_key(source: &mut KeySource, keys: &KeySet) -> Range {
     let start = keys.key(source.below(keys.len())).to_vec();
     Range { end: [&start[..], &[0]].concat(), start }
 }

@@ -126,8 +126,8 @@ pub struct Bench {
     ///
     /// Empty ranges at random places begin at a key of the same shape that is not in the filter,
     /// and have the keys that begin with it. Those of integers have 2^-20 to 1/2 of the mean gap.
-    /// Other empty ranges begin directly after a key, as those of a scan that goes on after the
-    /// last one it saw: most of them pass, because the filter knows keys only approximately.
+    /// The other empty ranges begin directly after a stored key, like a scan for the next page.
+    /// Most of them pass, because the filter knows only approximate positions.
     #[arg(long)]
     ranges: bool,
 }

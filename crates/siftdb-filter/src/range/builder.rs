@@ -3,12 +3,13 @@
 //! The key model needs the bytes of all keys, and the bytes that a block shares are known when the
 //! separator after it is. So the builder keeps nine bytes of each key until the end.
 
+use crate::common_prefix::common_prefix;
 use crate::construction::{Charge, Construction};
 use crate::error::BuildError;
 use crate::range::key_model::{Frequencies, Window};
 use crate::range::partition::{
     BITS_MAX, BITS_MIN, BLOCKS_PER_GROUP, BLOCKS_PER_PARTITION, BlockShape, Cells,
-    KEYS_PER_BLOCK_MAX, RangeModel, shared_bytes,
+    KEYS_PER_BLOCK_MAX, RangeModel,
 };
 
 /// Collects the keys of a table, block by block, then writes its range filter.
@@ -127,7 +128,7 @@ impl RangeFilterBuilder {
 
     /// Ends a block. Its keys are in `lower..=upper`.
     pub fn end_block(&mut self, lower: &[u8], upper: &[u8]) {
-        let shared = shared_bytes(lower, upper);
+        let shared = common_prefix(lower, upper);
         let window = |key: &[u8]| Window::of(key.get(shared..).unwrap_or_default());
         let keys = Some(self.ends.len()).filter(|keys| *keys <= KEYS_PER_BLOCK_MAX).unwrap_or(0);
         let mut start = 0;
@@ -203,9 +204,8 @@ fn append_list(
         return Ok(());
     }
     let BlockShape { cells, list, .. } = codes.shape(block.keys);
-    let (low, high) = (codes.interval_of(block.lower).low, codes.interval_of(block.upper).high);
-    let cells = Cells::between(low, high, cells);
-    let of_keys = || windows.iter().map(|window| cells.cell(codes.interval_of(*window).low));
+    let cells = Cells::new(codes.interval(block.lower), codes.interval(block.upper), cells);
+    let of_keys = || windows.iter().map(|window| cells.cell(codes.interval(*window).low));
     let start = dst.len();
     list.encode(of_keys(), dst);
     let written = dst.get(start..).unwrap_or_default();

@@ -11,6 +11,7 @@
 //! number 0 has too many keys for a list, and its answer is "maybe"; so do the blocks that the last
 //! group lacks.
 
+use crate::common_prefix::common_prefix;
 use crate::range::elias_fano::ListShape;
 use crate::range::key_model::{Interval, KEY_MODEL_BYTES, KeyModel, Window};
 
@@ -97,9 +98,12 @@ impl RangeModel {
             return Some(true);
         }
         let Some((shape, list)) = self.list(partition, block)? else { return Some(true) };
-        let cells = Cells::new(self, lower, upper, shape.cells);
-        let first = start.map_or(0, |start| cells.cell(self.interval(start, cells.shared).low));
-        let last = match end.map(|end| self.interval(end, cells.shared)) {
+        let shared = common_prefix(lower, upper);
+        let interval =
+            |key: &[u8]| self.interval(Window::of(key.get(shared..).unwrap_or_default()));
+        let cells = Cells::new(interval(lower), interval(upper), shape.cells);
+        let first = start.map_or(0, |start| cells.cell(interval(start).low));
+        let last = match end.map(interval) {
             None => shape.cells.saturating_sub(1),
             // Keys below an end that is cut may begin with the same bytes.
             Some(Interval { low, is_whole: false, .. }) => cells.cell(low),
@@ -149,12 +153,8 @@ impl RangeModel {
         BlockShape { keys, cells, list: ListShape::new(keys, cells, self.low_bits) }
     }
 
-    pub(crate) fn interval_of(&self, window: Window) -> Interval {
+    pub(crate) fn interval(&self, window: Window) -> Interval {
         self.keys.interval(window)
-    }
-
-    fn interval(&self, key: &[u8], shared: usize) -> Interval {
-        self.keys.interval(Window::of(key.get(shared..).unwrap_or_default()))
     }
 }
 
@@ -177,8 +177,6 @@ impl BlockShape {
 /// The equal cells between two separators.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cells {
-    /// How many bytes both separators begin with, and so all keys between them.
-    shared: usize,
     low: u64,
     high: u64,
     /// Cells per 2^32 of the scaled span.
@@ -186,16 +184,10 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    fn new(model: &RangeModel, lower: &[u8], upper: &[u8], cells: u64) -> Self {
-        let shared = shared_bytes(lower, upper);
-        let (low, high) = (model.interval(lower, shared).low, model.interval(upper, shared).high);
-        Cells { shared, ..Cells::between(low, high, cells) }
-    }
-
-    pub(crate) fn between(low: u64, high: u64, cells: u64) -> Self {
-        let high = high.max(low);
+    pub(crate) fn new(lower: Interval, upper: Interval, cells: u64) -> Self {
+        let (low, high) = (lower.low, upper.high.max(lower.low));
         let scaled = Self::scaled(high - low, high - low);
-        Cells { shared: 0, low, high, scale: (cells << 32) / (scaled + 1) }
+        Cells { low, high, scale: (cells << 32) / (scaled + 1) }
     }
 
     /// The upper 32 bits of `distance` after the highest bit of `span` is shifted to the top.
@@ -211,23 +203,4 @@ impl Cells {
         let distance = number.clamp(self.low, self.high) - self.low;
         (Self::scaled(distance, self.high - self.low) * self.scale) >> 32
     }
-}
-
-/// How many bytes both begin with.
-#[inline]
-pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
-    let mut shared = 0;
-    while let (Some(one), Some(other)) = (word_at(a, shared), word_at(b, shared)) {
-        if one != other {
-            return shared + (one ^ other).trailing_zeros() as usize / 8;
-        }
-        shared += 8;
-    }
-    let rests = a.iter().skip(shared).zip(b.iter().skip(shared));
-    shared + rests.take_while(|(one, other)| one == other).count()
-}
-
-#[inline]
-fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
 }
