@@ -50,9 +50,9 @@ impl ReadOptions {
     /// It is for threads that must not wait for a disk, such as those of an async runtime. They
     /// read without I/O first. If that fails, a thread that may wait reads again. An answer equals
     /// that of a normal read: it comes from memtables, filters and cached blocks. A filter that is
-    /// not in memory is not asked. A batch fails if one of its keys does, and a scan or cursor at the first block that it
-    /// lacks. A table that is mapped (`MapEnv`) is in memory, although the system may read a page
-    /// of it. Nothing else of a transaction is limited: its commit may read.
+    /// not in memory is not asked. A batch fails if one of its keys does, and a scan or cursor at
+    /// the first block that it lacks. A table that is mapped (`MapEnv`) is in memory, although the
+    /// system may read a page of it. Nothing else of a transaction is limited: its commit may read.
     ///
     /// ```
     /// use siftdb::{Error, ReadOptions};
