@@ -16,8 +16,8 @@
 
 use crate::base::coding::{Decoder, get_u32};
 use crate::base::key::{
-    LookupKey, compare_internal, key_head, put_key_with_trailer, separator, split_internal_key,
-    user_key,
+    LookupKey, common_prefix, compare_internal, key_head, put_key_with_trailer, separator,
+    split_internal_key, user_key,
 };
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
@@ -26,7 +26,6 @@ use crate::table::block::builder::BlockBuilder;
 use crate::table::block::directory::HashedBlock;
 use crate::table::format::BlockHandle;
 use siftdb_filter::cache_line::{AlignedBytes, LINE_BYTES};
-use siftdb_filter::common_prefix::common_prefix;
 use std::cmp::Ordering;
 
 /// The block cache of a database.

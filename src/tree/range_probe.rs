@@ -12,7 +12,7 @@
 //! Answers are counted by level, and with them the filter blocks that they touched.
 
 use crate::base::iterator::api::Direction;
-use crate::base::key::{LookupKey, SEQUENCE_MAX, key_head};
+use crate::base::key::{LookupKey, SEQUENCE_MAX, common_prefix, key_head};
 use crate::base::range::KeyBounds;
 use crate::base::stats::counters::{Counters, LevelCounter, Stripe};
 use crate::base::sync::Arc;
@@ -20,7 +20,6 @@ use crate::table::filter::ranges::RangeQuestion;
 use crate::table::reader::{Table, TableReadOptions};
 use crate::tree::level::Fence;
 use crate::tree::version::count_scan_io;
-use siftdb_filter::common_prefix::common_prefix;
 use siftdb_filter::encoding::FilterVerdict;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -87,8 +87,6 @@ pub mod budget;
 #[doc(hidden)]
 pub mod cache_line;
 #[doc(hidden)]
-pub mod common_prefix;
-#[doc(hidden)]
 pub mod error;
 
 pub use allocation::{Run, false_positive_rate, millibits_by_run};

@@ -12,11 +12,11 @@
 use crate::base::coding::{get_u16, get_u32, get_u64, get_varint};
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, SequenceNumber, ValueKind, unpack_trailer,
+    INTERNAL_KEY_TRAILER_BYTES, KEY_BYTES_MAX, SequenceNumber, ValueKind, common_prefix,
+    unpack_trailer,
 };
 use crate::table::block::builder::{ANCHOR_BYTES, HASH_INDEX_FLAG, RESTART_INTERVAL_MAX};
 use siftdb_filter::cache_line::{LINE_BYTES, prefetch};
-use siftdb_filter::common_prefix::common_prefix;
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
 

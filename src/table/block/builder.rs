@@ -19,9 +19,8 @@
 //! checksum) is written by `format`.
 
 use crate::base::coding::{get_u64, put_u32, put_u64, put_varint};
-use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, split_internal_key};
+use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, common_prefix, split_internal_key};
 use crate::table::format::fingerprint_of;
-use siftdb_filter::common_prefix::common_prefix;
 use siftdb_filter::hash::xxph3_64;
 
 /// Most entries of a block with a hash index. A reader compares every fingerprint: in a larger

@@ -6,9 +6,10 @@
 //! Blocks were checked at load, so there is no error path: at an unsound entry the iteration ends.
 
 use crate::base::iterator::api::Direction;
-use crate::base::key::{INTERNAL_KEY_TRAILER_BYTES, compare_internal, split_internal_key};
+use crate::base::key::{
+    INTERNAL_KEY_TRAILER_BYTES, common_prefix, compare_internal, split_internal_key,
+};
 use crate::table::block::block::{Block, Entry};
-use siftdb_filter::common_prefix::common_prefix;
 use std::cmp::Ordering;
 
 /// Most keys have at most this many bytes of their own.

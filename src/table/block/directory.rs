@@ -7,14 +7,15 @@
 //! bytes, one miss more. What most entries share is in the [`Block`] itself.
 
 use crate::base::coding::get_u32;
-use crate::base::key::{KEY_BYTES_MAX, LookupKey, SequenceNumber, split_internal_key};
+use crate::base::key::{
+    KEY_BYTES_MAX, LookupKey, SequenceNumber, common_prefix, split_internal_key,
+};
 use crate::table::block::block::{
     Block, BlockKeys, DIRECTORY_SLOT_BYTES, Entry, Found, NEAR_SLOTS, far_bytes,
 };
 use crate::table::block::builder::ANCHOR_BYTES;
 use crate::table::format::fingerprint_of;
 use siftdb_filter::cache_line::{LINE_BYTES, prefetch};
-use siftdb_filter::common_prefix::common_prefix;
 use siftdb_filter::hash::xxph3_64;
 use std::ops::Deref;
 

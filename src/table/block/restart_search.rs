@@ -3,10 +3,9 @@
 //! A binary search over the restart entries finds one restart interval. A lookup then reads that
 //! interval from its start. Cached blocks have a directory instead, see `block/directory.rs`.
 
-use crate::base::key::{LookupKey, split_internal_key};
+use crate::base::key::{LookupKey, common_prefix, split_internal_key};
 use crate::table::block::block::{Block, Found};
 use crate::table::block::builder::RESTART_INTERVAL;
-use siftdb_filter::common_prefix::common_prefix;
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
 

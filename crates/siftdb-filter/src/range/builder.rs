@@ -3,13 +3,12 @@
 //! The key model needs the bytes of all keys, and the bytes that a block shares are known when the
 //! separator after it is. So the builder keeps nine bytes of each key until the end.
 
-use crate::common_prefix::common_prefix;
 use crate::construction::{Charge, Construction};
 use crate::error::BuildError;
 use crate::range::key_model::{Frequencies, Window};
 use crate::range::partition::{
     BITS_MAX, BITS_MIN, BLOCKS_PER_GROUP, BLOCKS_PER_PARTITION, BlockShape, Cells,
-    KEYS_PER_BLOCK_MAX, RangeModel,
+    KEYS_PER_BLOCK_MAX, RangeModel, common_prefix,
 };
 
 /// Collects the keys of a table, block by block, then writes its range filter.

@@ -11,7 +11,6 @@
 //! number 0 has too many keys for a list, and its answer is "maybe"; so do the blocks that the last
 //! group lacks.
 
-use crate::common_prefix::common_prefix;
 use crate::range::elias_fano::ListShape;
 use crate::range::key_model::{Interval, KEY_MODEL_BYTES, KeyModel, Window};
 
@@ -203,4 +202,9 @@ impl Cells {
         let distance = number.clamp(self.low, self.high) - self.low;
         (Self::scaled(distance, self.high - self.low) * self.scale) >> 32
     }
+}
+
+/// Bytes that all keys of a block begin with. Needed once for a block, so by a plain loop.
+pub(crate) fn common_prefix(lower: &[u8], upper: &[u8]) -> usize {
+    lower.iter().zip(upper).take_while(|(a, b)| a == b).count()
 }
