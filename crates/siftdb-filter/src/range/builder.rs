@@ -156,19 +156,14 @@ impl RangeFilterBuilder {
             });
         };
         let mut built = BuiltRangeFilter { model, ..BuiltRangeFilter::default() };
-        let mut windows = &self.windows[..];
+        let (mut windows, mut numbers) = (&self.windows[..], Vec::new());
         for (number, blocks) in self.blocks.chunks(BLOCKS_PER_PARTITION).enumerate() {
             put_header(&codes, number * BLOCKS_PER_PARTITION, blocks, &mut built.contents);
             for block in blocks {
                 let (of_block, rest) = windows.split_at_checked(block.keys).unwrap_or_default();
                 windows = rest;
-                append_list(
-                    &codes,
-                    block,
-                    of_block,
-                    self.construction.verify,
-                    &mut built.contents,
-                )?;
+                let verify = self.construction.verify;
+                append_list(&codes, block, of_block, verify, &mut numbers, &mut built.contents)?;
             }
             built.ends.push(built.contents.len());
         }
@@ -191,12 +186,13 @@ fn put_header(model: &RangeModel, first: usize, blocks: &[BlockKeys], dst: &mut 
     }
 }
 
-/// Appends the list of a block whose keys have these windows.
+/// Appends the list of a block whose keys have these windows. `numbers` is a buffer.
 fn append_list(
     codes: &RangeModel,
     block: &BlockKeys,
     windows: &[Window],
     verify: bool,
+    numbers: &mut Vec<u64>,
     dst: &mut Vec<u8>,
 ) -> Result<(), BuildError> {
     if windows.is_empty() {
@@ -206,9 +202,12 @@ fn append_list(
     let cells = Cells::new(codes.interval(block.lower), codes.interval(block.upper), cells);
     let of_keys = || windows.iter().map(|window| cells.cell(codes.interval(*window).low));
     let start = dst.len();
-    list.encode(of_keys(), dst);
+    numbers.clear();
+    numbers.extend(of_keys());
+    list.encode(numbers, dst);
     let written = dst.get(start..).unwrap_or_default();
-    if verify && !(list.decode(written).eq(of_keys()) && of_keys().is_sorted()) {
+    // The numbers are computed again: a damaged one must not confirm itself.
+    if verify && !(numbers.is_sorted() && list.decode(written).eq(of_keys())) {
         let what = "a list of a range filter differs from its keys".to_string();
         return Err(BuildError::MemoryCorruption { what });
     }

@@ -35,15 +35,31 @@ impl ListShape {
     }
 
     /// Appends the list of `numbers`, which ascend and are as many and as small as the shape says.
-    pub(crate) fn encode(self, numbers: impl Iterator<Item = u64>, dst: &mut Vec<u8>) {
+    pub(crate) fn encode(self, numbers: &[u64], dst: &mut Vec<u8>) {
         let start = dst.len();
         dst.resize(start + self.bytes(), 0);
         let Some(list) = dst.get_mut(start..) else { return };
-        let low_mask = (1 << self.low_bits) - 1;
-        for (i, number) in numbers.enumerate() {
-            put_bits(list, (number >> self.low_bits) as usize + i, 1);
-            put_bits(list, self.high_len + i * self.low_bits as usize, number & low_mask);
+        for (i, number) in numbers.iter().enumerate() {
+            let at = (number >> self.low_bits) as usize + i;
+            list.get_mut(at / 8).into_iter().for_each(|byte| *byte |= 1 << (at % 8));
         }
+        // The low parts begin in the last byte of the high ones, and are written four bytes at a
+        // time: a word that is read back after a write to a part of it would wait for that.
+        let (mut at, mut filled) = (self.high_len / 8, self.high_len % 8);
+        let mut bits = list.get(at).copied().map_or(0, u64::from);
+        let low_mask = (1 << self.low_bits) - 1;
+        for number in numbers {
+            bits |= (number & low_mask) << filled;
+            filled += self.low_bits as usize;
+            if filled >= 32
+                && let Some(word) = list.get_mut(at..).and_then(|rest| rest.first_chunk_mut())
+            {
+                *word = (bits as u32).to_le_bytes();
+                (at, bits, filled) = (at + 4, bits >> 32, filled - 32);
+            }
+        }
+        let rest = list.iter_mut().skip(at);
+        rest.zip(bits.to_le_bytes()).for_each(|(byte, bits)| *byte = bits);
     }
 
     /// True if `list` has a number from `first` to `last`. `None` if it is malformed.
@@ -70,7 +86,14 @@ impl ListShape {
 
     /// The numbers of `list`, as far as it is well-formed.
     pub(crate) fn decode(self, list: &[u8]) -> impl Iterator<Item = u64> {
-        let ones = (0..self.high_len).filter(|at| get_bit(list, *at) == Some(true));
+        let ones = (0..self.high_len).step_by(64).flat_map(move |start| {
+            let mut word = word_at(list, start / 8).unwrap_or_default();
+            let ones = std::iter::from_fn(move || {
+                let at = start + word.trailing_zeros() as usize;
+                (word != 0).then(|| word &= word - 1).map(|()| at)
+            });
+            ones.take_while(move |at| *at < self.high_len)
+        });
         ones.enumerate()
             .map_while(move |(i, at)| Some(((at - i) as u64) << self.low_bits | self.low(list, i)?))
     }
@@ -120,18 +143,6 @@ fn word_at(list: &[u8], at: usize) -> Option<u64> {
     })
 }
 
-/// Sets the bits of `number` from bit `at` on, which were zero.
-fn put_bits(list: &mut [u8], at: usize, number: u64) {
-    let mut bits = u128::from(number) << (at % 8);
-    for byte in list.iter_mut().skip(at / 8) {
-        if bits == 0 {
-            break;
-        }
-        *byte |= bits as u8;
-        bits >>= 8;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,7 +152,7 @@ mod tests {
     fn encoded(numbers: &[u64], universe: u64) -> (ListShape, Vec<u8>) {
         let low_bits = (universe / numbers.len() as u64).max(1).ilog2();
         let (shape, mut list) = (ListShape::new(numbers.len(), universe, low_bits), vec![0xff; 3]);
-        shape.encode(numbers.iter().copied(), &mut list);
+        shape.encode(numbers, &mut list);
         assert_eq!(list.drain(..3).collect::<Vec<_>>(), [0xff; 3]);
         assert_eq!(list.len(), shape.bytes());
         (shape, list)
