@@ -19,6 +19,7 @@ use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::handle::TableHandle;
+use crate::tree::runs::SortedRuns;
 use crate::tree::version::Version;
 
 /// The filters of a keyspace: what they are, what its settings ask for, what they did.
@@ -260,6 +261,7 @@ fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
 /// The report, without reading filters.
 fn report_of(engine: &Engine, keyspace: &Arc<KeyspaceState>, version: &Version) -> FilterReport {
     let wanted = wanted_filters(keyspace, version);
+    let budget_levels = budget_levels(keyspace, version);
     let mut tables = Vec::new();
     let top = shares_of_level_0(version);
     for (level, wanted) in wanted.iter().enumerate() {
@@ -272,7 +274,7 @@ fn report_of(engine: &Engine, keyspace: &Arc<KeyspaceState>, version: &Version) 
             };
             tables.push(FilterFacts {
                 lookup_share,
-                ..facts_of(keyspace, level, wanted.as_ref(), handle)
+                ..facts_of(level, wanted.as_ref(), budget_levels.contains(&level), handle)
             });
         }
     }
@@ -292,38 +294,35 @@ fn report_of(engine: &Engine, keyspace: &Arc<KeyspaceState>, version: &Version) 
 #[must_use]
 pub(crate) fn differing_tables(keyspace: &KeyspaceState, version: &Version) -> Vec<u64> {
     let mut numbers = Vec::new();
+    let budget_levels = budget_levels(keyspace, version);
     for (level, wanted) in wanted_filters(keyspace, version).iter().enumerate() {
         let handles = version.level(level).iter();
-        let differing = handles.filter(|handle| differs(keyspace, level, wanted.as_ref(), handle));
+        let shares = budget_levels.contains(&level);
+        let differing = handles.filter(|handle| differs(wanted.as_ref(), shares, handle));
         numbers.extend(differing.map(|handle| handle.meta.number));
     }
     numbers
 }
 
-/// Whether a table of `level` has another filter than the `wanted` one.
-fn differs(
-    keyspace: &KeyspaceState,
-    level: usize,
-    wanted: Option<&TableFilter>,
-    handle: &TableHandle,
-) -> bool {
+/// Whether a table has another filter than the `wanted` one.
+fn differs(wanted: Option<&TableFilter>, shares_budget: bool, handle: &TableHandle) -> bool {
     let properties = handle.table.properties();
     let Some(filter) = wanted else { return !properties.filter_policy.is_empty() };
     let (has, wants) = (properties.filter_millibits_per_key, filter.millibits_per_key());
     // Bits from a budget change a little with every flush and compaction.
-    let tolerance = if shares_budget(keyspace, level) { wants / 4 } else { 0 };
+    let tolerance = if shares_budget { wants / 4 } else { 0 };
     !filter.is_alike(properties) || has.abs_diff(wants) > tolerance
 }
 
-/// Whether the bytes of filters at `level` come from a budget.
-fn shares_budget(keyspace: &KeyspaceState, level: usize) -> bool {
-    keyspace.options.load().filter_of_level(level).memory_bytes.is_some()
+/// The levels whose filters share a budget.
+fn budget_levels(keyspace: &KeyspaceState, version: &Version) -> Vec<usize> {
+    keyspace.options.load().budget_levels(&SortedRuns::of(&version.files()))
 }
 
 fn facts_of(
-    keyspace: &KeyspaceState,
     level: usize,
     wanted: Option<&TableFilter>,
+    shares_budget: bool,
     handle: &TableHandle,
 ) -> FilterFacts {
     let properties = handle.table.properties();
@@ -343,8 +342,8 @@ fn facts_of(
         range_filter_bytes: properties.range_filter_bytes,
         expected_fpr: handle.table.expected_fpr(),
         is_asked: is_asked(handle),
-        shares_budget: shares_budget(keyspace, level),
-        differs: differs(keyspace, level, wanted, handle),
+        shares_budget,
+        differs: differs(wanted, shares_budget, handle),
         damage: handle.table.filter().is_known_damaged().then(|| FilterDamage {
             offset: handle.table.filter_offset(),
             what: "it was damaged when it was last read".into(),

@@ -16,8 +16,10 @@
 //!   table's index first and then asks. For comparisons.
 //!
 //! [`Filter::monkey`] takes a memory budget instead of bits a key. It divides the budget over the
-//! levels, so that all of them together pass the fewest absent keys. [`Options::filter_last_level`]
-//! can leave out the filters of the last level, which serve only lookups of absent keys.
+//! levels, so that all of them together pass the fewest absent keys. The last level has nine
+//! tenths of the keys, and its filters serve only lookups of absent keys:
+//! [`Options::filter_at_last_level`] gives it bits of its own, and [`Options::filter_last_level`]
+//! can leave them out.
 //!
 //! A filter may also hold the [`Prefix`] of each key. Then a scan whose bounds share a prefix skips
 //! the tables without it: [`Db::prefix`], [`Db::range`], and a cursor at each
@@ -65,6 +67,7 @@
 //! [`Filter::ranges`]: crate::Filter::ranges
 //! [`Filter::ribbon`]: crate::Filter::ribbon
 //! [`FilterLayout`]: crate::FilterLayout
+//! [`Options::filter_at_last_level`]: crate::Options::filter_at_last_level
 //! [`Options::filter_last_level`]: crate::Options::filter_last_level
 //! [`Prefix`]: crate::Prefix
 //! [`filter::FilterPolicy`]: crate::filter::FilterPolicy

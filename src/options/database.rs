@@ -237,6 +237,12 @@ options! {
         /// that does not exist is refused at open.
         filter_at_level(level: usize, filter: Filter);
 
+        /// The filter of new tables at the last level, whichever it is: the deepest one with data.
+        /// Default: none of its own. It replaces [`Options::filter`]'s and that of the level, which
+        /// has nine tenths of the keys. What is pinned goes by the number of the level. Tables keep
+        /// what they were written with, as for [`Options::filter_last_level`].
+        filter_at_last_level(filter: Filter);
+
         /// Give the last level filters. Default: true. If off, a compaction into the deepest level
         /// that then has data writes tables without filters. That saves nine tenths of the memory
         /// of filters, and costs each lookup of an absent key a data block. For workloads whose

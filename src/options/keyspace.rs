@@ -9,6 +9,7 @@ use crate::base::expiry::duration_millis;
 use crate::base::levels::LEVELS;
 use crate::options::compaction_filter::CompactionFilter;
 use crate::options::filter::{Filter, Unregistered};
+use crate::table::filter::layout::FilterPinning;
 use crate::table::format::Compression;
 use crate::tree::fields::record;
 use std::collections::BTreeMap;
@@ -51,6 +52,8 @@ record! {
         pub(crate) compression: Option<Compression> = 6 "compression",
         /// Milliseconds after which puts expire; `u64::MAX` for never.
         pub(crate) expire_after: Option<u64> = 7 "expire_after",
+        /// Versions without this setting skip it. Boxed: few keyspaces name it.
+        pub(crate) filter_at_last_level: Option<Box<Filter>> = 0x88 "filter_at_last_level",
         /// Not saved.
         pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
     }
@@ -74,6 +77,14 @@ impl KeyspaceOptions {
     /// [`KeyspaceOptions::filter`] is named. A level that does not exist is refused at open.
     pub fn filter_at_level(mut self, level: usize, filter: Filter) -> Self {
         self.filter_at_level.insert(level, filter);
+        self
+    }
+
+    /// The filter of new tables at the last level, whichever it is: the deepest one with data.
+    /// Default: none of its own. See
+    /// [`Options::filter_at_last_level`](crate::Options::filter_at_last_level).
+    pub fn filter_at_last_level(mut self, filter: Filter) -> Self {
+        self.filter_at_last_level = Some(Box::new(filter));
         self
     }
 
@@ -151,6 +162,10 @@ impl KeyspaceOptions {
         });
         let filter = [text("filter", self.filter.as_ref().map(|filter| filter as _))];
         let others = [
+            text(
+                "filter_at_last_level",
+                self.filter_at_last_level.as_ref().map(|filter| filter as _),
+            ),
             text("filter_last_level", self.filter_last_level.as_ref().map(|yes| yes as _)),
             text("block_bytes", self.block_bytes.as_ref().map(|bytes| bytes as _)),
             text("block_hash_index", self.block_hash_index.as_ref().map(|yes| yes as _)),
@@ -175,24 +190,41 @@ impl KeyspaceOptions {
         for filter in self.filters() {
             filter.validate().or_else(refuse)?;
         }
-        for (level, filter) in &self.filter_at_level {
-            if *level >= LEVELS {
-                let last = LEVELS - 1;
-                return refuse(format!("filter_at_level({level}): levels are 0 to {last}"));
-            }
-            if let Some(bytes) = filter.memory_bytes {
-                return refuse(format!(
-                    "filter_at_level with monkey({bytes}): one budget serves all levels; give it \
-                     to filter()"
-                ));
-            }
+        if let Some(level) = self.filter_at_level.keys().find(|level| **level >= LEVELS) {
+            let last = LEVELS - 1;
+            return refuse(format!("filter_at_level({level}): levels are 0 to {last}"));
+        }
+        if let Some(bytes) = self.filters_of_levels().find_map(|filter| filter.memory_bytes) {
+            return refuse(format!(
+                "a filter of one level with monkey({bytes}): one budget serves all levels; give \
+                 it to filter()"
+            ));
+        }
+        if let Some(filter) = &self.filter_at_last_level
+            && filter.pinning != FilterPinning::default()
+        {
+            return refuse(format!(
+                "filter_at_last_level({filter}): what is pinned goes by the number of the level; \
+                 give the pinning to filter_at_level()"
+            ));
         }
         Ok(())
     }
 
     /// The filters that are named.
     pub(crate) fn filters(&self) -> impl Iterator<Item = &Filter> {
-        self.filter.iter().chain(self.filter_at_level.values())
+        self.filter.iter().chain(self.filters_of_levels())
+    }
+
+    fn filters_of_levels(&self) -> impl Iterator<Item = &Filter> {
+        self.filter_at_level.values().chain(self.filter_at_last_level.as_deref())
+    }
+
+    /// The same, to register the user's rules that they name.
+    pub(crate) fn filters_mut(&mut self) -> impl Iterator<Item = &mut Filter> {
+        let of_levels =
+            self.filter_at_level.values_mut().chain(self.filter_at_last_level.as_deref_mut());
+        self.filter.iter_mut().chain(of_levels)
     }
 }
 
@@ -204,6 +236,10 @@ impl KeyspaceOptions {
         KeyspaceOptions {
             filter: self.filter.clone().or_else(|| saved.filter.clone()),
             filter_at_level,
+            filter_at_last_level: self
+                .filter_at_last_level
+                .clone()
+                .or_else(|| saved.filter_at_last_level.clone()),
             filter_last_level: self.filter_last_level.or(saved.filter_last_level),
             block_bytes: self.block_bytes.or(saved.block_bytes),
             block_hash_index: self.block_hash_index.or(saved.block_hash_index),

@@ -27,6 +27,12 @@ impl Options {
         self.data.filter_at_level.get(&level).unwrap_or(self.filter_of_all_levels())
     }
 
+    /// The filter that was set for tables of `level` in a tree of `runs`.
+    fn filter_in(&self, level: usize, runs: &SortedRuns) -> &Filter {
+        let of_last = self.data.filter_at_last_level.as_deref();
+        of_last.filter(|_| runs.is_last(level)).unwrap_or(self.filter_of_level(level))
+    }
+
     fn filter_of_all_levels(&self) -> &Filter {
         self.data.filter.as_ref().unwrap_or(&FILTER_DEFAULT)
     }
@@ -66,7 +72,7 @@ impl Options {
         if self.leaves_out(level, runs) {
             return None;
         }
-        let filter = self.filter_of_level(level);
+        let filter = self.filter_in(level, runs);
         match filter.budget() {
             None => filter.at_level(level),
             Some(_) => filter.with_millibits(level, millibits),
@@ -82,7 +88,7 @@ impl Options {
     /// is to have no filter takes no part.
     pub(crate) fn budget_levels(&self, runs: &SortedRuns) -> Vec<usize> {
         let is_shared = |level: &usize| {
-            self.filter_of_level(*level).budget().is_some() && !self.leaves_out(*level, runs)
+            self.filter_in(*level, runs).budget().is_some() && !self.leaves_out(*level, runs)
         };
         (0..LEVELS).filter(is_shared).collect()
     }
@@ -160,6 +166,22 @@ mod tests {
         let without_last = Options::new().filter(Filter::monkey(300)).filter_last_level(false);
         assert_eq!(bits(&without_last, 3), None);
         assert!((11.0..=12.0).contains(&bits(&without_last, 0).unwrap()));
+    }
+
+    #[test]
+    fn the_filter_of_the_last_level_follows_the_data() {
+        let options = Options::new()
+            .filter(Filter::monkey(300))
+            .filter_at_level(4, Filter::bloom(4.0))
+            .filter_at_last_level(Filter::bloom(5.0));
+        let [flush, last, below] = [0, 3, 4].map(|level| bits(&options, level));
+        assert!((11.0..=12.0).contains(&flush.unwrap()), "2400 bits for 200 entries");
+        assert_eq!((last, below), (Some(5.0), Some(5.0)));
+        assert_eq!(bits(&options.clone().filter_last_level(false), 3), None);
+        let refused = [Filter::monkey(9), Filter::bloom(5.0).pinning(FilterPinning::All)];
+        for filter in refused {
+            assert!(Options::new().filter_at_last_level(filter).validate().is_err());
+        }
     }
 
     #[test]

@@ -52,8 +52,7 @@ impl KeyspaceOptions {
         prefixes: &[Arc<dyn PrefixExtractor>],
     ) -> Decoded<Self> {
         let mut options = KeyspaceOptions::take_fields(bytes)?;
-        let filters = options.filter.iter_mut().chain(options.filter_at_level.values_mut());
-        filters.for_each(|filter| filter.register(policies, prefixes));
+        options.filters_mut().for_each(|filter| filter.register(policies, prefixes));
         options.validate().map_err(|error| damaged(&format!("saved settings: {error}")))?;
         Ok(options)
     }
@@ -387,12 +386,20 @@ mod tests {
         let bytes = prop::option::of(64usize..=4 << 20);
         let levels = prop::collection::btree_map(0..LEVELS, of_level, 0..4);
         let expiry = prop::option::of(prop_oneof![1..=u64::MAX, Just(u64::MAX)]);
-        let parts = (prop::option::of(filters()), levels, bytes, flags, expiry);
-        parts.prop_map(|(filter, filter_at_level, block_bytes, flags, expire_after)| {
+        let last_level = prop::option::of(
+            filters()
+                .prop_filter("no budget", |filter| filter.memory_bytes.is_none())
+                .prop_map(|filter| Box::new(filter.pinning(FilterPinning::default()))),
+        );
+        let general = (prop::option::of(filters()), last_level);
+        let parts = (general, levels, bytes, flags, expiry);
+        parts.prop_map(|(general, filter_at_level, block_bytes, flags, expire_after)| {
+            let (filter, filter_at_last_level) = general;
             let [last, hash, snappy] = flags;
             let others = KeyspaceOptions {
                 filter,
                 filter_at_level,
+                filter_at_last_level,
                 filter_last_level: last,
                 block_bytes,
                 block_hash_index: hash,

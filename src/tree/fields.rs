@@ -123,6 +123,17 @@ impl Value for String {
     }
 }
 
+/// As what is in it.
+impl<T: Value> Value for Box<T> {
+    fn put(&self, dst: &mut Vec<u8>) {
+        (**self).put(dst);
+    }
+
+    fn take(bytes: &mut Decoder<'_>, name: &str) -> Decoded<Self> {
+        T::take(bytes, name).map(Box::new)
+    }
+}
+
 impl<A: Value, B: Value> Value for (A, B) {
     fn put(&self, dst: &mut Vec<u8>) {
         self.0.put(dst);

@@ -5,7 +5,7 @@ use crate::support::data::{absent_key, bytes, key};
 use crate::support::stores::{HOME, as_env, open, small_options};
 use siftdb::env::CountingEnv;
 use siftdb::env::MemEnv;
-use siftdb::{Db, Filter, FilterLayout, FilterPinning, FilterSource, Options, Stats};
+use siftdb::{Db, Filter, FilterFacts, FilterLayout, FilterPinning, FilterSource, Options, Stats};
 use std::sync::Arc;
 
 fn put(db: &Db, numbers: impl Iterator<Item = usize>) {
@@ -116,6 +116,50 @@ fn an_unfiltered_last_level_asks_no_filter() {
     assert_eq!(hits.levels[1].not_consulted, 20_000 - hits.levels[0].true_positives);
     assert_eq!(absent.levels[1].not_consulted, 19_980);
     assert!(absent.levels[0].negatives > 3 * 19_000);
+}
+
+/// The encoding and the bits of each table's filter, by level.
+fn filters_of(db: &Db) -> [Vec<(String, f64)>; 3] {
+    let report = db.filter_report();
+    [0, 1, 2].map(|level| {
+        let filter = |table: &FilterFacts| {
+            assert!(!table.differs, "level {level}: not the wanted filter");
+            (table.encoding.clone(), table.asked_bits_per_key.unwrap_or_default())
+        };
+        report.level(level).map(filter).collect()
+    })
+}
+
+#[test]
+fn the_last_level_has_a_filter_of_its_own() {
+    let (bloom, ribbon) = (("fast-local-bloom".into(), 12.0), ("ribbon".into(), 8.0));
+    let options = by_hand().filter(Filter::bloom(12.0)).filter_at_last_level(Filter::ribbon(8.0));
+    let env = MemEnv::new();
+    let db = two_levels_on(&env, &options);
+    let expected = [vec![bloom; 3], vec![ribbon], vec![]];
+    assert_eq!(filters_of(&db), expected);
+    let total = get_absent(&db, 19_980).total();
+    assert_eq!(total.not_consulted, 0);
+    db.close().unwrap();
+    // It is saved with the keyspace.
+    let db = open(&env, &by_hand()).unwrap();
+    put(&db, 0..1);
+    db.compact_range(..).unwrap();
+    assert_eq!(filters_of(&db), [vec![], expected[1].clone(), vec![]]);
+}
+
+/// RocksDB's `bloom_before_level = 0`.
+#[test]
+fn bloom_for_flushes_and_ribbon_for_compactions() {
+    let filters = [
+        by_hand().filter(Filter::bloom_then_ribbon(10.0, 1)),
+        by_hand().filter(Filter::ribbon(10.0)).filter_at_level(0, Filter::bloom(10.0)),
+    ];
+    for options in filters {
+        let [flushed, compacted, _] = filters_of(&two_levels(&options));
+        assert_eq!(flushed, vec![("fast-local-bloom".into(), 10.0); 3]);
+        assert_eq!(compacted, [("ribbon".into(), 10.0)]);
+    }
 }
 
 /// Each table records whether it has a filter, so the option may be switched.

@@ -146,6 +146,7 @@ pub fn with_setting(settings: KeyspaceOptions, assignment: &str) -> Outcome<Keys
     };
     Ok(match name {
         "filter" => settings.filter(parse_filter(value)?),
+        "filter_at_last_level" => settings.filter_at_last_level(parse_filter(value)?),
         "filter_last_level" => settings.filter_last_level(flag()?),
         "block_bytes" => settings.block_bytes(size(value).map_err(refuse)? as usize),
         "block_hash_index" => settings.block_hash_index(flag()?),
@@ -158,8 +159,8 @@ pub fn with_setting(settings: KeyspaceOptions, assignment: &str) -> Outcome<Keys
     })
 }
 
-const SETTINGS: &str = "filter, filter_at_level.LEVEL, filter_last_level, block_bytes, \
-                        block_hash_index, snappy and expire_after";
+const SETTINGS: &str = "filter, filter_at_level.LEVEL, filter_at_last_level, filter_last_level, \
+                        block_bytes, block_hash_index, snappy and expire_after";
 
 /// A duration: `never`, or a number with a unit.
 fn duration(text: &str) -> Result<Duration, String> {
@@ -276,6 +277,7 @@ mod tests {
             "filter=bloom-then-ribbon:9.999:3 layout=partitioned:4096",
             "filter_at_level.2=none pinning=none",
             "filter_at_level.6=ribbon:10 prefix=siftdb.DelimitedPrefix.2f.2 whole_key=false",
+            "filter_at_last_level=ribbon:12",
             "filter_last_level=false",
             "block_bytes=16384",
             "block_hash_index=true",

@@ -18,6 +18,7 @@ result! {
     /// Settings:
     ///   filter=FILTER                   the filter of new tables
     ///   filter_at_level.LEVEL=FILTER    the filter at one level, 0 to 6
+    ///   filter_at_last_level=FILTER     the filter at the last level, whatever its number
     ///   filter_last_level=true|false    whether tables of the last level have filters
     ///   block_bytes=SIZE                bytes of a data block before compression
     ///   block_hash_index=true|false     whether data blocks have a hash index

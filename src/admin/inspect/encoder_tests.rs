@@ -397,6 +397,7 @@ fn settings() -> Structures {
     let every = KeyspaceOptions::new()
         .filter(Filter::bloom(10.0))
         .filter_at_level(2, Filter::ribbon(12.5))
+        .filter_at_last_level(Filter::bloom(14.0))
         .filter_last_level(false)
         .block_bytes(16 << 10)
         .block_hash_index(true)

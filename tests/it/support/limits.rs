@@ -106,6 +106,7 @@ fn settings_at_limits() -> Vec<KeyspaceOptions> {
         none().block_bytes(64),
         none().block_bytes(4 << 20).block_hash_index(true),
         none().snappy(false).filter_last_level(false),
+        none().filter_at_last_level(Filter::ribbon(100.0)),
         filter(Filter::none()),
         filter(Filter::bloom(1.0)),
         filter(Filter::bloom(30.0)),
