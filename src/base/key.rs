@@ -217,16 +217,6 @@ pub fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
     a.to_vec()
 }
 
-/// The smallest byte string greater than every string that starts with `prefix`; `None` when the
-/// prefix is empty or all 0xff, because then no string is greater.
-#[must_use]
-pub(crate) fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
-    let mut successor = prefix[..=last].to_vec();
-    successor[last] += 1;
-    Some(successor)
-}
-
 /// The key of one point lookup: an internal key that sorts before every version that is visible at
 /// `sequence`. Keys up to 56 bytes need no allocation.
 #[derive(Clone, Debug)]
@@ -372,20 +362,6 @@ mod tests {
             prop_assume!(a < b);
             let s = separator(&a, &b);
             prop_assert!(a <= s && s < b && s.len() <= a.len());
-        }
-
-        #[test]
-        fn the_prefix_successor_is_tight(prefix: Vec<u8>, tail: Vec<u8>, other: Vec<u8>) {
-            let mut inside = prefix.clone();
-            inside.extend_from_slice(&tail);
-            if let Some(end) = prefix_successor(&prefix) {
-                prop_assert!(inside < end);
-                if other > prefix && !other.starts_with(&prefix) {
-                    prop_assert!(other >= end);
-                }
-            } else {
-                prop_assert!(prefix.iter().all(|&byte| byte == 0xff));
-            }
         }
 
         #[test]

@@ -3,16 +3,15 @@
 //! They have a trait of their own, because `impl RangeBounds<K>` cannot infer `K` for `..`. The
 //! trait is sealed. A range whose start is above its end is empty.
 
-use crate::base::key::prefix_successor;
-use std::borrow::Cow;
+use crate::base::value::Key;
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// Owned bounds of user keys.
+/// Owned bounds of user keys. Those of short keys need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyBounds {
     /// Where the range begins.
-    pub start: Bound<Vec<u8>>,
-    pub end: Bound<Vec<u8>>,
+    pub start: Bound<Key>,
+    pub end: Bound<Key>,
 }
 
 impl KeyBounds {
@@ -20,7 +19,7 @@ impl KeyBounds {
     #[must_use]
     pub fn of_prefix(prefix: &[u8]) -> Self {
         KeyBounds {
-            start: Bound::Included(prefix.to_vec()),
+            start: Bound::Included(prefix.into()),
             end: prefix_successor(prefix).map_or(Bound::Unbounded, Bound::Excluded),
         }
     }
@@ -28,17 +27,16 @@ impl KeyBounds {
     /// The same keys as a half-open range: from the first key on, and below the second one, or
     /// without an end. No key sorts between a key and that key with a zero byte appended.
     #[must_use]
-    pub fn half_open(&self) -> (Cow<'_, [u8]>, Option<Cow<'_, [u8]>>) {
-        let above = |key: &[u8]| Cow::Owned([key, &[0]].concat());
+    pub fn half_open(&self) -> (Key, Option<Key>) {
         let start = match &self.start {
-            Bound::Unbounded => Cow::default(),
-            Bound::Included(key) => Cow::Borrowed(&key[..]),
-            Bound::Excluded(key) => above(key),
+            Bound::Unbounded => Key::from(&[][..]),
+            Bound::Included(key) => key.clone(),
+            Bound::Excluded(key) => Key::with_byte(key, 0),
         };
         let end = match &self.end {
             Bound::Unbounded => None,
-            Bound::Included(key) => Some(above(key)),
-            Bound::Excluded(key) => Some(Cow::Borrowed(&key[..])),
+            Bound::Included(key) => Some(Key::with_byte(key, 0)),
+            Bound::Excluded(key) => Some(key.clone()),
         };
         (start, end)
     }
@@ -94,6 +92,14 @@ impl KeyBounds {
     }
 }
 
+/// The smallest byte string greater than every string that starts with `prefix`; `None` when the
+/// prefix is empty or all 0xff, because then no string is greater.
+#[must_use]
+pub(crate) fn prefix_successor(prefix: &[u8]) -> Option<Key> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    Some(Key::with_byte(&prefix[..last], prefix[last] + 1))
+}
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -117,8 +123,8 @@ pub trait KeyRange: sealed::Sealed {
     fn into_bounds(self) -> KeyBounds;
 }
 
-fn owned<T: AsRef<[u8]>>(key: T) -> Vec<u8> {
-    key.as_ref().to_vec()
+fn owned<T: AsRef<[u8]>>(key: T) -> Key {
+    Key::from(key.as_ref())
 }
 
 macro_rules! key_range {
@@ -163,7 +169,7 @@ impl KeyRange for RangeFull {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ops::RangeBounds;
+    use proptest::prelude::*;
 
     #[test]
     fn impossible_ranges_are_empty() {
@@ -177,15 +183,15 @@ mod tests {
     #[test]
     fn every_range_has_a_half_open_form() {
         let keys: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"a\x01", b"b", b"\xff"];
-        let bounds = |key: &[u8]| {
-            [Bound::Included(key.to_vec()), Bound::Excluded(key.to_vec()), Bound::Unbounded]
+        let bounds = |key: &[u8]| -> [Bound<Key>; 3] {
+            [Bound::Included(key.into()), Bound::Excluded(key.into()), Bound::Unbounded]
         };
         for start in keys.iter().flat_map(|key| bounds(key)) {
             for end in keys.iter().flat_map(|key| bounds(key)) {
                 let range = KeyBounds { start: start.clone(), end: end.clone() };
                 let (from, below) = range.half_open();
-                for key in keys.map(<[u8]>::to_vec) {
-                    let within = (start.clone(), end.clone()).contains(&key);
+                for key in keys.map(Key::from) {
+                    let within = range.is_after_start(&key) && range.is_before_end(&key);
                     let half_open =
                         key[..] >= *from && below.as_ref().is_none_or(|below| key[..] < **below);
                     assert_eq!(within, half_open, "{start:?} {end:?} {key:?}");
@@ -197,8 +203,8 @@ mod tests {
     #[test]
     fn ranges_within_a_range_hold_the_keys_of_both() {
         let keys: [&[u8]; 4] = [b"a", b"a\0", b"b", b"c"];
-        let bounds = |key: &[u8]| {
-            [Bound::Included(key.to_vec()), Bound::Excluded(key.to_vec()), Bound::Unbounded]
+        let bounds = |key: &[u8]| -> [Bound<Key>; 3] {
+            [Bound::Included(key.into()), Bound::Excluded(key.into()), Bound::Unbounded]
         };
         let bounds: Vec<_> = keys.iter().flat_map(|key| bounds(key)).collect();
         let pairs = bounds.iter().flat_map(|start| bounds.iter().map(move |end| (start, end)));
@@ -218,6 +224,22 @@ mod tests {
     fn prefixes_of_0xff_have_no_end() {
         assert_eq!(KeyBounds::of_prefix(&[0xff, 0xff]).end, Bound::Unbounded);
         assert_eq!(KeyBounds::of_prefix(b"").end, Bound::Unbounded);
-        assert_eq!(KeyBounds::of_prefix(b"a\xff").end, Bound::Excluded(b"b".to_vec()));
+        assert_eq!(KeyBounds::of_prefix(b"a\xff").end, Bound::Excluded(Key::from(&b"b"[..])));
+    }
+
+    proptest! {
+        #[test]
+        fn the_prefix_successor_is_tight(prefix: Vec<u8>, tail: Vec<u8>, other: Vec<u8>) {
+            let mut inside = prefix.clone();
+            inside.extend_from_slice(&tail);
+            if let Some(end) = prefix_successor(&prefix) {
+                prop_assert!(inside[..] < *end);
+                if other > prefix && !other.starts_with(&prefix) {
+                    prop_assert!(other[..] >= *end);
+                }
+            } else {
+                prop_assert!(prefix.iter().all(|&byte| byte == 0xff));
+            }
+        }
     }
 }

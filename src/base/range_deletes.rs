@@ -480,6 +480,7 @@ fn decode_fragment(decoder: &mut Decoder<'_>) -> Option<Result<(Vec<u8>, Fragmen
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::value::Key;
     use proptest::prelude::*;
 
     const AT: SequenceNumber = 60;
@@ -575,7 +576,8 @@ mod tests {
                 prop_assert_eq!(newest.covering(key, AT), covering(&deletes, key, AT));
             }
             for keys in keys.windows(7) {
-                let [start, end] = [&keys[0], &keys[6]].map(|key| Bound::Included(key.clone()));
+                let bound = |key: &Vec<u8>| Bound::Included(Key::from(&key[..]));
+                let [start, end] = [&keys[0], &keys[6]].map(bound);
                 let found = newest.newer_within(&KeyBounds { start, end }, since);
                 let first = keys.iter().find(|key| covering(&deletes, key, AT) > since);
                 prop_assert_eq!(found.as_ref(), first);

@@ -53,6 +53,20 @@ impl Value {
         Value(Repr::Inline { len: len as u8, bytes: *bytes })
     }
 
+    /// The bytes of `front`, then `last`.
+    #[must_use]
+    pub(crate) fn with_byte(front: &[u8], last: u8) -> Self {
+        let mut bytes = [0; INLINE_BYTES];
+        match bytes.get_mut(..=front.len()) {
+            Some([own @ .., end]) => {
+                own.copy_from_slice(front);
+                *end = last;
+                Value::of_inline(&bytes, front.len() + 1)
+            }
+            _ => Value::from(&[front, &[last]].concat()[..]),
+        }
+    }
+
     /// The bytes `start..start + len` of `owner`, shared unless they fit inline. `None` if they are
     /// not all in `owner`.
     #[inline]

@@ -448,7 +448,7 @@ impl WriteBatch {
         if end.as_ref().is_some_and(|end| *end <= start) {
             return;
         }
-        self.push_to(to, WriteKind::DeleteRange, &start, &end.unwrap_or_default());
+        self.push_to(to, WriteKind::DeleteRange, &start, end.as_deref().unwrap_or_default());
     }
 
     /// Adds an entry to `default`, or to the keyspace `to` of an open database.

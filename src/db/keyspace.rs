@@ -24,6 +24,7 @@ use crate::options::keyspace::KeyspaceOptions;
 use crate::read::cursor::Cursor;
 use crate::read::estimate::{RangeEstimate, estimate};
 use crate::read::explain::{Explain, explain};
+use crate::read::explain_range::explain_range;
 use crate::read::iter::Iter;
 use crate::read::multi_get;
 use crate::read::point;
@@ -189,6 +190,27 @@ impl Keyspace {
     /// As for [`Keyspace::get`].
     pub fn explain_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Explain> {
         explain(&self.state, key.as_ref(), None, options)
+    }
+
+    /// Says what a scan of `range` touches until its first entry, table by table: which tables
+    /// their filters exclude, and which are entered.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn explain_range(&self, range: impl KeyRange) -> Result<Explain> {
+        self.explain_range_with(range, &ReadOptions::new())
+    }
+
+    /// As [`Keyspace::explain_range`], with options.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn explain_range_with(
+        &self,
+        range: impl KeyRange,
+        options: &ReadOptions,
+    ) -> Result<Explain> {
+        explain_range(&self.state, range.into_bounds(), options)
     }
 
     /// Writes `value` under `key`. Acknowledged writes survive the death of the process.

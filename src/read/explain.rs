@@ -14,16 +14,19 @@ use crate::state::keyspace::KeyspaceState;
 use crate::table::file::TableIo;
 use siftdb_filter::encoding::FilterVerdict;
 use std::fmt;
+use std::ops::Bound;
 
 /// What one lookup touched, memtable by memtable and table by table. Print it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explain {
-    /// The key that was looked up.
+    /// The key that was looked up, or the first key of the range.
     pub key: Vec<u8>,
+    /// Of a range: where it ends. `None` for a lookup of one key.
+    pub end: Option<Bound<Vec<u8>>>,
     /// The sequence the lookup read at.
     pub sequence: u64,
-    /// The value that was found.
+    /// The value that was found; `None` for a range.
     pub value: Option<Value>,
     /// Memtables and tables in the order they were asked.
     pub steps: Vec<ExplainStep>,
@@ -126,7 +129,7 @@ pub struct ExplainTouched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExplainOutcome {
-    /// The value: the lookup ends here.
+    /// The value: the lookup ends here. Of a range: an entry in it, of whichever version.
     Found,
     /// A tombstone: the key is deleted.
     Deleted,
@@ -201,6 +204,7 @@ pub(crate) fn explain(
     }
     Ok(Explain {
         key: key.to_vec(),
+        end: None,
         sequence: trace.sequence,
         value,
         steps,
@@ -221,7 +225,7 @@ fn outcome(lookup: &Lookup, found: bool) -> ExplainOutcome {
     }
 }
 
-fn filter_of(verdict: FilterVerdict, io: &TableIo) -> ExplainFilter {
+pub(super) fn filter_of(verdict: FilterVerdict, io: &TableIo) -> ExplainFilter {
     let answer = match verdict {
         FilterVerdict::NotConsulted if io.filter_errors > 0 => FilterAnswer::Damaged,
         FilterVerdict::NotConsulted | FilterVerdict::Bypassed => FilterAnswer::NotAsked,
@@ -237,7 +241,7 @@ fn filter_of(verdict: FilterVerdict, io: &TableIo) -> ExplainFilter {
     ExplainFilter { answer, source, bytes_read: io.filter_bytes }
 }
 
-fn touched_of(io: &TableIo) -> ExplainTouched {
+pub(super) fn touched_of(io: &TableIo) -> ExplainTouched {
     ExplainTouched {
         index_seeks: io.index_seeks.into(),
         index_bytes_read: io.index_bytes,
@@ -308,14 +312,39 @@ impl fmt::Display for ExplainOutcome {
     }
 }
 
+impl Explain {
+    fn question(&self) -> String {
+        let key = self.key.escape_ascii();
+        match &self.end {
+            None => format!("get \"{key}\""),
+            Some(Bound::Unbounded) => format!("scan from \"{key}\" on"),
+            Some(Bound::Excluded(end)) => {
+                format!("scan from \"{key}\" to before \"{}\"", end.escape_ascii())
+            }
+            Some(Bound::Included(end)) => {
+                format!("scan from \"{key}\" to \"{}\"", end.escape_ascii())
+            }
+        }
+    }
+
+    fn answer(&self) -> String {
+        let tables = |step: &&ExplainStep| matches!(step.target, ExplainTarget::Table { .. });
+        let entered = |step: &&ExplainStep| step.outcome != ExplainOutcome::Skipped;
+        match (&self.end, &self.value) {
+            (None, Some(value)) => format!("found, {} B", value.len()),
+            (None, None) => "not found".into(),
+            (Some(_), _) => {
+                let asked = self.steps.iter().filter(tables);
+                let entered = asked.clone().filter(entered).count();
+                format!("entered {entered} of {}", counted(asked.count() as u64, "table"))
+            }
+        }
+    }
+}
+
 impl fmt::Display for Explain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.key.escape_ascii();
-        let result = match &self.value {
-            Some(value) => format!("found, {} B", value.len()),
-            None => "not found".into(),
-        };
-        writeln!(f, "get \"{key}\" at sequence {}: {result}\n", self.sequence)?;
+        writeln!(f, "{} at sequence {}: {}\n", self.question(), self.sequence, self.answer())?;
         for step in &self.steps {
             let ExplainStep { target, filter, touched, outcome } = step;
             writeln!(f, "  {target:<17}  filter {filter:<20}  {touched:<44}  {outcome}")?;

@@ -56,8 +56,8 @@ pub(crate) struct TransactionScan {
 /// What an iterator or a cursor reads: the entries of a range of keys, in one view, at one
 /// sequence.
 pub(crate) struct Scan {
-    keyspace: Arc<KeyspaceState>,
-    view: Arc<ReadView>,
+    pub(super) keyspace: Arc<KeyspaceState>,
+    pub(super) view: Arc<ReadView>,
     /// What is read at.
     pub(crate) sequence: SequenceNumber,
     /// Of a transaction: how many of its own writes are read, too. They are numbered from
@@ -66,7 +66,7 @@ pub(crate) struct Scan {
     transaction: Option<Box<TransactionScan>>,
     /// What expiring entries are compared with.
     clock: ReadClock,
-    read: TableReadOptions,
+    pub(super) read: TableReadOptions,
     /// The range of keys.
     pub(crate) bounds: KeyBounds,
     /// The range that the scan was made for, if a cursor has bounded it further.
@@ -246,7 +246,7 @@ impl Scan {
             Direction::Forward => &self.bounds.start,
             Direction::Reverse => &self.bounds.end,
         };
-        bound.as_ref().map(Vec::as_slice)
+        bound.as_ref().map(Value::as_slice)
     }
 }
 

@@ -87,10 +87,10 @@ impl Forward {
             && let Some(KeyBounds { start, end }) = &crossed.range
         {
             let until = match self.ended {
-                true => end.as_ref().map(Vec::as_slice),
+                true => end.as_ref().map(Key::as_slice),
                 false => Bound::Included(self.key.bytes()),
             };
-            crossed.read_range.add(start.as_ref().map(Vec::as_slice), until);
+            crossed.read_range.add(start.as_ref().map(Key::as_slice), until);
         }
     }
 
@@ -127,7 +127,7 @@ impl Forward {
         self.track_range();
         if let Some(crossed) = &mut self.read_range {
             let end = until.scan.bounds.end.clone();
-            crossed.range = Some(KeyBounds { start: from.map(<[u8]>::to_vec), end });
+            crossed.range = Some(KeyBounds { start: from.map(Key::from), end });
         }
         self.deletes.iter_mut().for_each(|deletes| deletes.restart());
         let bound = internal_bound(from, Direction::Forward);
@@ -301,10 +301,10 @@ impl Backward {
             && let Some(KeyBounds { start, end }) = &crossed.range
         {
             let until = match &crossed.reached {
-                None => start.as_ref().map(Vec::as_slice),
+                None => start.as_ref().map(Key::as_slice),
                 Some(key) => Bound::Included(&key[..]),
             };
-            crossed.read_range.add(until, end.as_ref().map(Vec::as_slice));
+            crossed.read_range.add(until, end.as_ref().map(Key::as_slice));
         }
     }
 
@@ -318,7 +318,7 @@ impl Backward {
         self.track_range();
         if let Some(crossed) = &mut self.read_range {
             let start = scan.bounds.start.clone();
-            crossed.range = Some(KeyBounds { start, end: from.map(<[u8]>::to_vec) });
+            crossed.range = Some(KeyBounds { start, end: from.map(Key::from) });
             crossed.reached = None;
         }
         self.deletes.iter_mut().for_each(|deletes| deletes.restart());

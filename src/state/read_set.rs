@@ -13,7 +13,6 @@ use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::value::Key;
 use crate::state::keyspace::KeyspaceState;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -55,7 +54,7 @@ impl ReadSet {
         let (start, end) = bounds.half_open();
         let ranges = &mut self.of(keyspace).ranges;
         let before = ranges.bytes;
-        ranges.add(start.into_owned(), end.map(Cow::into_owned));
+        ranges.add(start.into_vec(), end.map(Key::into_vec));
         let after = ranges.bytes;
         self.bytes = self.bytes - before + after;
     }
@@ -210,7 +209,7 @@ impl ReadRange {
 
     /// Adds keys that the walk has crossed. After the commit it does nothing.
     pub(crate) fn add(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) {
-        let bounds = KeyBounds { start: start.map(<[u8]>::to_vec), end: end.map(<[u8]>::to_vec) };
+        let bounds = KeyBounds { start: start.map(Key::from), end: end.map(Key::from) };
         let mut set = self.reads.lock();
         if set.walks.contains_key(&self.walk) {
             set.add_range(&self.keyspace, &bounds);

@@ -471,7 +471,7 @@ mod tests {
         let tables = level(&keys, 0);
         let (newest_first, sorted) = (version(0, &tables), version(1, &tables));
         let bounds = |number: u32| {
-            let key = format!("{number:04}").into_bytes();
+            let key = Value::from(format!("{number:04}").as_bytes());
             [Bound::Included(key.clone()), Bound::Excluded(key), Bound::Unbounded]
         };
         for start in (0..22).flat_map(bounds) {

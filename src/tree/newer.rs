@@ -15,6 +15,7 @@ use crate::base::iterator::newer::newer_within;
 use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber, key_head};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
+use crate::base::value::Key;
 use crate::table::file::TableIo;
 use crate::table::filter::ranges::RangeQuestion;
 use crate::table::reader::Table;
@@ -106,7 +107,7 @@ fn has_newer(
     if table.may_contain(key, hash, &mut TableIo::default())? == FilterVerdict::No {
         return Ok(false);
     }
-    let only = Bound::Included(hash.key().to_vec());
+    let only = Bound::Included(Key::from(hash.key()));
     let only = KeyBounds { start: only.clone(), end: only };
     Ok(newer_within(&mut walk(&probe.handle, true), &only, since)?.is_some())
 }

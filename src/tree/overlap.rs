@@ -237,8 +237,10 @@ impl FileMeta {
             (_, Bound::Unbounded) => true,
             (Bound::Unbounded, _) => false,
             (Bound::Included(last), _) => range.is_before_end(last),
-            (Bound::Excluded(end), Bound::Excluded(range_end)) => end <= range_end,
-            (Bound::Excluded(end), Bound::Included(last)) => end <= last || is_next_key(end, last),
+            (Bound::Excluded(end), Bound::Excluded(range_end)) => end[..] <= **range_end,
+            (Bound::Excluded(end), Bound::Included(last)) => {
+                end[..] <= **last || is_next_key(end, last)
+            }
         };
         range.is_after_start(&self.start) && ends_within
     }
@@ -300,6 +302,7 @@ pub(crate) fn overlap_closure(
 mod tests {
     use super::*;
     use crate::base::range::KeyRange;
+    use crate::base::value::Key;
     use proptest::prelude::*;
 
     fn table(number: u64, keys: (Vec<u8>, Bound<Vec<u8>>), ages: (u64, u64)) -> FileMeta {
@@ -331,6 +334,10 @@ mod tests {
 
     /// Keys that are prefixes and successors of each other, ascending.
     const KEYS: [&[u8]; 9] = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"ab", b"b", b"b\0", b"\xff"];
+
+    fn key_bound(kind: u8, key: usize) -> Bound<Key> {
+        bound(kind, key).map(|key| Key::from(&key[..]))
+    }
 
     fn bound(kind: u8, key: usize) -> Bound<Vec<u8>> {
         match kind {
@@ -394,7 +401,7 @@ mod tests {
             keys in spans(),
             (from, start, to, end) in (0u8..3, 0..KEYS.len(), 0u8..3, 0..KEYS.len()),
         ) {
-            let range = KeyBounds { start: bound(from, start), end: bound(to, end) };
+            let range = KeyBounds { start: key_bound(from, start), end: key_bound(to, end) };
             let of_range = |key: &[u8]| range.is_after_start(key) && range.is_before_end(key);
             let meta = table(1, keys.clone(), (1, 1));
             let own: Vec<_> = probes().into_iter().filter(|key| lies_in(key, &keys)).collect();

@@ -16,12 +16,13 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX, common_prefix, key_head};
 use crate::base::range::KeyBounds;
 use crate::base::stats::counters::{Counters, LevelCounter, Stripe};
 use crate::base::sync::Arc;
+use crate::base::value::Key;
+use crate::table::file::TableIo;
 use crate::table::filter::ranges::RangeQuestion;
 use crate::table::reader::{Table, TableReadOptions};
 use crate::tree::level::Fence;
 use crate::tree::version::count_scan_io;
 use siftdb_filter::encoding::FilterVerdict;
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// After this many questions in a row that saved nothing, most scans ask none.
@@ -72,7 +73,7 @@ impl<'a> ScanStreak<'a> {
 #[derive(Debug)]
 pub(crate) struct RangeProbe {
     start: LookupKey,
-    end: Option<Vec<u8>>,
+    end: Option<Key>,
     /// How many bytes of the start all keys of the range begin with.
     common: usize,
     read: TableReadOptions,
@@ -102,7 +103,7 @@ impl RangeProbe {
         RangeProbe {
             start: LookupKey::new(&start, SEQUENCE_MAX),
             common: common_of_range(&start, end.as_deref()),
-            end: end.map(Cow::into_owned),
+            end,
             read,
             counters: Arc::clone(counters),
         }
@@ -122,15 +123,20 @@ impl RangeProbe {
     /// no key of it. Call [`count_positive`](Self::count_positive) after a "maybe".
     #[must_use]
     pub(crate) fn ask(&self, level: usize, table: &Table) -> FilterVerdict {
+        self.ask_with(level, table, &mut self.read.io())
+    }
+
+    /// The same. Adds what it touched to `io`.
+    #[inline]
+    pub(crate) fn ask_with(&self, level: usize, table: &Table, io: &mut TableIo) -> FilterVerdict {
         if !table.answers_ranges() {
             return FilterVerdict::NotConsulted;
         }
-        let mut io = self.read.io();
         let common = self.start.user_key().get(..self.common).unwrap_or_default();
         let range = RangeQuestion { start: &self.start, end: self.end.as_deref(), common };
-        let verdict = table.range_may_match(&range, &mut io);
+        let verdict = table.range_may_match(&range, io);
         let stripe = self.counters.stripe();
-        count_scan_io(level, &io, &stripe);
+        count_scan_io(level, io, &stripe);
         match verdict {
             FilterVerdict::NotConsulted | FilterVerdict::Bypassed => {
                 ScanStreak::of(&stripe).note(false);
@@ -233,7 +239,7 @@ mod tests {
         /// The bounds of a prefix scan give the prefix back, whatever its bytes are.
         #[test]
         fn a_prefix_range_has_the_prefix_as_head(prefix in vec(letter(), 0..6)) {
-            let end = crate::base::key::prefix_successor(&prefix);
+            let end = crate::base::range::prefix_successor(&prefix);
             prop_assert_eq!(common_of_range(&prefix, end.as_deref()), prefix.len());
         }
     }

@@ -17,6 +17,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Ordering;
+use crate::base::value::Key;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
@@ -91,8 +92,8 @@ fn check_keyspace(own: &KeyspaceReads, since: SequenceNumber) -> Result<()> {
         }
     }
     for (start, end) in own.ranges.iter() {
-        let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.to_vec()));
-        let bounds = KeyBounds { start: Bound::Included(start.to_vec()), end };
+        let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded(Key::from(end)));
+        let bounds = KeyBounds { start: Bound::Included(Key::from(start)), end };
         if let Some(key) = newer_within(&view, &bounds, since)? {
             return Err(conflict_at(&own.keyspace, key));
         }

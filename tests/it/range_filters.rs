@@ -5,7 +5,10 @@ use crate::support::ranges::{KeyRange, any_range};
 use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{as_env, files_ending, open, small_options};
 use siftdb::env::{CountingEnv, MemEnv};
-use siftdb::{Db, Filter, Iter, Options, Prefix, ReadOptions, Snapshot};
+use siftdb::{
+    Db, ExplainOutcome, ExplainStep, ExplainTarget, Filter, Iter, LevelStats, Options, Prefix,
+    ReadOptions, Snapshot,
+};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -131,6 +134,52 @@ fn range_filters_never_change_answers() {
             }
             assert!(db.verify(|_| {}).unwrap().is_sound(), "{place}");
             drop(held);
+        }
+    }
+}
+
+/// Without deletes, so that a scan stops where its merge begins.
+#[test]
+fn explain_names_the_tables_that_a_scan_enters() {
+    for seed in seeds(40) {
+        let mut rng = Rng::new(seed);
+        let filter = Filter::bloom(10.0).ranges(12.0);
+        let options = small_options().filter(filter).auto_compaction(false);
+        let db = open(&MemEnv::new(), &options).unwrap();
+        let keys = some_keys(seed as usize % 4, &mut rng);
+        for part in 0..4 {
+            (0..90).for_each(|_| db.put(rng.pick(&keys), bytes(rng.next(), 20)).unwrap());
+            match part {
+                0 | 1 => db.compact_range(..).unwrap(),
+                _ => db.flush().unwrap(),
+            }
+        }
+        // Few enough that no streak of vain questions ends the asking.
+        for round in 0..16 {
+            let options = ReadOptions::new().use_filters(round % 2 == 0);
+            let range = probing_range(&keys, &mut rng);
+            let before = db.stats();
+            let first = db.range_with(range.clone(), &options).next().transpose().unwrap();
+            let scan = db.stats().since(&before).total();
+            let before = db.stats();
+            let explain = db.explain_range_with(range.clone(), &options).unwrap();
+            let own = db.stats().since(&before).total();
+            let place = format!("{range:?}, SIFTDB_SEED={seed}:\n{explain}");
+            let tables = |outcome: ExplainOutcome| {
+                let tables =
+                    |step: &&ExplainStep| matches!(step.target, ExplainTarget::Table { .. });
+                let steps = explain.steps.iter().filter(tables);
+                steps.filter(|step| step.outcome == outcome).count() as u64
+            };
+            let found = tables(ExplainOutcome::Found);
+            let in_vain = tables(ExplainOutcome::Absent) + tables(ExplainOutcome::FalsePositive);
+            assert_eq!(found + in_vain, scan.scan_tables, "{place}");
+            assert_eq!(tables(ExplainOutcome::Skipped), scan.scan_negatives, "{place}");
+            assert_eq!(first.is_some(), found > 0, "{place}");
+            let counted = |stats: &LevelStats| {
+                (stats.scan_negatives, stats.scan_true_positives, stats.scan_false_positives)
+            };
+            assert_eq!(counted(&own), counted(&scan), "{place}");
         }
     }
 }

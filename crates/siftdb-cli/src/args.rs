@@ -266,6 +266,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// The bytes of a key beside these arguments.
+    pub fn key(&self, argument: OsString) -> Outcome<Vec<u8>> {
+        self.spelling.bytes(argument)
+    }
+
     /// The range of these keys.
     pub fn range(self) -> Outcome<Range> {
         let bytes = |key: Option<OsString>| key.map(|key| self.spelling.bytes(key)).transpose();

@@ -1,10 +1,11 @@
-//! `siftdb explain DIR KEY`: one lookup, table by table.
+//! `siftdb explain DIR KEY`: one lookup, or the start of a scan, table by table.
 //!
-//! `Db::explain_with` does the lookup; this prints its steps, as text or as JSON with the same
-//! fields. An absent key is exit code 0 here, because the question is what the lookup cost.
+//! `Db::explain_with` does the lookup; for a range, `Db::explain_range_with` does what a scan does
+//! until its first entry. This prints the steps, as text or as JSON with the same fields.
+//! An absent key is exit code 0 here, because the question is what the lookup cost.
 //! `--no-filters` shows the cost without filters, `--step` the same lookup step by step.
 
-use crate::args::{InKeyspace, Spelling, options};
+use crate::args::{InKeyspace, Part, options};
 use crate::described::{help, result};
 use crate::failure::Outcome;
 use crate::json::{Bytes, variant};
@@ -20,8 +21,10 @@ use std::io::Write;
 
 result! {
     struct Explanation of explain: &Explained {
-        /// the key, or key_base64 if it is not UTF-8
+        /// the key, or key_base64 if it is not UTF-8; of a range, its first key
         #[serde(flatten)] key: Bytes = Bytes::new("key", &explain.key);
+        /// true for a range
+        is_range: bool = explain.end.is_some();
         /// the sequence number that the lookup read at
         sequence: u64;
         /// whether it has a value
@@ -36,7 +39,7 @@ result! {
         data_blocks: u64;
         /// bytes read from files
         bytes_read: u64;
-        /// data blocks that the same lookup looks at without filters
+        /// data blocks that the same lookup or scan looks at without filters
         data_blocks_without_filters: u64;
     }
 
@@ -75,24 +78,31 @@ result! {
 pub struct Explain {
     #[command(flatten)]
     place: InKeyspace,
-    /// The key
-    key: OsString,
+    /// The key of a lookup; or name a range
+    #[arg(required_unless_present_any = ["prefix", "from", "to"],
+          conflicts_with_all = ["prefix", "from", "to"])]
+    key: Option<OsString>,
+    #[command(flatten)]
+    part: Part,
     /// Ask no filters
     #[arg(long)]
     no_filters: bool,
     /// Show each step by itself: what is asked, what the answer means, what is not read
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["prefix", "from", "to"])]
     step: bool,
-    #[command(flatten)]
-    spelling: Spelling,
 }
 
 impl Explain {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let key = self.spelling.bytes(self.key)?;
         let how = ReadOptions::new().use_filters(!self.no_filters);
+        let key = self.key.map(|key| self.part.key(key)).transpose()?;
+        let range = self.part.range()?;
         let (explain, report) = self.place.read(options(), |_, keyspace| {
-            Ok((keyspace.explain_with(&key, &how)?, keyspace.filter_report()))
+            let explain = match &key {
+                Some(key) => keyspace.explain_with(key, &how)?,
+                None => keyspace.explain_range_with(range, &how)?,
+            };
+            Ok((explain, keyspace.filter_report()))
         })?;
         output.show(&Explanation::of(&explain), |out| match self.step {
             true => walk(&explain, &report, out),

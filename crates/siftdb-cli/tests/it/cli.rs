@@ -229,6 +229,14 @@ fn stats_and_explain_report_filters() {
     assert_eq!(explained["steps"].as_array().unwrap().last().unwrap()["outcome"], "found");
     let unasked = json(&["explain", &db, "key0007x", "--no-filters", "--json"]);
     assert_eq!(unasked["data_blocks"], 1);
+    let range = json(&["explain", &db, "--from", "key0007x", "--to", "key0007y", "--json"]);
+    assert_eq!((&range["is_range"], &range["data_blocks"]), (&true.into(), &1.into()));
+    assert_eq!(range["steps"].as_array().unwrap().last().unwrap()["outcome"], "absent");
+    let text = ok(&["explain", &db, "--prefix", "key0007"]);
+    assert!(text.contains("scan from \"key0007\" to before \"key0008\""), "{text}");
+    assert!(text.contains("entered 1 of 1 table"), "{text}");
+    fails(2, &["explain", &db]);
+    fails(2, &["explain", &db, "a", "--to", "b"]);
     let program = siftdb::Db::open(&db).unwrap();
     (0..3).for_each(|i| assert!(program.get(format!("key{i:04}")).unwrap().is_some()));
     program.close().unwrap();

@@ -412,7 +412,7 @@ fn one_of_a_kind_is_singular() {
     let manifest = files(&db, "").into_iter().find(|path| path.to_str().unwrap().contains("MANI"));
     let (table, log) = (file(".sst"), file(".wal"));
     let manifest = manifest.unwrap().to_str().unwrap().to_string();
-    let seen: [&[&str]; 24] = [
+    let seen: [&[&str]; 25] = [
         &["sst", "dump", &table],
         &["sst", "dump", &log],
         &["sst", "dump", &manifest],
@@ -425,6 +425,7 @@ fn one_of_a_kind_is_singular() {
         &["explain", &db, "a"],
         &["explain", &db, "b"],
         &["explain", &db, "a", "--step"],
+        &["explain", &db, "--prefix", "a"],
         &["keyspace", "list", &db],
         &["verify", &db],
         &["report", &db],
