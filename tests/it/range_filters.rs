@@ -148,7 +148,7 @@ fn explain_names_the_tables_that_a_scan_enters() {
         let db = open(&MemEnv::new(), &options).unwrap();
         let keys = some_keys(seed as usize % 4, &mut rng);
         for part in 0..4 {
-            (0..90).for_each(|_| db.put(rng.pick(&keys), bytes(rng.next(), 20)).unwrap());
+            (0..90).for_each(|_| db.put(rng.pick(&keys), bytes(rng.next(), 300)).unwrap());
             match part {
                 0 | 1 => db.compact_range(..).unwrap(),
                 _ => db.flush().unwrap(),
