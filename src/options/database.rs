@@ -238,9 +238,10 @@ options! {
         filter_at_level(level: usize, filter: Filter);
 
         /// The filter of new tables at the last level, whichever it is: the deepest one with data.
-        /// Default: none of its own. It replaces [`Options::filter`]'s and that of the level, which
-        /// has nine tenths of the keys. What is pinned goes by the number of the level. Tables keep
-        /// what they were written with, as for [`Options::filter_last_level`].
+        /// Default: none of its own. It replaces the filters of [`Options::filter`] and
+        /// [`Options::filter_at_level`]. The last level has about nine tenths of the keys. A pinning
+        /// in it is refused: give that to `filter_at_level`. Tables keep what they were written
+        /// with, as for [`Options::filter_last_level`].
         filter_at_last_level(filter: Filter);
 
         /// Give the last level filters. Default: true. If off, a compaction into the deepest level

@@ -204,8 +204,8 @@ impl KeyspaceOptions {
             && filter.pinning != FilterPinning::default()
         {
             return refuse(format!(
-                "filter_at_last_level({filter}): what is pinned goes by the number of the level; \
-                 give the pinning to filter_at_level()"
+                "filter_at_last_level({filter}): it takes no pinning; give the pinning to \
+                 filter_at_level()"
             ));
         }
         Ok(())

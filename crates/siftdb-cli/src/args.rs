@@ -266,7 +266,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The bytes of a key beside these arguments.
+    /// The bytes of another key argument, in the same spelling.
     pub fn key(&self, argument: OsString) -> Outcome<Vec<u8>> {
         self.spelling.bytes(argument)
     }
