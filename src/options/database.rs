@@ -239,9 +239,9 @@ options! {
 
         /// The filter of new tables at the last level, whichever it is: the deepest one with data.
         /// Default: none of its own. It replaces the filters of [`Options::filter`] and
-        /// [`Options::filter_at_level`]. The last level has about nine tenths of the keys. A pinning
-        /// in it is refused: give that to `filter_at_level`. Tables keep what they were written
-        /// with, as for [`Options::filter_last_level`].
+        /// [`Options::filter_at_level`]. The last level has about nine tenths of the keys. A
+        /// pinning in it is refused: give that to `filter_at_level`. Tables keep what they were
+        /// written with, as for [`Options::filter_last_level`].
         filter_at_last_level(filter: Filter);
 
         /// Give the last level filters. Default: true. If off, a compaction into the deepest level
