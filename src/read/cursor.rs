@@ -170,13 +170,23 @@ impl Cursor {
     /// See [`Cursor`].
     pub fn seek_range(&mut self, range: impl KeyRange) -> Result<bool> {
         self.scan.bound(range.into_bounds());
+        let is_further = self.front.is_some() || self.back.is_some();
         if let Some(front) = &mut self.front {
             front.take_bounds(&self.scan);
         }
         if let Some(back) = &mut self.back {
             back.take_bounds(&self.scan);
         }
-        self.seek_to_first()
+        let found = self.seek_to_first()?;
+        if !self.scan.bounds.is_empty() {
+            if is_further {
+                self.scan.count();
+            }
+            if !found {
+                self.scan.count_empty();
+            }
+        }
+        Ok(found)
     }
 
     /// Moves to the first entry of the range.

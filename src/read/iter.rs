@@ -77,6 +77,9 @@ impl Iter {
         let until = Until { scan: &self.scan, key: self.returned.as_deref() };
         let found = front.seek(self.scan.entrance(Direction::Forward), until);
         self.scan.stop(timer);
+        if found == Found::End && self.returned.is_none() && front.status().is_ok() {
+            self.scan.count_empty();
+        }
         Ok(found)
     }
 
@@ -138,6 +141,9 @@ impl Iter {
         self.scan.note_passed(back.passed);
         if let Some(timer) = timer {
             self.scan.stop(timer);
+            if item.is_none() && self.front.is_none() {
+                self.scan.count_empty();
+            }
         }
         match &item {
             Some(Ok((key, _))) => self.returned = Some(key.clone()),

@@ -171,6 +171,11 @@ impl Scan {
         self.keyspace.counters.add(Counter::Scans, 1);
     }
 
+    /// Counts that one found no entry.
+    pub(crate) fn count_empty(&self) {
+        self.keyspace.counters.add(Counter::ScansEmpty, 1);
+    }
+
     /// Notes how many tombstones were passed on the way to one entry.
     #[inline]
     pub(crate) fn note_passed(&self, tombstones: usize) {

@@ -285,3 +285,26 @@ fn one_cursor_counts_as_one_scan() {
     }
     assert_eq!(db.stats().scans, before + 1);
 }
+
+/// In both directions, by iterators and cursors, once each; a range without a key is no scan.
+#[test]
+fn scans_that_find_nothing_are_counted() {
+    let (_env, _, db) = settled(&small_options(), 50, 40);
+    let counted = || (db.stats().scans, db.stats().scans_empty);
+    let absent = [&key(3)[..], b"."].concat()..key(4);
+    let at = counted();
+    let mut iter = db.range(absent.clone());
+    assert!(iter.next().is_none() && iter.next_back().is_none());
+    assert_eq!(counted(), (at.0 + 1, at.1 + 1));
+    assert!(db.range(absent.clone()).next_back().is_none());
+    assert_eq!(counted(), (at.0 + 2, at.1 + 2));
+    let mut one = db.range(key(3)..key(4));
+    assert!(one.next().is_some() && one.next_back().is_none() && one.next().is_none());
+    let mut one = db.range(key(3)..key(4));
+    assert!(one.next_back().is_some() && one.next().is_none() && one.next_back().is_none());
+    assert_eq!(counted(), (at.0 + 4, at.1 + 2));
+    let mut cursor = db.cursor();
+    assert!(!cursor.seek_range(absent).unwrap() && cursor.seek_range(key(3)..key(4)).unwrap());
+    assert!(!cursor.next().unwrap() && !cursor.seek_range(key(4)..key(4)).unwrap());
+    assert_eq!(counted(), (at.0 + 6, at.1 + 3));
+}

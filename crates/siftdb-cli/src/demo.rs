@@ -1,10 +1,10 @@
 //! `siftdb demo`: shows what filters save; `siftdb_cli::experiment` measures it.
 //!
-//! With `--html`, `--csv` or `--json` it makes all figures, else those that an option names. Keys
-//! are generated from the seed or read from `--input`, and checked before anything is created. The
-//! databases are in a temporary directory, which is removed at the end and on Ctrl-C, unless
-//! `--keep` is given. Figures go to standard output, the hint of `--keep` to standard error. If
-//! counts disagree, the command prints everything and then exits with code 4.
+//! With `--html`, `--csv` or `--json` it makes all figures, else that of scans and those that an
+//! option names. Keys are generated from the seed or read from `--input`, and checked before
+//! anything is created. The databases are in a temporary directory, which is removed at the end and
+//! on Ctrl-C, unless `--keep` is given. Figures go to standard output, the hint of `--keep` to
+//! standard error. If counts disagree, the command prints everything and then exits with code 4.
 
 use crate::args::options;
 use crate::bars::Bar;
@@ -288,12 +288,13 @@ impl Demo {
         command + more
     }
 
-    /// Whether an option asks for this figure.
+    /// Whether the text shows this figure: scans always, the others if an option asks for them.
     fn names(&self, figure: &Figure) -> bool {
         match figure.id {
             "fpr-by-bits" => self.sweep.is_some(),
             "bytes-by-cache" => !self.cache.is_empty(),
             "cold" => self.cold,
+            "scans" => true,
             _ => false,
         }
     }
@@ -334,7 +335,7 @@ struct Figures<'a> {
 }
 
 impl Figures<'_> {
-    /// All figures, or those that an option asks for.
+    /// All figures, or those that the text shows.
     fn of(&mut self, report: &Report, all: bool) -> siftdb::Result<Shows> {
         let (demo, settings, keys) = (self.demo, self.settings, self.keys);
         let mut shows = Shows::default();
@@ -367,10 +368,10 @@ impl Figures<'_> {
             shows.figures.extend(self.encodings()?);
             let monkey = monkey_figure(settings, keys, self.tell)?;
             shows.figures.extend(monkey.map(|figure| figure.again(&page)));
-            // The scans begin at keys that are generated too.
-            if demo.input.is_none() {
-                shows.figures.push(scan_figure(settings, keys, self.tell)?.again(&page));
-            }
+        }
+        // The scans begin at keys that are generated too.
+        if demo.input.is_none() {
+            shows.figures.push(scan_figure(settings, keys, self.tell)?.again(demo.command("")));
         }
         if demo.cold {
             (self.tell)(Progress { stage: Stage::Cold, done: 0, total: 1 });

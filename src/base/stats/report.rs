@@ -121,8 +121,10 @@ report! {
         MemtableNegatives: memtable_negatives in Keyspaces,
         /// Memtables whose filter said maybe, and that do not have the key.
         MemtableFalsePositives: memtable_false_positives in Keyspaces,
-        /// Iterators that were asked for an entry.
+        /// Iterators and cursors that were asked for an entry, and further ranges of cursors.
         Scans: scans in Keyspaces,
+        /// Those that found none: iterators, and ranges that cursors sought.
+        ScansEmpty: scans_empty in Keyspaces,
         /// Batches acknowledged.
         Batches: batches,
         /// Entries in them.

@@ -2,23 +2,26 @@
 //!
 //! The figures are those of `filter_advice`: for each level the false-positive rate now, with the
 //! same bits at all levels, and with the division that has the lowest sum of rates. Nothing is
-//! changed; the last lines say which options to set. Half of `--cache` may hold filters.
+//! changed; the last lines say which options to set, and whether range filters would pay. Half of
+//! `--cache` may hold filters.
 
 use crate::args::{InKeyspace, options};
 use crate::described::{help, result};
 use crate::failure::Outcome;
+use crate::filter::doctor::{Finding, empty_scans};
 use crate::filter_args::ENCODING_DEFAULT;
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
 use crate::text::write_log_note;
 use clap::Args;
+use serde_json::{Value, json};
 use siftdb_cli::experiment::bytes;
 use siftdb_cli::filter_advice::{FilterAdvice, LevelAdvice, advice};
 use std::io::{self, Write};
 
 result! {
     /// JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or null:
-    struct Advised of advice: &FilterAdvice, log: u64 {
+    struct Advised of advice: &FilterAdvice, log: u64, finding: &Option<Finding> {
         /// memory for all filters
         budget_bytes: u64;
         /// entries that are only in the log, in no table and no filter
@@ -29,6 +32,8 @@ result! {
         fpr_even: f64 = advice.fpr_even();
         /// false positives of a lookup of an absent key, all levels
         fpr_divided: f64 = advice.fpr_divided();
+        /// why range filters would pay, as `siftdb filter stats` finds it, or null
+        empty_scans: Option<Value> = finding.as_ref().map(|finding| json!(finding));
     }
 
     struct Level of advised: &LevelAdvice {
@@ -70,12 +75,16 @@ pub struct Advise {
 impl Advise {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let options = options().block_cache_bytes(self.cache);
-        let (advice, log_entries) = self.place.read(options, |_, keyspace| {
+        let (advice, log_entries, empty_scans) = self.place.read(options, |_, keyspace| {
             let report = keyspace.filter_report();
-            Ok((advice(&report, self.budget), report.stats.memtable_entries))
+            let log_entries = report.stats.memtable_entries;
+            Ok((advice(&report, self.budget), log_entries, empty_scans(&report)))
         })?;
-        output.show(&Advised::of(&advice, log_entries), |out| {
+        output.show(&Advised::of(&advice, log_entries, &empty_scans), |out| {
             print(&advice, out)?;
+            if let Some(Finding { what, .. }) = &empty_scans {
+                writeln!(out, "ranges: {what}")?;
+            }
             write_log_note(out, log_entries)
         })
     }

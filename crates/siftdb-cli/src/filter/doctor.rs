@@ -22,6 +22,7 @@
 //! - `larger-than-pinned`: filters that are read whole are larger than the memory in which they may
 //!   be pinned.
 //! - `does-not-pay`: nearly every lookup that asks the filters of a level finds its key there.
+//! - `empty-scans`: most scans find nothing, and enter tables without a range filter.
 
 use crate::numbers::percent;
 use crate::text::counted;
@@ -39,6 +40,11 @@ const MARGIN: f64 = 1.2;
 
 /// If this share of lookups finds its key, a filter saves nearly nothing.
 const FOUND_SHARE: f64 = 0.95;
+
+/// If this share of scans finds nothing, and each enters so many tables without a range filter,
+/// such filters would save something.
+const EMPTY_SHARE: f64 = 0.5;
+const ENTERED_MIN: f64 = 0.5;
 
 /// Filters under one budget cause a finding if they take a smaller or larger share of it.
 const BUDGET_USED: [f64; 2] = [0.9, 1.02];
@@ -82,6 +88,7 @@ pub fn findings(report: &FilterReport) -> Vec<Finding> {
     findings.extend(unreadable(report));
     findings.extend(off_budget(report));
     findings.extend(too_large(report));
+    findings.extend(empty_scans(report));
     findings
 }
 
@@ -298,6 +305,28 @@ fn too_large(report: &FilterReport) -> Option<Finding> {
     (whole > pinned).then_some(Finding { kind: "larger-than-pinned", what, figures })
 }
 
+/// Scans that a range filter could answer: most find nothing, and they enter tables without one.
+pub fn empty_scans(report: &FilterReport) -> Option<Finding> {
+    let (scans, empty) = (report.stats.scans, report.stats.scans_empty);
+    let has_none = |level: &usize| {
+        report.groups(*level).iter().any(|group| group.like.range_bits_per_key.is_none())
+    };
+    let levels = report.stats.levels.iter().enumerate().filter(|(level, _)| has_none(level));
+    let entered: u64 = levels.map(|(_, counts)| counts.scan_tables).sum();
+    let each = entered as f64 / scans.max(1) as f64;
+    let share = empty as f64 / scans.max(1) as f64;
+    let what = format!(
+        "{} of {scans} scans found nothing, and a scan entered {each:.1} tables without a range \
+         filter; for keys that are numbers, times or UUIDs take Filter::ranges(12.0), or `siftdb \
+         settings DIR --set filter='bloom ranges=12'` and `siftdb filter rebuild DIR`; `siftdb \
+         filter stats DIR --probe-ranges FILE` then counts what they exclude",
+        percent(share)
+    );
+    let figures = json!({ "scans": scans, "empty": share, "tables_per_scan": each });
+    let pays = scans >= LOOKUPS_MIN && share >= EMPTY_SHARE && each >= ENTERED_MIN;
+    pays.then_some(Finding { kind: "empty-scans", what, figures })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -438,6 +467,23 @@ mod tests {
         // A bad rate is no finding while there are few lookups.
         assert!(kinds(&report(good(), 0, 0, 999)).is_empty());
         assert_eq!(kinds(&report(good(), 0, 0, 1_000)), ["above-expected"]);
+    }
+
+    #[test]
+    fn empty_scans_want_range_filters() {
+        let scanned = |scans, empty, tables, has_ranges: bool| {
+            let table =
+                changed(good(), |table| table.range_bits_per_key = has_ranges.then_some(12.0));
+            let mut report = report(table, 0, 0, 0);
+            (report.stats.scans, report.stats.scans_empty) = (scans, empty);
+            report.stats.levels[1].scan_tables = tables;
+            kinds(&report)
+        };
+        assert_eq!(scanned(1_000, 900, 950, false), ["empty-scans"]);
+        assert!(scanned(1_000, 900, 950, true).is_empty(), "they have range filters");
+        assert!(scanned(1_000, 900, 100, false).is_empty(), "prefixes exclude most tables");
+        assert!(scanned(1_000, 400, 1_000, false).is_empty(), "most find something");
+        assert!(scanned(999, 999, 999, false).is_empty(), "too few to judge");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `Db::check_filters` reads every filter, `doctor.rs` makes findings of its report. Each kind of
 //! filter of a level has a line. Counters belong to the level and are on its first line. They cover
 //! all programs that wrote to the database since the date in the last lines, or with `--probe` the
-//! lookups of this command.
+//! lookups of this command, and with `--probe-ranges` its scans.
 //!
 //! Every keyspace has a report of its own. Filters are compared with `--bits`, `--encoding` and
 //! `--layout`, or else with the saved settings. Memory is compared with `--cache`, which is not
@@ -12,7 +12,7 @@
 //! The directory may be one of LevelDB, or a single table of LevelDB or RocksDB: `foreign.rs`
 //! prints what their filters are.
 
-use crate::args::{InKeyspace, options};
+use crate::args::{InKeyspace, options, prefix_range, range};
 use crate::described::{help, more_help, result};
 use crate::failure::{Failure, Outcome};
 use crate::filter::doctor::{Finding, findings};
@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 
 result! {
     /// JSON, one object a line for each keyspace. Counters run since since_unix_seconds, or over
-    /// the lookups of --probe:
+    /// what --probe or --probe-ranges read:
     struct Answer of reported: &Reported<'_>, report: &FilterReport, stats: &DbStats {
         /// its name
         keyspace: String = reported.name.clone();
@@ -54,7 +54,9 @@ result! {
         findings: Vec<Value> = findings(report).iter().map(|finding| json!(finding)).collect();
         /// when counting began; 0 if not known
         since_unix_seconds: u64 => stats;
-        /// lookups and found, those of --probe; or null
+        /// scans, and those that found nothing
+        scans, scans_empty: u64 => stats;
+        /// lookups and found, those of --probe or the ranges of --probe-ranges; or null
         probe: Option<Lookups> = reported.probed.as_ref().map(Lookups::of);
         /// entries that are only in the log, in no table and no filter
         log_entries: u64 = stats.memtable_entries;
@@ -84,6 +86,12 @@ result! {
         unresolved, not_consulted: u64;
         /// not asked because many lookups in a row had found their keys there
         not_paying: u64;
+        /// tables that scans entered, and those that a filter excluded
+        scan_tables, scan_negatives: u64;
+        /// that scans entered since a filter said maybe, rightly and wrongly
+        scan_true_positives, scan_false_positives: u64;
+        /// the share of tables without a key of the range that pass, or null
+        observed_scan_fpr: Option<f64> = counts.observed_scan_fpr();
         /// the rate, or null
         observed_fpr: Option<f64> = counts.observed_fpr();
         #[serde(flatten)] interval: Interval = Interval::of(counts.observed_fpr_interval());
@@ -133,6 +141,10 @@ pub struct Stats {
     /// Count lookups of the keys in this file, one a line, instead; `-` is standard input
     #[arg(long, value_name = "FILE")]
     probe: Option<PathBuf>,
+    /// Count scans of the ranges in this file instead, one a line: the first key, a tab and the key
+    /// before which to end, or a prefix alone; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "probe")]
+    probe_ranges: Option<PathBuf>,
     #[command(flatten)]
     wanted: WantedFilter,
     /// The block cache that programs give the database, such as 64MB [default: 64MiB]
@@ -140,9 +152,11 @@ pub struct Stats {
     cache: Option<u64>,
 }
 
-/// The lookups of `--probe`: the keys of a file.
+/// The lookups of `--probe`, or the scans of `--probe-ranges`.
 struct Probed<'a> {
     file: &'a Path,
+    /// What was read: "lookup" or "scan".
+    what: &'static str,
     lookups: u64,
     found: u64,
 }
@@ -169,7 +183,8 @@ impl Stats {
         let settings = self.wanted.settings()?;
         let reports = self.place.read_all(options, &settings, |_, keyspaces| {
             // Keys are of one keyspace: `default`, which is the first, or the one that is named.
-            let probed = if self.probe.is_some() { 1 } else { keyspaces.len() };
+            let is_probe = self.probe.is_some() || self.probe_ranges.is_some();
+            let probed = if is_probe { 1 } else { keyspaces.len() };
             keyspaces.iter().take(probed).map(|one| self.report(one)).collect::<Outcome<Vec<_>>>()
         })?;
         let mut rows = output.folded_rows();
@@ -190,7 +205,8 @@ impl Stats {
     fn refuse_options_of_databases(&self) -> Outcome {
         let keyspace = self.place.name.as_ref().map(|_| "--keyspace");
         let cache = self.cache.map(|_| "--cache");
-        match keyspace.or(self.wanted.given()).or(cache) {
+        let ranges = self.probe_ranges.as_ref().map(|_| "--probe-ranges");
+        match keyspace.or(self.wanted.given()).or(cache).or(ranges) {
             None => Ok(()),
             Some(option) => {
                 let what = format!("{option} is for databases of siftdb, not for other stores");
@@ -201,7 +217,11 @@ impl Stats {
 
     fn report(&self, keyspace: &Keyspace) -> Outcome<Reported<'_>> {
         let before = keyspace.stats();
-        let probed = self.probe.as_deref().map(|file| probe(keyspace, file)).transpose()?;
+        let probed = match (&self.probe, &self.probe_ranges) {
+            (Some(file), _) => Some(probe(keyspace, file)?),
+            (_, Some(file)) => Some(probe_ranges(keyspace, file)?),
+            _ => None,
+        };
         let report = keyspace.check_filters()?;
         let report = if probed.is_some() { report.since(&before) } else { report };
         Ok(Reported { name: keyspace.name().into(), report, probed })
@@ -209,9 +229,24 @@ impl Stats {
 }
 
 fn probe<'a>(keyspace: &Keyspace, file: &'a Path) -> Outcome<Probed<'a>> {
-    let mut probed = Probed { file, lookups: 0, found: 0 };
+    let mut probed = Probed { file, what: "lookup", lookups: 0, found: 0 };
     each_line(file, |_, line| {
         probed.found += u64::from(keyspace.get(line)?.is_some());
+        probed.lookups += 1;
+        Ok(())
+    })?;
+    Ok(probed)
+}
+
+fn probe_ranges<'a>(keyspace: &Keyspace, file: &'a Path) -> Outcome<Probed<'a>> {
+    let mut probed = Probed { file, what: "scan", lookups: 0, found: 0 };
+    each_line(file, |number, line| {
+        let range = match line.iter().position(|byte| *byte == b'\t') {
+            Some(tab) => range(Some(line[..tab].to_vec()), Some(line[tab + 1..].to_vec()))
+                .map_err(|failure| failure.at_line(file, number, None))?,
+            None => prefix_range(line.clone()),
+        };
+        probed.found += u64::from(keyspace.range(range).next().transpose()?.is_some());
         probed.lookups += 1;
         Ok(())
     })?;
@@ -233,6 +268,34 @@ fn asked(counts: &LevelStats) -> u64 {
     counts.negatives + counts.true_positives + counts.false_positives + counts.unresolved
 }
 
+/// What scans did, by level.
+fn print_scans(report: &FilterReport, out: &mut Text<'_>) -> io::Result<()> {
+    let stats = &report.stats;
+    let levels = || stats.levels.iter().enumerate().filter(|(_, counts)| has_scans(counts));
+    if levels().next().is_none() {
+        return Ok(());
+    }
+    let scans = counted(stats.scans, "scan");
+    writeln!(out, "{scans}, {} of them without an entry", stats.scans_empty)?;
+    writeln!(out, "level    entered    skipped     true +    false +  observed")?;
+    for (level, counts) in levels() {
+        let observed = counts.observed_scan_fpr().map_or_else(|| "-".into(), percent);
+        writeln!(
+            out,
+            "{level:>5} {:>10} {:>10} {:>10} {:>10}  {observed}",
+            counts.scan_tables,
+            counts.scan_negatives,
+            counts.scan_true_positives,
+            counts.scan_false_positives
+        )?;
+    }
+    Ok(())
+}
+
+fn has_scans(counts: &LevelStats) -> bool {
+    counts.scan_tables + counts.scan_negatives > 0
+}
+
 fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>) -> io::Result<()> {
     write!(out, "level tables       keys bits/key encoding         layout            ")?;
     write!(out, " filters    ranges  expected    lookups   negative     true +  false +  ")?;
@@ -252,11 +315,13 @@ fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>)
     if report.tables.is_empty() {
         writeln!(out, "no tables, so no filters")?;
     }
+    print_scans(report, out)?;
     write_log_note(out, report.stats.memtable_entries)?;
     match probed {
-        Some(Probed { file, lookups, found }) => {
-            let (file, lookups) = (file.display(), counted(*lookups, "lookup"));
-            writeln!(out, "counted: {lookups} of keys of {file}, {found} found")?;
+        Some(Probed { file, what, lookups, found }) => {
+            let (file, made) = (file.display(), counted(*lookups, what));
+            let of = if *what == "scan" { "ranges" } else { "keys" };
+            writeln!(out, "counted: {made} of {of} of {file}, {found} found")?;
         }
         None if report.stats.since_unix_seconds > 0 => {
             writeln!(out, "counted since {}", date(report.stats.since_unix_seconds))?;

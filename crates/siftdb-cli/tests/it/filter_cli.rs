@@ -184,6 +184,52 @@ fn filter_stats_print_filters_and_their_use() {
     assert!(since.contains("counted since 20") && since.contains("      2700 "), "{since}");
 }
 
+/// Most ranges lie between two neighbours, so that a range filter excludes the table.
+#[test]
+fn probed_ranges_count_what_range_filters_exclude() {
+    let place = Place::new();
+    let plain = database(&place, "plain", Filter::bloom(10.0));
+    let with_ranges = database(&place, "ranges", Filter::bloom(10.0).ranges(20.0));
+    let ranges = (0..1_000).map(|i| match i % 4 {
+        0 => format!("key{i:04}\tkey{i:04}0"),
+        _ => format!("key{i:04}30\tkey{i:04}5"),
+    });
+    let file = lines(&place, "ranges.tsv", ranges.chain(["key12".into()]));
+    let probe = |db: &str| json(&["filter", "stats", db, "--probe-ranges", &file, "--json"]);
+    for (db, excludes) in [(&plain, false), (&with_ranges, true)] {
+        let report = probe(db);
+        assert_eq!(report["probe"], serde_json::json!({ "lookups": 1_001, "found": 251 }));
+        assert_eq!((&report["scans"], &report["scans_empty"]), (&1_001.into(), &750.into()));
+        let level = &report["levels"][0];
+        let count = |name: &str| level[name].as_u64().unwrap();
+        assert_eq!(count("scan_tables") + count("scan_negatives"), 1_001, "{level}");
+        let maybe = count("scan_true_positives") + count("scan_false_positives");
+        assert_eq!(count("scan_negatives") >= 675, excludes, "{level}");
+        assert_eq!(maybe, if excludes { count("scan_tables") } else { 0 }, "{level}");
+        let wants = report["findings"].as_array().unwrap().iter();
+        assert_eq!(wants.filter(|one| one["kind"] == "empty-scans").count() == 1, !excludes);
+    }
+    let text = ok(&["filter", "stats", &with_ranges, "--probe-ranges", &file]);
+    assert!(text.contains("1001 scans, 750 of them without an entry"), "{text}");
+    assert!(text.contains(" scans of ranges of ") && text.contains("251 found"), "{text}");
+
+    // A program's scans are counted, and `advise` says what would exclude tables.
+    let program = siftdb::Db::open(&plain).unwrap();
+    for i in 0..1_000 {
+        assert_eq!(program.range(format!("key{i:04}30")..format!("key{i:04}5")).count(), 0);
+    }
+    program.close().unwrap();
+    let advice = ["filter", "advise", &plain, "--budget", "1MB"];
+    let text = ok(&advice);
+    assert!(text.contains("ranges: 100 % of 1000 scans found nothing"), "{text}");
+    let advice = json(&[&advice[..], &["--json"]].concat());
+    assert_eq!(advice["empty_scans"]["tables_per_scan"], 1.0, "{advice}");
+
+    let bad = lines(&place, "bad.tsv", ["a\tb".into(), "b\ta".into()].into_iter());
+    let why = fails(2, &["filter", "stats", &plain, "--probe-ranges", &bad]);
+    assert!(why.contains("line 2") && why.contains("ends before it begins"), "{why}");
+}
+
 #[test]
 fn mixed_levels_have_a_line_per_filter() {
     let place = Place::new();
