@@ -71,12 +71,15 @@ pub fn scan_figure(
 
 fn figure_of(scanned: &[Scanned], scans: f64) -> Figure {
     let blocks = |of: &LevelStats| of.scan_data_blocks_read as f64 / scans.max(1.0);
-    let across = scanned.iter().map(|one| format!("{:.2} with {}", blocks(&one.across), one.name));
-    let across = across.collect::<Vec<_>>().join(", ");
+    let of = |one: Option<&Scanned>| one.map_or(0.0, |one| blocks(&one.across));
+    let (without, with) = (of(scanned.first()), of(scanned.last()));
     Figure {
         id: "scans",
         title: "Data blocks read by an empty scan".into(),
-        finding: format!("Data blocks that an empty scan across prefixes reads: {across}."),
+        finding: format!(
+            "An empty scan across prefixes reads {without:.2} blocks without filters, {with:.2} \
+             with range filters."
+        ),
         picture: Picture::bars(&[1, 2]),
         ..table! { for one in scanned;
             Unit::Text, "filter", "filter" => one.name;
@@ -84,7 +87,7 @@ fn figure_of(scanned: &[Scanned], scans: f64) -> Figure {
             Unit::Number, "data_blocks_read_across", "across prefixes" => blocks(&one.across);
             Unit::Bytes, "filter_bytes", "filters" => one.within.filter_bytes;
             Unit::Bytes, "range_filter_bytes", "range filters" => one.within.range_filter_bytes;
-            Unit::Count, "scans", "scans of each kind" => scans;
+            Unit::Count, "scans", "scans" => scans;
         }
     }
 }
