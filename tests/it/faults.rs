@@ -8,11 +8,12 @@
 //! there, or after a power cut every synced one. No file is written or synced after a failure on
 //! it.
 //!
-//! `SIFTDB_FAULT_STRIDE` sets the distance between the calls that are tried; 1 tries every call.
+//! `SIFTDB_READ_STRIDE` and `SIFTDB_CHANGE_STRIDE` set the distance between the reads and between
+//! the changes that are tried; 1 tries every call. `.ci/run` tries every change.
 
 use crate::support::history::Violation;
 use crate::support::rng::{Rng, setting};
-use crate::support::run::{MODELS, Run, look_at};
+use crate::support::run::{MODELS, Run, change_stride, look_at};
 use crate::support::stores::{as_env, is_honest, name, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
@@ -170,11 +171,18 @@ fn fail_each(fault: Fault, step: u64, what: &str) -> u64 {
     fired
 }
 
+/// Fails the changes that are tried. Returns about how many changes a session makes.
+fn fail_each_change(fault: Fault, what: &str) -> u64 {
+    let stride = change_stride() as u64;
+    stride * fail_each(fault, stride, what)
+}
+
 #[test]
 fn any_failing_call_loses_nothing() {
     let mut fired = BTreeMap::new();
     for name in READS.iter().chain(&CHANGES) {
-        let stride = if READS.contains(name) { setting("SIFTDB_FAULT_STRIDE", 9) } else { 1 };
+        let is_read = READS.contains(name);
+        let stride = if is_read { setting("SIFTDB_READ_STRIDE", 9) } else { change_stride() };
         for fault in [Fault::once, Fault::from_then_on] {
             let fault = fault(FaultKind::Error(EIO)).among(Calls::Named(name));
             *fired.entry(*name).or_insert(0) +=
@@ -189,17 +197,17 @@ fn any_failing_call_loses_nothing() {
 #[test]
 fn late_disk_errors_lose_nothing() {
     let fault = Fault::once(FaultKind::ErrorAfter(EIO)).among(Calls::Changes);
-    assert!(fail_each(fault, 1, "EIO afterwards") > 50);
+    assert!(fail_each_change(fault, "EIO afterwards") > 50);
 }
 
 #[test]
 fn a_full_disk_loses_nothing() {
     let short = Fault::once(FaultKind::ShortWrite).among(Calls::Changes);
-    assert!(fail_each(short, 1, "short write") > 50);
+    assert!(fail_each_change(short, "short write") > 50);
     let short = Fault::from_then_on(FaultKind::ShortWrite).among(Calls::Changes);
-    assert!(fail_each(short, 1, "short writes") > 50);
+    assert!(fail_each_change(short, "short writes") > 50);
     let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(Calls::Changes);
-    assert!(fail_each(full, 1, "disk full") > 50);
+    assert!(fail_each_change(full, "disk full") > 50);
 }
 
 #[test]

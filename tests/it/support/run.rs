@@ -10,7 +10,7 @@ use super::history::{
 };
 use super::model::Map;
 use super::ranges::{any_range, within};
-use super::rng::Rng;
+use super::rng::{Rng, setting};
 use super::stores::{HOME, as_env, scan, scan_back};
 use siftdb::env::testing::CrashModel;
 use siftdb::env::{Env, MemEnv};
@@ -35,6 +35,11 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 /// How long entries of a keyspace live, in seconds.
 fn life_of(name: &str) -> Option<u64> {
     (name == NAMES[1]).then_some(10)
+}
+
+/// Every how many changes of a session one is made to fail.
+pub fn change_stride() -> usize {
+    setting("SIFTDB_CHANGE_STRIDE", 2)
 }
 
 /// A disk, its log of calls, and the promises to writers with their times.
