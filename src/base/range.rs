@@ -69,10 +69,14 @@ impl KeyBounds {
         }
     }
 
-    /// True if `key` is not after the range.
-    #[inline]
+    /// True if `key` is not after the range. A scan asks at each entry: an open end costs no call.
+    #[inline(always)]
     #[must_use]
     pub fn is_before_end(&self, key: &[u8]) -> bool {
+        matches!(self.end, Bound::Unbounded) || self.is_before_bounded_end(key)
+    }
+
+    fn is_before_bounded_end(&self, key: &[u8]) -> bool {
         match &self.end {
             Bound::Unbounded => true,
             Bound::Included(end) => key <= &end[..],

@@ -201,7 +201,7 @@ fn hash_of(env: &MemEnv) -> u64 {
 
 #[test]
 fn every_crash_leaves_a_synced_prefix() {
-    let target = setting("SIFTDB_CRASH_STATES", if cfg!(debug_assertions) { 8000 } else { 20_000 });
+    let target = setting("SIFTDB_CRASH_STATES", if cfg!(debug_assertions) { 4000 } else { 20_000 });
     let first_seed = setting("SIFTDB_SEED", 1) as u64;
     let tally = Mutex::new(Tally { next_seed: first_seed, ..Tally::default() });
     let explore = || {

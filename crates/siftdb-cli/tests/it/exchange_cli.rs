@@ -108,12 +108,12 @@ fn fill_keyspaces(path: &str, entries: &Entries, may_expire: bool) {
 fn every_format_round_trips_every_byte() {
     let place = Place::new();
     let (db, expiring, file) = (place.path("db"), place.path("expiring"), place.path("file"));
-    let entries = random_entries(100_000);
+    let entries = random_entries(30_000);
     fill_keyspaces(&db, &entries, false);
     fill_keyspaces(&expiring, &entries, true);
     let (whole, whole_expiring) = (contents(&db), contents(&expiring));
     let count = |found: &[Found]| found.iter().filter(|(.., at)| at.is_some()).count();
-    assert!(count(&whole_expiring["other"]) > 10_000);
+    assert!(count(&whole_expiring["other"]) > 3_000);
     // What carries it all.
     export(&expiring, "jsonl", &file);
     let copy = place.path("jsonl");
