@@ -20,6 +20,8 @@ mod removal_tests;
 mod repair_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turn_tests;
 pub(crate) mod readable;
 pub(crate) mod follower;
 pub(crate) mod database;

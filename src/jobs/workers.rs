@@ -111,15 +111,18 @@ pub(crate) fn stop(engine: &Engine, workers: &mut Vec<JoinHandle<()>>) -> Result
 pub(crate) struct CompactionToken<'a>(&'a Engine);
 
 impl<'a> CompactionToken<'a> {
-    /// Waits until no other compaction runs.
+    /// Waits until no other compaction runs. The worker takes no further task meanwhile: under a
+    /// steady load there is always a next one.
     ///
     /// # Errors
     /// `Closed` if the database is closed in the meantime.
     pub(crate) fn wait(engine: &'a Engine) -> Result<Self> {
         let mut jobs = engine.jobs.schedule.lock();
+        jobs.callers_waiting += 1;
         while jobs.compacting && !jobs.stopping {
             engine.jobs.done.wait(jobs.for_condvar());
         }
+        jobs.callers_waiting -= 1;
         if jobs.stopping {
             return Err(Error::Closed);
         }
@@ -226,14 +229,18 @@ fn compaction_worker(engine: &Engine) {
             // What waits for a close or a resume would begin again and again.
             let may_begin = !engine.context.closed.load(Ordering::Relaxed)
                 && !engine.jobs.background_error.is_set()
-                && !jobs.compacting;
+                && !jobs.compacting
+                && jobs.callers_waiting == 0;
             let begins = may_begin && !jobs.compactions_wanted.is_empty();
             jobs.compacting |= begins;
             begins
         };
         if begins {
             let _token = CompactionToken(engine);
-            run_job(engine, &mut || compact_most_urgent(engine, &mut cursors));
+            run_job(engine, &mut || {
+                let more = compact_most_urgent(engine, &mut cursors)?;
+                Ok(more && engine.jobs.schedule.lock().callers_waiting == 0)
+            });
         } else {
             wait_for_compaction(engine, &mut watch, generation);
         }

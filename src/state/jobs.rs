@@ -51,6 +51,8 @@ pub(crate) struct Schedule {
     pub running: usize,
     /// A compaction runs, in the worker or in a caller of `compact_range`.
     pub compacting: bool,
+    /// Callers that wait to compact: the worker leaves them the next turn.
+    pub callers_waiting: usize,
     /// The numbers of the tables that the compaction replaces.
     pub reserved_tables: Vec<u64>,
     /// Where its tables will be.

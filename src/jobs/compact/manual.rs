@@ -1,10 +1,11 @@
 //! The compactions of one call by hand, one after the other: `compact_range` or `rebuild_filters`.
 //!
-//! To compact a range, its tables go down level by level to the deepest level that had any when the
-//! call began, at least to level 1. That bottom level is then cleaned in place: tables that hold
-//! garbage (tombstones, covered versions, range deletes) or entries that expire, and were not
-//! written by this call, are rewritten, and neighbours that fit one table become one. With `force`
-//! no table is moved unread, and every table of the range is rewritten.
+//! To compact a range, its tables go down to the deepest level that had any when the call began, at
+//! least to level 1: level by level, or from level 0 at once if all of it is small enough. That
+//! bottom level is then cleaned in place: tables that hold garbage (tombstones, covered versions,
+//! range deletes) or entries that expire, and were not written by this call, are rewritten, and
+//! neighbours that fit one table become one. With `force` no table is moved unread, and every table
+//! of the range is rewritten.
 //!
 //! To rebuild filters, the tables of level 0 go down, each with all tables of the level that it
 //! shares keys with, and get the filter of level 1. Tables of sorted levels are rewritten one by
@@ -47,6 +48,11 @@ pub(crate) enum ManualGoal {
     /// Tables of sorted levels are rewritten where they are.
     RebuildFilters,
 }
+
+/// Level 0 goes straight to the bottom if the whole step replaces at most this many times the bytes
+/// that a table may overlap. A step between two levels may be as large: that many bytes of inputs,
+/// and what they overlap.
+const WHOLE_STEPS: u64 = 2;
 
 /// The compactions of one call.
 #[derive(Debug)]
@@ -114,14 +120,36 @@ impl ManualCompaction {
             if level > 0 && (rebuilds || level == self.bottom) {
                 return Some(CompactionTask::rewrite(levels, level, inputs));
             }
-            let task = CompactionTask::down(levels, level, inputs, options);
+            let task = self.down(levels, level, inputs, options);
             // A table that is moved as it is keeps its filter and is not read. One that this call
             // wrote would not be cleaned at the bottom: it is rewritten on the way there.
-            let keeps_garbage = level + 1 == self.bottom && task.inputs.iter().any(may_drop);
+            let keeps_garbage =
+                task.output_level == self.bottom && task.inputs.iter().any(may_drop);
             let may_move = self.goal == ManualGoal::Compact { force: false } && !keeps_garbage;
             return Some(CompactionTask { trivial_move: task.trivial_move && may_move, ..task });
         }
         None
+    }
+
+    /// The step that takes `inputs` down from `level`. From level 0 all goes to the bottom at once,
+    /// with what lies between, if that is not too much: step by step, the levels between would be
+    /// written again and again.
+    fn down(
+        &self,
+        levels: &LevelFiles,
+        level: usize,
+        inputs: Vec<Arc<FileMeta>>,
+        options: &CompactionOptions,
+    ) -> CompactionTask {
+        if level == 0 && self.bottom > 1 && matches!(self.goal, ManualGoal::Compact { .. }) {
+            let whole =
+                CompactionTask::down_to(levels, level, self.bottom, inputs.clone(), options);
+            let bytes: u64 = whole.replaced().map(|(_, meta)| meta.bytes).sum();
+            if bytes <= options.grandparent_bytes_max().saturating_mul(WHOLE_STEPS) {
+                return whole;
+            }
+        }
+        CompactionTask::down(levels, level, inputs, options)
     }
 
     /// The next few neighbours of a sorted level: enough for full output tables, and few enough
@@ -215,7 +243,17 @@ mod tests {
         assert_eq!(walked("L0: 3[a..z] 2[a..z]", ALL), ["L0 3 2 -> L1"]);
         assert_eq!(
             walked("L0: 3[a..c] 2[x..z]\nL2: 4[b..d] 5[e..g]", ALL),
+            ["L0 3 2 + L2 4 5 -> L2"]
+        );
+        // Step by step, if one step would be too large.
+        assert_eq!(
+            walked("L0: 3[a..c] 2[x..z]\nL2: 4[b..d]:1701 5[e..g]", ALL),
             ["L0 3 2 -> L1", "L1 101 + L2 4 5 -> L2"]
+        );
+        // Of the levels between, what shares keys with level 0, or with what goes down above it.
+        assert_eq!(
+            walked("L0: 9[a..c]\nL1: 1[b..f] 2[x..z]\nL2: 3[e..g] 4[h..i]\nL3: 5[g..k]", ALL),
+            ["L0 9 + L1 1 + L2 3 + L3 5 -> L3", "L1 2 -> L2, a move", "L2 4 2 + L3 101 -> L3"]
         );
         assert_eq!(
             walked("L1: 1[a..b]:900 2[c..d]:200 3[e..f]\nL2: 4[a..b]", ALL),
@@ -226,10 +264,7 @@ mod tests {
     #[test]
     fn tables_outside_the_range_stay() {
         let drawing = "L0: 9[f..g] 8[c..d] 7[a..c] 6[x..z]\nL1: 1[a..b] 2[k..l]\nL2: 3[a..z]";
-        assert_eq!(
-            walked(drawing, included("d", "e")),
-            ["L0 8 7 + L1 1 -> L1", "L1 101 + L2 3 -> L2"]
-        );
+        assert_eq!(walked(drawing, included("d", "e")), ["L0 8 7 + L1 1 + L2 3 -> L2"]);
         assert_eq!(walked(drawing, included("m", "n")), Vec::<String>::new());
         let open = (Bound::Excluded("g"), Bound::Excluded("x")).into_bounds();
         assert_eq!(walked(drawing, open), ["L1 2 + L2 3 -> L2"]);

@@ -2,10 +2,11 @@
 //!
 //! `picker` looks at the sizes and keys of all tables and names the next `task`; it reads no file.
 //! `manual` does the same for a request by the user. `run` runs a task and installs its result.
-//! `filter_budget` chooses the filters of the tables that jobs write.
+//! `output_cuts` says where its outputs end, and `filter_budget` which filters they get.
 
 pub(crate) mod run;
 pub(crate) mod filter_budget;
 pub(crate) mod manual;
+mod output_cuts;
 pub(crate) mod picker;
 pub(crate) mod task;

@@ -10,9 +10,8 @@
 //! a damaged block would be rewritten with a good checksum. Every table must yield the number of
 //! entries that the manifest says. A table that range deletes of the inputs hide whole is not read.
 //!
-//! An output ends when it is full or overlaps too much of the level after the next, but never
-//! between two versions of one user key. So sorted levels are disjoint by user key. At level 0 an
-//! output does not end.
+//! An output ends where `output_cuts.rs` says, but never between two versions of one user key. So
+//! sorted levels are disjoint by user key.
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
@@ -21,6 +20,7 @@ use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
 use crate::jobs::compact::filter_budget;
+use crate::jobs::compact::output_cuts::OutputCuts;
 use crate::jobs::compact::picker::{CompactionCursors, pick, score};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::job_events::{CompactionEvents, TableSums};
@@ -302,29 +302,31 @@ pub(crate) fn merge(
     options: &CompactionOptions,
 ) -> Result<JobOutcome> {
     let find = |level, metas| find_tables(&version, level, metas, context);
-    let mut upper = find(task.input_level, &task.inputs)?;
-    let mut lower = find(task.output_level, &task.overlapping)?;
+    let inputs = find(task.input_level, &task.inputs)?;
+    // Newer ones first: for every key that they share, an input is newer than the tables between,
+    // and those are newer than the tables of the output level.
+    let mut runs: Vec<Vec<Arc<TableHandle>>> = match task.input_level {
+        // Newest first, each with an iterator of its own.
+        0 => inputs.into_iter().map(|table| vec![table]).collect(),
+        _ => vec![inputs],
+    };
+    for (level, metas) in (task.input_level + 1..).zip(&task.between) {
+        runs.push(find(level, metas)?);
+    }
+    runs.push(find(task.output_level, &task.overlapping)?);
     // The files of other tables can be removed while this runs.
     drop(version);
-    let deletes = upper.iter().chain(&lower).filter_map(|handle| handle.table.range_deletes());
+    let deletes = runs.iter().flatten().filter_map(|handle| handle.table.range_deletes());
     let deletes: Vec<_> = deletes.flat_map(|deletes| deletes.deletes()).collect();
     let below = KeysBelow::new(&task.below, &task.older);
     let stripes = SnapshotStripes::new(snapshots, below, &deletes);
-    let unread = leave_deleted_out([&mut upper, &mut lower], &stripes);
+    let unread = leave_deleted_out(&mut runs, &stripes);
     let (mut entries, mut bytes, mut range_deletes) = (0, 0, 0);
     for (_, meta) in task.replaced() {
         entries += meta.entries;
         bytes += meta.bytes;
         range_deletes += meta.range_deletes;
     }
-    let mut runs = match task.input_level {
-        // Newest first, each with an iterator of its own.
-        0 => upper.into_iter().map(|table| vec![table]).collect(),
-        _ => vec![upper],
-    };
-    // Last: for every key that they share, the tables of the output level are older than the
-    // inputs.
-    runs.push(lower);
     let rewrite = Rewrite {
         sources: runs
             .into_iter()
@@ -338,27 +340,8 @@ pub(crate) fn merge(
         sequences: (task.output_level == 0).then(|| sequence_span(&task.inputs)).flatten(),
         context,
     };
-    // Tables of the level below the output that end before the current key: their bytes since the
-    // open table began are what the output would overlap.
-    let (mut grandparents, mut passed_bytes) = (task.grandparents(), 0);
-    let mut outcome = rewrite.run(|key, open_bytes| {
-        if task.output_level == 0 {
-            // Every lookup asks each table of level 0, so the output stays one table.
-            return false;
-        }
-        while let Some((first, rest)) = grandparents.split_first()
-            && first.ends_before(key)
-        {
-            passed_bytes += first.bytes;
-            grandparents = rest;
-        }
-        let full =
-            open_bytes >= options.table_bytes || passed_bytes > options.grandparent_bytes_max();
-        if full {
-            passed_bytes = 0;
-        }
-        full
-    })?;
+    let mut cuts = OutputCuts::new(task, options);
+    let mut outcome = rewrite.run(|key, open_bytes| cuts.ends_before(key, open_bytes))?;
     outcome.counts.entries_dropped += unread.entries;
     Ok(outcome)
 }
@@ -372,9 +355,9 @@ struct Unread {
 
 /// Takes out fully deleted tables: they are replaced unread. What their own range deletes cover is
 /// also covered by the newer ones that cover the table.
-fn leave_deleted_out(inputs: [&mut Vec<Arc<TableHandle>>; 2], stripes: &SnapshotStripes) -> Unread {
+fn leave_deleted_out(runs: &mut [Vec<Arc<TableHandle>>], stripes: &SnapshotStripes) -> Unread {
     let mut unread = Unread::default();
-    for tables in inputs {
+    for tables in runs {
         for deleted in tables.extract_if(.., |handle| stripes.covers_table(&handle.meta)) {
             unread.entries += deleted.meta.entries;
             unread.bytes += deleted.meta.bytes;

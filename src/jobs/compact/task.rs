@@ -12,6 +12,9 @@
 //! A task within level 0 merges tables of consecutive age: each table that stays is older or newer
 //! than all of them, or shares no key with them (`tree::overlap`).
 //!
+//! A task may lead several levels down, with all tables between that share keys with it. What goes
+//! down then is not written again at the levels that it passes.
+//!
 //! Small tables are merged with their neighbours, because opening a database costs one open file
 //! for each table. A task takes small neighbours of its output along only if they are not much
 //! larger than the task itself. So an entry is rewritten a logarithmic number of times.
@@ -38,6 +41,10 @@ pub(crate) struct CompactionTask {
     pub output_level: usize,
     /// Tables of the input level.
     pub inputs: Vec<Arc<FileMeta>>,
+    /// For each level between input and output, from the upper one on, the tables that share keys
+    /// with the inputs or with what goes down from above it. Most tasks lead one level down, and
+    /// have none.
+    pub between: Vec<Vec<Arc<FileMeta>>>,
     /// Tables of the output level that share keys with the inputs, and small neighbours of those.
     pub overlapping: Vec<Arc<FileMeta>>,
     /// For each level below the output, the tables that share keys with the task.
@@ -58,13 +65,34 @@ impl CompactionTask {
         inputs: Vec<Arc<FileMeta>>,
         options: &CompactionOptions,
     ) -> Self {
-        let output_level = level + 1;
-        let overlapping = with_small_neighbours(&levels[output_level], &inputs, options);
+        CompactionTask::down_to(levels, level, level + 1, inputs, options)
+    }
+
+    /// The task that merges `inputs` into the deeper level `output_level`, with all that lies
+    /// between and shares keys with them. So no table that stays above the output has an older
+    /// version of what goes down.
+    #[must_use]
+    pub(crate) fn down_to(
+        levels: &LevelFiles,
+        level: usize,
+        output_level: usize,
+        inputs: Vec<Arc<FileMeta>>,
+        options: &CompactionOptions,
+    ) -> Self {
+        let (mut upper, mut between) = (inputs.clone(), Vec::new());
+        for tables in &levels[level + 1..output_level] {
+            let shared = key_span(&upper).map(|span| overlapping_tables(tables, &span));
+            let shared = shared.unwrap_or_default();
+            upper.extend(shared.iter().cloned());
+            between.push(shared);
+        }
+        let overlapping = with_small_neighbours(&levels[output_level], &upper, options);
         let mut task = CompactionTask {
             input_level: level,
             output_level,
-            below: tables_below(levels, output_level, &inputs, &overlapping),
+            below: tables_below(levels, output_level, &upper, &overlapping),
             inputs,
+            between,
             overlapping,
             older: Vec::new(),
             trivial_move: false,
@@ -75,8 +103,7 @@ impl CompactionTask {
         // The table of a large memtable is cut into tables of the usual size on its way down.
         let oversized =
             level == 0 && task.inputs.iter().any(|meta| meta.bytes / 2 > options.table_bytes);
-        task.trivial_move = task.inputs.len() == 1
-            && task.overlapping.is_empty()
+        task.trivial_move = task.replaced().count() == 1
             && !oversized
             && grandparent_bytes <= options.grandparent_bytes_max();
         task
@@ -98,6 +125,7 @@ impl CompactionTask {
             output_level: level,
             below: tables_below(levels, level, &inputs, &[]),
             inputs,
+            between: Vec::new(),
             overlapping: Vec::new(),
             older,
             trivial_move: false,
@@ -113,7 +141,10 @@ impl CompactionTask {
     /// All tables that the task replaces, with their levels.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (usize, &Arc<FileMeta>)> + Clone {
         let upper = self.inputs.iter().map(|meta| (self.input_level, meta));
-        upper.chain(self.overlapping.iter().map(|meta| (self.output_level, meta)))
+        let between = (self.input_level + 1..).zip(&self.between);
+        let between = between.flat_map(|(level, tables)| tables.iter().map(move |m| (level, m)));
+        let lower = self.overlapping.iter().map(|meta| (self.output_level, meta));
+        upper.chain(between).chain(lower)
     }
 
     /// The edit that replaces the inputs with `added`. A trivial move adds the input itself and
@@ -203,6 +234,11 @@ pub(crate) mod tests {
             tables.iter().map(|meta| format!(" {}", meta.number)).collect::<String>()
         };
         let mut text = format!("L{}{}", task.input_level, numbers(&task.inputs));
+        for (level, tables) in (task.input_level + 1..).zip(&task.between) {
+            if !tables.is_empty() {
+                text += &format!(" + L{level}{}", numbers(tables));
+            }
+        }
         if !task.overlapping.is_empty() {
             text += &format!(" + L{}{}", task.output_level, numbers(&task.overlapping));
         }

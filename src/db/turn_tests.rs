@@ -1,0 +1,62 @@
+//! Tests of whose turn it is to compact: the worker's, or that of a caller.
+
+use crate::base::events::event::Event;
+use crate::env::mem::MemEnv;
+use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
+use crate::options::database::Options;
+use crate::options::keyspace::KeyspaceOptions;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{scope, yield_now};
+use std::time::{Duration, Instant};
+
+/// Holds up every compaction until it is opened.
+#[derive(Debug, Default)]
+struct Gate(OnceLock<()>);
+
+impl CompactionFilter for Gate {
+    fn name(&self) -> &'static str {
+        "gate"
+    }
+
+    fn filter(&self, _key: &[u8], _value: &[u8]) -> CompactionDecision {
+        self.0.wait();
+        CompactionDecision::Keep
+    }
+}
+
+/// The worker would have done all that is due first, and under a steady load some always is.
+#[test]
+fn a_waiting_caller_compacts_before_the_worker_goes_on() {
+    let (ended, gate) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Gate::default()));
+    let names = Arc::clone(&ended);
+    let listener = move |event: &Event| {
+        if let Event::CompactionEnded { keyspace, .. } = event {
+            names.lock().unwrap().push(keyspace.clone());
+        }
+    };
+    let options = Options::new().level0_compaction_trigger(2).event_listener(Arc::new(listener));
+    let db = options.env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    let held_up = KeyspaceOptions::new().compaction_filter(Arc::<Gate>::clone(&gate) as _);
+    for name in ["a", "b", "c", "d"] {
+        let keyspace = db.keyspace_with(name, &held_up).unwrap();
+        for value in ["1", "2"] {
+            keyspace.put("k", value).unwrap();
+            keyspace.flush().unwrap();
+        }
+    }
+    // The default keyspace has one table, so that nothing but the call compacts it.
+    db.put("k", "1").unwrap();
+    scope(|scope| {
+        let called = scope.spawn(|| db.compact_range(..));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let waits = || db.engine().jobs.schedule.lock().callers_waiting > 0;
+        while !waits() && Instant::now() < deadline {
+            yield_now();
+        }
+        gate.0.set(()).unwrap();
+        called.join().unwrap().unwrap();
+    });
+    db.close().unwrap();
+    let ended = ended.lock().unwrap();
+    assert_eq!(ended.get(1).map(String::as_str), Some("default"), "{ended:?}");
+}
