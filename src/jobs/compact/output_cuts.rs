@@ -58,7 +58,7 @@ mod tests {
     use crate::jobs::compact::task::tests::OPTIONS;
     use crate::tree::testing::drawn_levels;
 
-    /// The first keys of the outputs of a task that leads down to level 1, in which each of the keys
+    /// The first keys of the outputs of a task that leads down to level 1, in which each key of
     /// `a` to `z` takes `bytes`.
     fn cut(drawing: &str, bytes: u64) -> String {
         let levels = drawn_levels(drawing);
