@@ -1,4 +1,4 @@
-//! Tests of whose turn it is to compact: the worker's, or that of a caller.
+//! Tests of the order in which the compaction worker and callers of `compact_range` run.
 
 use crate::base::events::event::Event;
 use crate::env::mem::MemEnv;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{scope, yield_now};
 use std::time::{Duration, Instant};
 
-/// Holds up every compaction until it is opened.
+/// Blocks every compaction that asks it, until the test opens it.
 #[derive(Debug, Default)]
 struct Gate(OnceLock<()>);
 
@@ -24,7 +24,7 @@ impl CompactionFilter for Gate {
     }
 }
 
-/// The worker would have done all that is due first, and under a steady load some always is.
+/// Under a steady load some compaction is always due. The caller must not wait for all of them.
 #[test]
 fn a_waiting_caller_compacts_before_the_worker_goes_on() {
     let (ended, gate) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Gate::default()));

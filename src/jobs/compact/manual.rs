@@ -141,7 +141,7 @@ impl ManualCompaction {
         inputs: Vec<Arc<FileMeta>>,
         options: &CompactionOptions,
     ) -> CompactionTask {
-        if level == 0 && self.bottom > 1 && matches!(self.goal, ManualGoal::Compact { .. }) {
+        if level == 0 && matches!(self.goal, ManualGoal::Compact { .. }) {
             let whole =
                 CompactionTask::down_to(levels, level, self.bottom, inputs.clone(), options);
             let bytes: u64 = whole.replaced().map(|(_, meta)| meta.bytes).sum();
