@@ -302,7 +302,12 @@ impl<'a> OutputTables<'a> {
         sequences: Option<RangeInclusive<SequenceNumber>>,
         kept: RangeDeletes,
     ) -> Self {
-        let deletes = OutputDeletes::new(kept, context.table_options.block_bytes);
+        // A merge within level 0, or a repair of one table. Several tables of level 0 would be merged
+        // again, for ever.
+        let deletes = match &sequences {
+            Some(_) => OutputDeletes::in_one_table(kept),
+            None => OutputDeletes::new(kept, context.table_options.block_bytes),
+        };
         let (finished, provisional) = (Vec::new(), Vec::new());
         OutputTables { context, sequences, deletes, open: None, finished, provisional }
     }

@@ -46,6 +46,12 @@ impl OutputDeletes {
         }
     }
 
+    /// The same, all in one table.
+    #[must_use]
+    pub(crate) fn in_one_table(deletes: RangeDeletes) -> Self {
+        OutputDeletes { bytes_max: u64::MAX, ..OutputDeletes::new(deletes, 0) }
+    }
+
     /// The part of the next table that ends before `key`, the key of the next entry; `None` if the
     /// open table takes that entry. With `cut` the open table ends there. Without a key all tables
     /// end.
