@@ -14,9 +14,9 @@ pub use crate::base::scheduled::{
 pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{Ordering, fence};
 #[cfg(not(feature = "interleavings"))]
 pub(crate) use std::sync::mpsc;
 pub(crate) use std::sync::{Arc, OnceLock};

@@ -1,10 +1,9 @@
 //! The keys and values that reads return: owned, cheap to clone, without a lifetime.
 //!
 //! Up to [`INLINE_BYTES`] bytes are stored in the `Value` itself. Point lookups copy up to
-//! [`COPY_BYTES`]. Larger values, and those of iterators, share their memory with the cached block
-//! or with a memtable's chunk of a few values (16 KiB, or one value), never with a whole memtable.
-//! A shared value keeps its block or chunk in memory while it lives, even after eviction;
-//! [`Value::detach`] ends that.
+//! [`COPY_BYTES`]. Larger values, and those of iterators, share their memory with the cached block;
+//! a memtable has an allocation for each larger value, which is shared. A shared value keeps its
+//! block in memory while it lives, even after eviction; [`Value::detach`] ends that.
 
 use crate::base::sync::Arc;
 use std::borrow::Borrow;
@@ -89,14 +88,10 @@ impl Value {
         Value::from(source)
     }
 
-    /// The `len` bytes at `start` of a memtable's chunk, which must contain them: a copy if they
-    /// fit inline, else shared.
-    pub(crate) fn from_chunk(chunk: &Arc<[u8]>, start: u32, len: u32) -> Self {
-        if len as usize <= INLINE_BYTES {
-            let start = start as usize;
-            return Value::from(&chunk[start..start + len as usize]);
-        }
-        Value(Repr::Chunk { chunk: Arc::clone(chunk), start, len })
+    /// A value that shares these bytes, whatever their size.
+    #[must_use]
+    pub(crate) fn sharing(bytes: Arc<[u8]>) -> Self {
+        Value(Repr::Owned(bytes))
     }
 
     /// The bytes after the first `count`, which the value must have. They stay shared unless they
@@ -275,7 +270,7 @@ mod tests {
     /// A value of every representation: inline, owned, chunk, shared.
     fn of_every_representation() -> [Value; 4] {
         let bytes: Vec<u8> = (0..=255).collect();
-        let chunk = Value::from_chunk(&Arc::from(&bytes[..]), 3, 99);
+        let chunk = Value::sharing(Arc::from(&bytes[..])).without_front(3);
         let shared = Value::from_shared(&Arc::new(bytes.clone()), 7, 100).unwrap();
         [Value::of_inline(&[b'x'; INLINE_BYTES], 4), Value::from(&bytes[..]), chunk, shared]
     }

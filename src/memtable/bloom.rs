@@ -7,7 +7,7 @@
 //! versions.
 //!
 //! A filter grows in steps, each four times as large as the step before. Smaller steps stay
-//! allocated, because readers may be in them: they add a third. An entry of 200 bytes has at least
+//! allocated, because readers may be in them: they add a third. An entry of 150 bytes has at least
 //! 12 bits in a small step, where about one absent key in 200 passes. In the filter of a full
 //! memtable it has 24, and one in 300 passes.
 
@@ -25,16 +25,16 @@ const GROWTH: usize = 4;
 /// The first step has at least this many lines, unless the last step has fewer.
 const FIRST_LINES_MIN: usize = 4;
 
-/// Most steps: from 4 lines to 64 MiB, for the largest write buffer.
+/// Most steps: from 4 lines or more to 85 MiB, for the largest write buffer.
 const STEPS_MAX: usize = 10;
 
 /// Bytes in the memtable for one byte of a step: above that comes the next step. All steps together
-/// then take at most a 24th: 4 bytes of 128, and a third of that.
-const STEP_SHARE: usize = 128;
+/// then take at most an 18th: 4 bytes of 96, and a third of that.
+const STEP_SHARE: usize = 96;
 
 /// The same for the step before the last one. The last step comes earlier, because it inherits the
 /// bits of the step before, which must not be dense.
-const LAST_STEP_SHARE: usize = 96;
+const LAST_STEP_SHARE: usize = 72;
 
 /// A filter filled by one writer. Of size 0, it answers "may contain".
 pub(crate) struct MemtableFilter {
@@ -245,7 +245,7 @@ mod tests {
         let filter = MemtableFilter::new(64 << 20);
         assert_eq!(filter.grow(1, none()), 256);
         filter.add(hash(1));
-        assert_eq!(filter.grow(100 << 20, [hash(1)].into_iter()), 1 << 20);
+        assert_eq!(filter.grow(90 << 20, [hash(1)].into_iter()), 1 << 20);
         assert_eq!(filter.grow(usize::MAX, none()), 64 << 20);
         assert!(filter.may_contain(hash(1)));
     }

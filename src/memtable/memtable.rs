@@ -1,5 +1,5 @@
-//! The newest writes, sorted in memory: skip lists of internal keys, one filter over all keys, and
-//! the range deletes.
+//! The newest writes, sorted in memory: segments of entries, a filter over all keys, and the range
+//! deletes.
 //!
 //! `write/commit.rs` applies batches, one writer at a time, in ascending order of their sequences;
 //! any number of threads read at the same time. A writer sets a key's filter bits, inserts the
@@ -8,8 +8,8 @@
 //! stores suffice for the rest: filter bits, counts, and the number of segments in use.
 //! [`Memtable::get`] does not ask the filter of the whole memtable; its caller does, to count it.
 //!
-//! A [`Segment`] is one skip list. A list that fits in the processor's caches takes an entry in
-//! half the time of one of 64 MiB, so a large memtable has several and fills one after the other.
+//! A [`Segment`] is one sorted list. The writer's place in a short one is in the processor's caches
+//! more often, so a large memtable has several segments and fills one after the other.
 //! The newer of two versions of a key is in the same segment or in a later one: a lookup goes from
 //! the last segment back and ends at the first that has the key. Each segment but the first has a
 //! filter of its own, so only one list is searched. An iterator reads one segment.
@@ -22,7 +22,7 @@
 //!
 //! The filters start small and grow with the memtable, see `memtable/bloom.rs`.
 //!
-//! Dropping a memtable takes time in proportion to its entries and belongs in the background.
+//! Dropping a memtable gives many pages back to the system, so it belongs in the background.
 
 use crate::base::batch_format::{BatchEntry, DecodedBatch, WriteKind};
 use crate::base::error::Result;
@@ -32,27 +32,31 @@ use crate::base::key::{Lookup, LookupKey, SequenceNumber};
 use crate::base::range::KeyBounds;
 use crate::base::range_deletes::RangeDelete;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, OnceLock, Ordering};
-use crate::base::value::Value;
+use crate::base::value::{COPY_BYTES, Value};
+use crate::memtable::arena::Arena;
 use crate::memtable::bloom::MemtableFilter;
+use crate::memtable::node_key::KeyRef;
 use crate::memtable::range_deletes::MemtableRangeDeletes;
 use crate::memtable::segment::{Copies, Segment};
 use crossbeam_epoch as epoch;
-use siftdb_filter::hash::KeyHash;
+use siftdb_filter::hash::{KeyHash, xxph3_64};
 use std::fmt;
-use std::ops::Bound;
 
-/// The memory of an entry besides its key and value: node, tower, its share of the allocator.
-const ENTRY_BYTES: usize = 96;
+/// The memory of an entry besides its key and value: header, padding, its share of a leaf.
+const ENTRY_BYTES: usize = 48;
+
+/// The same, further, of a value that has an allocation of its own.
+const SHARED_VALUE_BYTES: usize = 48;
 
 /// Bytes of write buffer for one byte of the full memtable's filter.
-const FILTER_SHARE: usize = 64;
+const FILTER_SHARE: usize = 48;
 
 /// Bytes of a segment for one byte of its own filter. Only keys that passed the memtable's filter
 /// are asked of it.
-const SEGMENT_FILTER_SHARE: usize = 128;
+const SEGMENT_FILTER_SHARE: usize = 96;
 
 /// All filters take at most one byte of this many, or 1 KiB.
-const FILTERS_SHARE_MAX: u64 = 16;
+const FILTERS_SHARE_MAX: u64 = 12;
 
 /// Most segments. Each further one makes puts faster by less, and the start of a scan slower by one
 /// search.
@@ -74,6 +78,12 @@ const CHUNK_ENTRIES_MAX: usize = 32;
 /// Entries of the first chunk after a seek; each further one doubles.
 const CHUNK_ENTRIES_FIRST: usize = 4;
 
+/// The memory of an entry.
+fn entry_bytes(entry: &BatchEntry<'_>) -> usize {
+    let shared = if entry.value.len() > COPY_BYTES { SHARED_VALUE_BYTES } else { 0 };
+    entry.key.len() + entry.value.len() + ENTRY_BYTES + shared
+}
+
 pub(crate) struct Memtable {
     /// Filled in order. Without filters there is one segment: only filters make searching several
     /// as cheap as searching one.
@@ -87,6 +97,8 @@ pub(crate) struct Memtable {
     open: OpenSegment,
     filter: MemtableFilter,
     range_deletes: MemtableRangeDeletes,
+    /// The entries of all segments.
+    arena: Arc<Arena>,
     /// Entries and range deletes.
     count: AtomicUsize,
     tombstones: AtomicUsize,
@@ -128,14 +140,16 @@ impl Memtable {
         let share = |bytes: usize, wanted| if filter && wanted { bytes } else { 0 };
         // The first segment needs none: a lookup searches it last, when no other has the key.
         let segment_filter = |n| share(segment_bytes / SEGMENT_FILTER_SHARE, n > 0);
+        let arena = Arc::default();
         Memtable {
-            segments: (0..segments).map(|n| Segment::new(segment_filter(n))).collect(),
+            segments: (0..segments).map(|n| Segment::new(&arena, segment_filter(n))).collect(),
             more_segments: OnceLock::new(),
             used: AtomicUsize::new(1),
             segment_bytes,
             open: OpenSegment::default(),
             filter: MemtableFilter::new(share(write_buffer_bytes / FILTER_SHARE, true)),
             range_deletes: MemtableRangeDeletes::default(),
+            arena,
             count: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -147,9 +161,7 @@ impl Memtable {
     pub(crate) fn bytes_of<'b>(entries: impl Iterator<Item = BatchEntry<'b>>) -> u64 {
         let bytes = entries.map(|entry| match entry.kind {
             WriteKind::DeleteRange => MemtableRangeDeletes::bytes_of(entry.key, entry.range_end()),
-            WriteKind::Put | WriteKind::PutExpiring | WriteKind::Delete => {
-                entry.key.len() + entry.value.len() + ENTRY_BYTES
-            }
+            WriteKind::Put | WriteKind::PutExpiring | WriteKind::Delete => entry_bytes(&entry),
         });
         let bytes = bytes.sum::<usize>() as u64;
         bytes + bytes / FILTERS_SHARE_MAX
@@ -165,42 +177,40 @@ impl Memtable {
     pub(crate) fn insert<'b>(
         &self,
         first: SequenceNumber,
-        entries: impl Iterator<Item = BatchEntry<'b>> + Clone,
+        entries: impl Iterator<Item = BatchEntry<'b>>,
     ) {
         let (mut count, mut ranges, mut tombstones, mut bytes) = (0, 0, 0, self.bytes());
         bytes += self.begin_by_size(first, bytes);
         let mut grows_above = self.filter.grows_above();
         let entries_before = self.entries();
-        let (mut entries, mut sequence) = (entries, first);
-        loop {
+        // Pinned once for all of them.
+        let guard = &epoch::pin();
+        for (sequence, entry) in (first..).zip(entries) {
+            if entry.kind == WriteKind::DeleteRange {
+                let end = entry.range_end();
+                bytes += MemtableRangeDeletes::bytes_of(entry.key, end);
+                let (start, end) = (entry.key.to_vec(), end.map(<[u8]>::to_vec));
+                self.range_deletes.insert(RangeDelete { start, end, sequence });
+                self.begin_by_range(sequence, entries_before + count, bytes);
+                ranges += 1;
+                continue;
+            }
+            count += 1;
+            tombstones += usize::from(entry.kind == WriteKind::Delete);
+            bytes += entry_bytes(&entry);
+            if bytes > grows_above {
+                let hashes = self.filled().flat_map(|segment| segment.hashes(guard));
+                bytes += self.filter.grow(bytes, hashes);
+                grows_above = self.filter.grows_above();
+            }
             let segment = self.segment(self.used.load(Ordering::Relaxed) - 1);
-            let bytes_before = self.open.bytes_before.load(Ordering::Relaxed);
-            let mut segment_grows_above = segment.filter_grows_above();
-            sequence = segment.insert(sequence, &mut entries, |hash, entry| {
-                count += 1;
-                tombstones += usize::from(entry.kind == WriteKind::Delete);
-                bytes += entry.key.len() + entry.value.len() + ENTRY_BYTES;
-                if bytes > grows_above {
-                    let guard = &epoch::pin();
-                    let hashes = self.filled().flat_map(|segment| segment.hashes(guard));
-                    bytes += self.filter.grow(bytes, hashes);
-                    grows_above = self.filter.grows_above();
-                }
-                if bytes - bytes_before > segment_grows_above {
-                    bytes += segment.grow_filter(bytes - bytes_before);
-                    segment_grows_above = segment.filter_grows_above();
-                }
-                self.filter.add(hash);
-            });
-            // What is left begins with a range delete.
-            let Some(range) = entries.next() else { break };
-            let end = range.range_end();
-            bytes += MemtableRangeDeletes::bytes_of(range.key, end);
-            let (start, end) = (range.key.to_vec(), end.map(<[u8]>::to_vec));
-            self.range_deletes.insert(RangeDelete { start, end, sequence });
-            self.begin_by_range(sequence, entries_before + count, bytes);
-            sequence += 1;
-            ranges += 1;
+            let held = bytes - self.open.bytes_before.load(Ordering::Relaxed);
+            if held > segment.filter_grows_above() {
+                bytes += segment.grow_filter(held);
+            }
+            let hash = xxph3_64(entry.key);
+            self.filter.add(hash);
+            segment.insert(&entry, sequence << 8 | entry.kind as u64, hash);
         }
         self.count.fetch_add(count + ranges, Ordering::Relaxed);
         self.tombstones.fetch_add(tombstones, Ordering::Relaxed);
@@ -262,7 +272,7 @@ impl Memtable {
             true => 0,
             false => self.segment_bytes / SEGMENT_FILTER_SHARE,
         };
-        (0..RANGE_SEGMENTS_MAX).map(|_| Segment::new(filter_bytes)).collect()
+        (0..RANGE_SEGMENTS_MAX).map(|_| Segment::new(&self.arena, filter_bytes)).collect()
     }
 
     /// The segments in use, newest first.
@@ -439,10 +449,10 @@ impl MemtableIter {
         }
     }
 
-    fn fill(&mut self, bound: Bound<&[u8]>) {
+    fn fill(&mut self, cut: Option<&KeyRef<'_>>) {
         self.position = 0;
         let segment = self.memtable.segment(self.segment);
-        segment.copy(self.direction, bound, self.limit, &mut self.copies);
+        segment.copy(self.direction, cut, self.limit, &mut self.copies);
     }
 
     /// Copies the next chunk, which is twice as long.
@@ -451,18 +461,17 @@ impl MemtableIter {
         // there: no position in it outlives the epoch guard.
         let last = self.copies.key(self.position - 1).to_vec();
         self.limit = CHUNK_ENTRIES_MAX.min(2 * self.limit);
-        self.fill(Bound::Excluded(&last));
+        self.fill(Some(&match self.direction {
+            Direction::Forward => KeyRef::after(&last),
+            Direction::Reverse => KeyRef::of_internal(&last),
+        }));
     }
 }
 
 impl InternalIterator for MemtableIter {
     fn seek(&mut self, bound: Option<&[u8]>) {
         self.limit = CHUNK_ENTRIES_FIRST;
-        self.fill(match (bound, self.direction) {
-            (None, _) => Bound::Unbounded,
-            (Some(sought), Direction::Forward) => Bound::Included(sought),
-            (Some(sought), Direction::Reverse) => Bound::Excluded(sought),
-        });
+        self.fill(bound.map(KeyRef::of_internal).as_ref());
     }
 
     #[inline]
@@ -747,16 +756,34 @@ mod tests {
         let memtable = Memtable::new(64 << 20, true);
         assert_eq!(memtable.bytes(), 0);
         put(&memtable, 1, b"12345", b"123");
-        assert_eq!(memtable.bytes(), 256 + 5 + 3 + ENTRY_BYTES);
+        assert_eq!(memtable.bytes(), 320 + 5 + 3 + ENTRY_BYTES);
         let fixed = size_of::<Memtable>() + memtable.segments.len() * size_of::<Segment>();
         assert!(fixed + memtable.bytes() < 6 << 10, "{fixed} bytes without entries");
         let large = [0; 1 << 20];
         put(&memtable, 2, b"k", &large);
-        assert_eq!(memtable.bytes(), (256 + (16 << 10)) + 9 + large.len() + 2 * ENTRY_BYTES);
+        let filter = 320 + (20 << 10);
+        let entries = 9 + large.len() + 2 * ENTRY_BYTES + SHARED_VALUE_BYTES;
+        assert_eq!(memtable.bytes(), filter + entries);
         let without = Memtable::new(64 << 10, false);
         put(&without, 1, b"k", b"");
         assert_eq!(without.bytes(), 1 + ENTRY_BYTES);
         assert!(without.may_contain(&KeyHash::new(b"absent")));
+    }
+
+    /// Keys of 16 bytes in no order, values of several sizes.
+    #[test]
+    fn entries_take_about_what_they_count() {
+        for value_bytes in [0, 100, 256, 257, 1000] {
+            let memtable = Memtable::with_segments(1 << 30, false, 1);
+            for sequence in 1..=20_000_u64 {
+                let mixed = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let key = format!("{mixed:016x}");
+                put(&memtable, sequence, key.as_bytes(), &vec![7; value_bytes]);
+            }
+            let allocated = memtable.arena.allocated() + memtable.segments[0].allocated();
+            let ratio = allocated as f64 / memtable.bytes() as f64;
+            assert!((0.85..1.1).contains(&ratio), "{value_bytes}: {ratio:.3}");
+        }
     }
 
     #[test]
@@ -766,7 +793,7 @@ mod tests {
         while entry_bytes < 15 << 20 {
             sequence += 1;
             put(&memtable, sequence, format!("key {sequence:012}").as_bytes(), &[0; 484]);
-            entry_bytes += 500 + ENTRY_BYTES;
+            entry_bytes += 500 + ENTRY_BYTES + SHARED_VALUE_BYTES;
             let filters = memtable.bytes() - entry_bytes;
             let most = entry_bytes / FILTERS_SHARE_MAX as usize;
             assert!(filters <= most.max(1 << 10), "{filters} of filters for {entry_bytes}");

@@ -1,51 +1,64 @@
-//! [`Segment`]: one skip list of a memtable, with its own filter.
+//! [`Segment`]: a part of a memtable's entries, sorted, with its own filter.
 //!
-//! Keys are compared by their first 8 bytes, which are in the node, and only then by the rest. The
-//! values of a batch are in chunks that several entries share, so that a batch makes few
-//! allocations. A value that was read keeps its chunk alive, but not the segment.
+//! The entries are records of the memtable's [`Arena`], in the order of their [leaves](Leaf). The
+//! leaves are in a skip list, each with its *low* key: its entries are at or above that, and below
+//! the low key of the next leaf. A list of entries would have ten times the nodes, and a search
+//! would meet more of them that are in no cache of the processor.
 //!
-//! No entry outlives its epoch guard. A lookup takes the value out under the guard; an iterator
-//! copies entries in chunks ([`Copies`]).
+//! A full leaf is split: its upper half becomes a leaf of its own, is linked, and is then removed
+//! from the old one. A reader that sees an entry gone from a leaf therefore finds the leaf that has
+//! it as the next one in the list, and a read that comes to the end of a leaf goes on there. No
+//! entry ever moves to the left, as in a B-link tree (Lehman and Yao, 1981).
+//!
+//! No node outlives its epoch guard, so an iterator copies entries ([`Copies`]).
 //!
 //! `SkipMap::get` (counts references on hot nodes) and `range()` (leaks in 0.1.3) are not used.
 
-use crate::base::batch_format::{BatchEntry, WriteKind};
+use crate::base::batch_format::BatchEntry;
 use crate::base::iterator::api::Direction;
-use crate::base::key::{
-    Lookup, LookupKey, SequenceNumber, ValueKind, key_head, put_key_with_trailer,
-    split_internal_key,
-};
+use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind};
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::base::value::Value;
+use crate::memtable::arena::{Arena, Place, Record};
 use crate::memtable::bloom::MemtableFilter;
-use crossbeam_epoch as epoch;
+use crate::memtable::leaf::{LEAF_ENTRIES, Leaf};
+use crate::memtable::node_key::{KeyRef, KeyView, NodeKey};
+use crossbeam_epoch::{self as epoch, Guard};
 use crossbeam_skiplist::base::{Entry, SkipList};
 use siftdb_filter::hash::xxph3_64;
-use std::borrow::Borrow;
-use std::cmp;
 use std::ops::Bound;
 
-/// Bytes of a chunk of values; a larger value has a chunk of its own.
-const VALUE_CHUNK_BYTES: usize = 16 << 10;
+/// Entries that a full leaf keeps when it is split.
+const LOWER_ENTRIES: usize = LEAF_ENTRIES.div_ceil(2);
 
-/// A skip list with a filter. One thread inserts, any number read.
+/// Sorted entries with a filter. One thread inserts, any number read.
 pub(crate) struct Segment {
-    /// A value, with its time if the put expires, or `None` for a tombstone.
-    entries: SkipList<MemKey, Option<Stored>>,
+    leaves: SkipList<NodeKey, Leaf>,
+    arena: Arc<Arena>,
     filter: MemtableFilter,
     /// Everything in it has this sequence or a larger one, everything in earlier segments a smaller
     /// one. A reader that does not see it yet reads the largest number, of which nothing follows.
     begins: AtomicU64,
 }
 
+/// A leaf in its list.
+type Node<'g> = Entry<'g, 'g, NodeKey, Leaf>;
+
 impl Segment {
-    /// An empty segment with a filter of that size; 0 for none.
-    pub(crate) fn new(filter_bytes: usize) -> Self {
+    /// An empty segment with a filter of that size, 0 for none. Its entries go to `arena`.
+    pub(crate) fn new(arena: &Arc<Arena>, filter_bytes: usize) -> Self {
         // The default collector: a memtable makes no garbage, and pinning it costs one access to a
         // thread-local.
-        let entries = SkipList::new(epoch::default_collector().clone());
-        let filter = MemtableFilter::new(filter_bytes);
-        Segment { entries, filter, begins: AtomicU64::new(u64::MAX) }
+        let leaves = SkipList::new(epoch::default_collector().clone());
+        let (arena, filter) = (Arc::clone(arena), MemtableFilter::new(filter_bytes));
+        Segment { leaves, arena, filter, begins: AtomicU64::new(u64::MAX) }
+    }
+
+    /// About the bytes of its leaves in their nodes.
+    #[cfg(test)]
+    pub(crate) fn allocated(&self) -> usize {
+        // The tower and the count of references, and the allocator's part.
+        self.leaves.len() * (size_of::<(NodeKey, Leaf)>() + 16 + 8 + 8)
     }
 
     /// Begins the segment with this sequence, before it is in use.
@@ -79,47 +92,73 @@ impl Segment {
     }
 
     /// The hashes of all keys; a key with several versions has its hash several times.
-    pub(crate) fn hashes<'g>(&'g self, guard: &'g epoch::Guard) -> impl Iterator<Item = u64> {
-        let first = self.entries.front(guard);
-        std::iter::successors(first, Entry::next).map(|entry| xxph3_64(entry.key().user_key()))
+    pub(crate) fn hashes<'g>(&'g self, guard: &'g Guard) -> impl Iterator<Item = u64> {
+        let leaves = std::iter::successors(self.leaves.front(guard), Entry::next);
+        let mut key = Vec::new();
+        leaves.flat_map(|node| node.value().places().into_iter()).map(move |place| {
+            key.clear();
+            self.arena.record(place).put_user_key(&mut key);
+            xxph3_64(&key)
+        })
     }
 
-    /// Inserts `entries`, numbered from `sequence`, up to the first range delete, and leaves the
-    /// rest. Passes each with its hash to `added` before. Answers the sequence of the rest. One
-    /// caller at a time.
-    pub(crate) fn insert<'b>(
-        &self,
-        mut sequence: SequenceNumber,
-        entries: &mut (impl Iterator<Item = BatchEntry<'b>> + Clone),
-        mut added: impl FnMut(u64, &BatchEntry<'_>),
-    ) -> SequenceNumber {
+    /// Inserts an entry with the trailer of its internal key and the hash of its user key. The
+    /// filter gets the key first (I3). One caller at a time, which publishes the sequence later.
+    pub(crate) fn insert(&self, entry: &BatchEntry<'_>, trailer: u64, hash: u64) {
+        self.filter.add(hash);
+        let key = KeyRef::new(entry.key, trailer);
+        let place = self.arena.push(entry.key, trailer, entry.value);
         let guard = &epoch::pin();
-        loop {
-            // `next_chunk` looks ahead on a clone; the loop below takes the same entries.
-            let (chunk, count) = next_chunk(entries.clone());
-            let mut end = 0;
-            for entry in entries.by_ref().take(count) {
-                let hash = xxph3_64(entry.key);
-                // I3: both filters get the key before the list gets the entry. The caller publishes
-                // the sequence after the whole batch.
-                added(hash, &entry);
-                self.filter.add(hash);
-                let (start, len) = (end, entry.value.len() as u32);
-                end += len;
-                let stored = || Stored { chunk: Arc::clone(&chunk), start, len };
-                let value = match entry.kind {
-                    WriteKind::Put | WriteKind::PutExpiring => Some(stored()),
-                    // A chunk ends before a range delete, which goes to a list of its own.
-                    WriteKind::Delete | WriteKind::DeleteRange => None,
-                };
-                let key = MemKey::new(entry.key, sequence << 8 | entry.kind as u64);
-                self.entries.insert(key, value, guard).release(guard);
-                sequence += 1;
+        let Some(node) = self.leaf_of(&key, guard) else {
+            // Everything else is above the low key of the first leaf.
+            let leaf = Leaf::of([(key.prefix(), place)].into_iter());
+            self.leaves.insert(NodeKey::lowest(), leaf, guard).release(guard);
+            return;
+        };
+        let leaf = node.value();
+        let at = self.seek(leaf, &key).0;
+        if leaf.len() < LEAF_ENTRIES {
+            leaf.insert(at, key.prefix(), place);
+        } else if at == LEAF_ENTRIES {
+            // Nothing moves: entries in ascending order fill their leaves.
+            self.link(Leaf::of([(key.prefix(), place)].into_iter()), guard);
+        } else {
+            let upper = leaf.upper(LOWER_ENTRIES);
+            if at > LOWER_ENTRIES {
+                upper.insert(at - LOWER_ENTRIES, key.prefix(), place);
             }
-            if count == 0 {
-                return sequence;
+            // Before the old leaf loses these entries.
+            self.link(upper, guard);
+            leaf.truncate(LOWER_ENTRIES);
+            if at <= LOWER_ENTRIES {
+                leaf.insert(at, key.prefix(), place);
             }
         }
+    }
+
+    /// Puts a leaf with entries into the list.
+    fn link(&self, leaf: Leaf, guard: &Guard) {
+        let places = leaf.places();
+        let first = self.arena.record(places.as_slice()[0]);
+        let mut user_key = Vec::new();
+        first.put_user_key(&mut user_key);
+        let low = NodeKey::new(&user_key, first.trailer());
+        self.leaves.insert(low, leaf, guard).release(guard);
+    }
+
+    /// The last leaf with a low key at or below `key`. Leaves to its right may have such keys only
+    /// if it is split meanwhile.
+    #[inline]
+    fn leaf_of<'g>(&'g self, key: &KeyRef<'_>, guard: &'g Guard) -> Option<Node<'g>> {
+        let bound: Bound<&dyn KeyView> = Bound::Included(key);
+        self.leaves.upper_bound(bound, guard)
+    }
+
+    /// How many entries of the leaf are before `key`, and the place of the next one.
+    #[inline]
+    fn seek(&self, leaf: &Leaf, key: &KeyRef<'_>) -> (usize, Option<Place>) {
+        let compare = |place| self.arena.record(place).compare(key.user_key(), key.trailer());
+        leaf.seek(key.prefix(), compare)
     }
 
     /// False if the segment has no version of the key; true is "maybe".
@@ -131,269 +170,191 @@ impl Segment {
     /// The newest version of the key that the lookup's sequence can see, if it is above `floor`.
     pub(crate) fn get(&self, key: &LookupKey, floor: SequenceNumber) -> Lookup {
         let guard = &epoch::pin();
-        let sought = KeyRef::new(key.user_key(), key.trailer());
         // The sought key sorts before every version that its sequence sees, and after all newer
         // ones. So the first entry from there on is the answer, if it has the user key.
-        let bound: Bound<&dyn KeyView> = Bound::Included(&sought);
-        match self.entries.lower_bound(bound, guard) {
-            Some(entry)
-                if entry.key().user_key() == sought.user_key
-                    && entry.key().trailer() >> 8 > floor =>
-            {
-                match entry.value() {
-                    Some(value) if entry.key().trailer as u8 == ValueKind::ExpiringPut as u8 => {
-                        Lookup::expiring(value.value())
-                    }
-                    Some(value) => Lookup::found(value.value()),
-                    None => Lookup::Deleted,
-                }
-            }
-            _ => Lookup::Absent,
+        let sought = KeyRef::new(key.user_key(), key.trailer());
+        let record = self.leaf_of(&sought, guard).and_then(|leaf| self.first_from(leaf, &sought));
+        let Some(record) = record.filter(|record| {
+            record.trailer() >> 8 > floor && record.compare_key(sought.user_key()).is_eq()
+        }) else {
+            return Lookup::Absent;
+        };
+        match record.trailer() as u8 {
+            kind if kind == ValueKind::Tombstone as u8 => Lookup::Deleted,
+            kind if kind == ValueKind::ExpiringPut as u8 => Lookup::expiring(record.value()),
+            _ => Lookup::found(record.value()),
         }
     }
 
-    /// Copies into `copies` the first `count` entries in `direction` from `bound` on, an internal
-    /// key; fewer at the end of the segment.
+    /// The first entry at or after `key`, for which this leaf was found.
+    #[inline]
+    fn first_from<'g>(&'g self, mut node: Node<'g>, key: &KeyRef<'_>) -> Option<Record<'g>> {
+        loop {
+            if let (_, Some(place)) = self.seek(node.value(), key) {
+                return Some(self.arena.record(place));
+            }
+            node = node.next()?;
+        }
+    }
+
+    /// Copies `count` entries in `direction`: forward from the first one that is not before `cut`
+    /// on, in reverse from the last one that is. Fewer at the end of the segment.
     pub(crate) fn copy(
         &self,
         direction: Direction,
-        bound: Bound<&[u8]>,
+        cut: Option<&KeyRef<'_>>,
         count: usize,
         copies: &mut Copies,
     ) {
-        copies.keys.clear();
-        copies.entries.clear();
+        copies.clear();
         let guard = &epoch::pin();
-        let sought = bound.map(KeyRef::of_internal);
-        let bound: Bound<&dyn KeyView> = sought.as_ref().map(|sought| sought as &dyn KeyView);
-        let mut next = match direction {
-            Direction::Forward => self.entries.lower_bound(bound, guard),
-            Direction::Reverse => self.entries.upper_bound(bound, guard),
-        };
-        while let Some(entry) = next {
-            let key = entry.key();
-            put_key_with_trailer(&mut copies.keys, key.user_key(), key.trailer());
-            copies.entries.push((copies.keys.len(), entry.value().clone()));
-            if copies.entries.len() == count {
-                return;
+        match (direction, cut) {
+            (Direction::Forward, None) => {
+                self.copy_forward(self.leaves.front(guard), None, count, copies);
             }
-            next = match direction {
-                Direction::Forward => Entry::next(&entry),
-                Direction::Reverse => Entry::prev(&entry),
+            (Direction::Forward, Some(key)) => {
+                self.copy_forward(self.leaf_of(key, guard), cut, count, copies);
+            }
+            (Direction::Reverse, None) => {
+                self.copy_reverse(self.leaves.back(guard), None, count, copies);
+            }
+            (Direction::Reverse, Some(key)) => {
+                let bound: Bound<&dyn KeyView> = Bound::Excluded(key);
+                self.copy_reverse(self.leaves.upper_bound(bound, guard), cut, count, copies);
+            }
+        }
+    }
+
+    /// Copies forward from the leaf that was found for `cut`.
+    fn copy_forward(
+        &self,
+        mut node: Option<Node<'_>>,
+        cut: Option<&KeyRef<'_>>,
+        count: usize,
+        copies: &mut Copies,
+    ) {
+        while let Some(leaf) = node {
+            let places = leaf.value().places();
+            let places = places.as_slice();
+            // After the entries: what they no longer have is in the next leaf.
+            node = leaf.next();
+            // A leaf that is being split has entries of the next one.
+            let end = match &node {
+                Some(next) => self.count_before(places, next.key()),
+                None => places.len(),
             };
+            // Until something is copied: the entries from `cut` on may be in a later leaf.
+            let cut = cut.filter(|_| copies.len() == 0);
+            let first = cut.map_or(0, |cut| self.count_before(places, cut));
+            for place in &places[first.min(end)..end] {
+                copies.push(self.arena.record(*place));
+                if copies.len() == count {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Copies in reverse from the leaf that was found for `cut`.
+    fn copy_reverse(
+        &self,
+        mut node: Option<Node<'_>>,
+        cut: Option<&KeyRef<'_>>,
+        count: usize,
+        copies: &mut Copies,
+    ) {
+        while let Some(mut leaf) = node {
+            let before = copies.last_key().map(KeyRef::of_internal);
+            let cut = before.as_ref().or(cut);
+            let mut places = leaf.value().places();
+            // A leaf that was split since it was found has its later entries on its right.
+            let is_within = |later: &Node<'_>| cut.is_none_or(|cut| later.key().is_before(cut));
+            while let Some(later) = leaf.next().filter(is_within) {
+                places = later.value().places();
+                leaf = later;
+            }
+            let places = places.as_slice();
+            let end = cut.map_or(places.len(), |cut| self.count_before(places, cut));
+            for place in places[..end].iter().rev() {
+                copies.push(self.arena.record(*place));
+                if copies.len() == count {
+                    return;
+                }
+            }
+            node = leaf.prev();
+        }
+    }
+
+    /// How many of the entries are before `key`.
+    fn count_before(&self, places: &[Place], key: &(impl KeyView + ?Sized)) -> usize {
+        let is_before =
+            |place: Place| self.arena.record(place).compare(key.user_key(), key.trailer()).is_lt();
+        match places.last() {
+            // Mostly so, of the low key of the next leaf.
+            Some(last) if is_before(*last) => places.len(),
+            _ => places.partition_point(|place| is_before(*place)),
         }
     }
 }
 
-/// Entries copied out of a segment: the keys in one buffer, the values shared.
+/// Entries copied out of a segment. Values up to [`COPY_BYTES`](crate::base::value::COPY_BYTES) are
+/// copied, larger ones shared.
 #[derive(Default)]
 pub(crate) struct Copies {
-    keys: Vec<u8>,
-    /// Of each entry, where its internal key ends in `keys`, and its value.
-    entries: Vec<(usize, Option<Stored>)>,
+    /// The internal key of each entry, then its value unless that is shared.
+    bytes: Vec<u8>,
+    entries: Vec<Copied>,
+}
+
+struct Copied {
+    key_end: usize,
+    end: usize,
+    shared: Option<Arc<[u8]>>,
 }
 
 impl Copies {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+
+    fn push(&mut self, record: Record<'_>) {
+        record.put_internal_key(&mut self.bytes);
+        let key_end = self.bytes.len();
+        let shared = record.put_value(&mut self.bytes);
+        self.entries.push(Copied { key_end, end: self.bytes.len(), shared });
+    }
+
     /// Entries in this chunk.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
+    fn last_key(&self) -> Option<&[u8]> {
+        self.entries.len().checked_sub(1).map(|last| self.key(last))
+    }
+
     /// The internal key of an entry.
     #[inline]
     pub(crate) fn key(&self, at: usize) -> &[u8] {
-        let start = if at == 0 { 0 } else { self.entries[at - 1].0 };
-        &self.keys[start..self.entries[at].0]
+        let start = if at == 0 { 0 } else { self.entries[at - 1].end };
+        &self.bytes[start..self.entries[at].key_end]
     }
 
     /// The value of an entry; empty for a tombstone.
     #[inline]
     pub(crate) fn value(&self, at: usize) -> &[u8] {
-        self.entries[at].1.as_ref().map_or(&[], Stored::bytes)
+        let Copied { key_end, end, shared } = &self.entries[at];
+        shared.as_deref().unwrap_or(&self.bytes[*key_end..*end])
     }
 
-    /// The same as a [`Value`], which shares the bytes.
+    /// The same as a [`Value`]; a large one shares its bytes.
     pub(crate) fn value_owned(&self, at: usize) -> Value {
-        self.entries[at].1.as_ref().map_or_else(|| Value::from(&[][..]), Stored::value)
-    }
-}
-
-/// A value in its entry: a part of a chunk.
-#[derive(Clone)]
-struct Stored {
-    chunk: Arc<[u8]>,
-    start: u32,
-    len: u32,
-}
-
-impl Stored {
-    fn bytes(&self) -> &[u8] {
-        let start = self.start as usize;
-        &self.chunk[start..start + self.len as usize]
-    }
-
-    fn value(&self) -> Value {
-        Value::from_chunk(&self.chunk, self.start, self.len)
-    }
-}
-
-/// The values of the next entries of a batch in one chunk, and the number of entries; none at a
-/// range delete. One allocation serves several entries; a value that was read keeps its chunk alive
-/// and nothing else.
-fn next_chunk<'b>(entries: impl Iterator<Item = BatchEntry<'b>>) -> (Arc<[u8]>, usize) {
-    let mut entries = entries.take_while(|entry| entry.kind != WriteKind::DeleteRange);
-    let Some(first) = entries.next() else { return (Arc::from([]), 0) };
-    let mut next = entries.next();
-    if next.is_none() || first.value.len() > VALUE_CHUNK_BYTES {
-        return (Arc::from(first.value), 1);
-    }
-    let (mut values, mut count) = (first.value.to_vec(), 1);
-    while let Some(entry) = next
-        && values.len() + entry.value.len() <= VALUE_CHUNK_BYTES
-    {
-        values.extend_from_slice(entry.value);
-        count += 1;
-        next = entries.next();
-    }
-    (Arc::from(values), count)
-}
-
-/// An internal key, owned by a node or borrowed for a search: what the list compares.
-trait KeyView {
-    /// The first 8 bytes of the user key, zero-padded, big-endian: enough to order most keys.
-    fn prefix(&self) -> u64;
-    fn user_key(&self) -> &[u8];
-    fn trailer(&self) -> u64;
-}
-
-/// User key ascending, then trailer descending.
-#[inline]
-fn compare(a: &(impl KeyView + ?Sized), b: &(impl KeyView + ?Sized)) -> cmp::Ordering {
-    (a.prefix().cmp(&b.prefix()))
-        .then_with(|| a.user_key().cmp(b.user_key()))
-        .then_with(|| b.trailer().cmp(&a.trailer()))
-}
-
-/// An entry's key. Short user keys are in the node itself, which a search touches anyway.
-struct MemKey {
-    prefix: u64,
-    trailer: u64,
-    bytes: KeyBytes,
-}
-
-enum KeyBytes {
-    Inline { len: u8, bytes: [u8; KeyBytes::INLINE] },
-    Heap(Box<[u8]>),
-}
-
-impl KeyBytes {
-    const INLINE: usize = 22;
-}
-
-impl MemKey {
-    fn new(user_key: &[u8], trailer: u64) -> Self {
-        let bytes = if user_key.len() <= KeyBytes::INLINE {
-            let mut bytes = [0; KeyBytes::INLINE];
-            bytes[..user_key.len()].copy_from_slice(user_key);
-            KeyBytes::Inline { len: user_key.len() as u8, bytes }
-        } else {
-            KeyBytes::Heap(Box::from(user_key))
-        };
-        MemKey { prefix: key_head(user_key), trailer, bytes }
-    }
-}
-
-impl KeyView for MemKey {
-    #[inline]
-    fn prefix(&self) -> u64 {
-        self.prefix
-    }
-
-    #[inline]
-    fn user_key(&self) -> &[u8] {
-        match &self.bytes {
-            KeyBytes::Inline { len, bytes } => &bytes[..usize::from(*len)],
-            KeyBytes::Heap(bytes) => bytes,
+        match &self.entries[at].shared {
+            Some(shared) => Value::sharing(Arc::clone(shared)),
+            None => Value::from(self.value(at)),
         }
-    }
-
-    #[inline]
-    fn trailer(&self) -> u64 {
-        self.trailer
-    }
-}
-
-/// The skip list wants the order as traits, of its keys and of what it is searched with.
-macro_rules! ordered_by_compare {
-    ($key:ty) => {
-        impl PartialEq for $key {
-            fn eq(&self, other: &Self) -> bool {
-                compare(self, other).is_eq()
-            }
-        }
-
-        impl Eq for $key {}
-
-        impl PartialOrd for $key {
-            fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
-                Some(self.cmp(other))
-            }
-        }
-
-        impl Ord for $key {
-            #[inline]
-            fn cmp(&self, other: &Self) -> cmp::Ordering {
-                compare(self, other)
-            }
-        }
-    };
-}
-
-ordered_by_compare!(MemKey);
-ordered_by_compare!(dyn KeyView + '_);
-
-/// A key to search with, borrowed: lookups of any length allocate nothing.
-struct KeyRef<'a> {
-    prefix: u64,
-    trailer: u64,
-    user_key: &'a [u8],
-}
-
-impl<'a> KeyRef<'a> {
-    fn new(user_key: &'a [u8], trailer: u64) -> Self {
-        KeyRef { prefix: key_head(user_key), trailer, user_key }
-    }
-
-    /// A bound is an internal key; a shorter one sorts before all versions of that user key.
-    fn of_internal(internal_key: &'a [u8]) -> Self {
-        let (user_key, trailer) =
-            split_internal_key(internal_key).unwrap_or((internal_key, u64::MAX));
-        KeyRef::new(user_key, trailer)
-    }
-}
-
-impl KeyView for KeyRef<'_> {
-    #[inline]
-    fn prefix(&self) -> u64 {
-        self.prefix
-    }
-
-    #[inline]
-    fn user_key(&self) -> &[u8] {
-        self.user_key
-    }
-
-    #[inline]
-    fn trailer(&self) -> u64 {
-        self.trailer
-    }
-}
-
-impl<'a> Borrow<dyn KeyView + 'a> for MemKey {
-    #[inline]
-    fn borrow(&self) -> &(dyn KeyView + 'a) {
-        self
     }
 }
 
@@ -401,43 +362,91 @@ impl<'a> Borrow<dyn KeyView + 'a> for MemKey {
 mod tests {
     use super::*;
     use crate::base::batch_format::DecodedBatch;
-    use crate::base::key::compare_internal;
+    use crate::base::value::COPY_BYTES;
     use crate::base::write_batch::WriteBatch;
-    use proptest::prelude::*;
 
-    proptest! {
-        #[test]
-        fn segments_order_internal_keys(
-            a in proptest::collection::vec(0..2u8, 0..25),
-            b in proptest::collection::vec(0..2u8, 0..25),
-            s in 1..4u64,
-            t in 1..4u64,
-        ) {
-            let (a_bytes, b_bytes) = (LookupKey::new(&a, s), LookupKey::new(&b, t));
-            let expected = compare_internal(a_bytes.internal_key(), b_bytes.internal_key());
-            let mem = |key: &LookupKey| MemKey::new(key.user_key(), key.trailer());
-            prop_assert_eq!(mem(&a_bytes).cmp(&mem(&b_bytes)), expected);
-            let (a, b) = (mem(&a_bytes), KeyRef::of_internal(b_bytes.internal_key()));
-            let (a, b): (&dyn KeyView, &dyn KeyView) = (&a, &b);
-            prop_assert_eq!(a.cmp(b), expected);
+    fn insert(segment: &Segment, first: u64, batch: &WriteBatch) {
+        let entries = DecodedBatch::trusted(first, batch.len() as u32, batch.entries());
+        for (sequence, entry) in (first..).zip(entries.iter()) {
+            let trailer = sequence << 8 | entry.kind as u64;
+            segment.insert(&entry, trailer, xxph3_64(entry.key));
+        }
+    }
+
+    /// Keys 0, 10, ..., 140, which fill one leaf.
+    fn full_leaf() -> Segment {
+        let segment = Segment::new(&Arc::default(), 0);
+        let mut batch = WriteBatch::new();
+        for n in 0..LEAF_ENTRIES as u8 {
+            batch.put([10 * n], [n]);
+        }
+        insert(&segment, 1, &batch);
+        segment
+    }
+
+    fn keys(copies: &Copies) -> Vec<u8> {
+        (0..copies.len()).map(|at| copies.key(at)[0]).collect()
+    }
+
+    /// The state between the two steps of a split: the upper half is in both leaves.
+    #[test]
+    fn scans_see_entries_of_a_leaf_in_its_split_once() {
+        let (segment, mut copies) = (full_leaf(), Copies::default());
+        let guard = &epoch::pin();
+        segment.link(segment.leaves.front(guard).unwrap().value().upper(LOWER_ENTRIES), guard);
+        let all: Vec<u8> = (0..LEAF_ENTRIES as u8).map(|n| 10 * n).collect();
+        segment.copy(Direction::Forward, None, 100, &mut copies);
+        assert_eq!(keys(&copies), all);
+        segment.copy(Direction::Reverse, None, 100, &mut copies);
+        assert!(keys(&copies).iter().rev().eq(&all));
+        for (at, key) in all.iter().enumerate() {
+            let cut = Some(&KeyRef::new(std::slice::from_ref(key), u64::MAX));
+            segment.copy(Direction::Forward, cut, 100, &mut copies);
+            assert_eq!(keys(&copies), all[at..]);
+            segment.copy(Direction::Reverse, cut, 100, &mut copies);
+            assert!(keys(&copies).iter().rev().eq(&all[..at]));
+        }
+    }
+
+    /// What a read does whose leaf is split after it has found it.
+    #[test]
+    fn reads_follow_entries_of_a_leaf_that_was_split() {
+        let (segment, mut copies) = (full_leaf(), Copies::default());
+        let guard = &epoch::pin();
+        let node = || segment.leaves.front(guard);
+        let found = node();
+        let mut batch = WriteBatch::new();
+        batch.put([5], "more");
+        insert(&segment, 100, &batch);
+        assert_eq!((segment.leaves.len(), found.as_ref().unwrap().value().len()), (2, 9));
+        for n in 0..LEAF_ENTRIES as u8 {
+            let key = [10 * n];
+            let sought = KeyRef::new(&key, u64::MAX);
+            let record = segment.first_from(node().unwrap(), &sought).unwrap();
+            assert!(record.compare_key(&key).is_eq(), "{n}");
+            copies.clear();
+            segment.copy_reverse(node(), Some(&sought), 1, &mut copies);
+            let before = if n == 1 { Some(5) } else { n.checked_sub(1).map(|n| 10 * n) };
+            assert_eq!(keys(&copies), Vec::from_iter(before), "{n}");
+            copies.clear();
+            segment.copy_forward(node(), Some(&sought), 1, &mut copies);
+            assert_eq!(keys(&copies), key);
         }
     }
 
     #[test]
     fn values_of_every_size_round_trip() {
-        let full = VALUE_CHUNK_BYTES;
-        let sizes = [0, 1, 31, full - 32, 1, 0, full, full + 1, 5, 3 * full, 40, 0, 41, full - 81];
+        let full = COPY_BYTES;
+        let sizes = [0, 1, 31, full - 1, 7, 8, full, full + 1, 9, 3 * full, 40, 0, 16, 1 << 20];
         let mut batch = WriteBatch::new();
         let value = |n: usize| vec![n as u8 + 1; sizes[n]];
         for n in 0..sizes.len() {
             batch.put([n as u8], value(n)).delete([n as u8, 0]);
         }
-        let segment = Segment::new(0);
-        let count = 2 * sizes.len() as u32;
-        let entries = DecodedBatch::trusted(10, count, batch.entries());
-        segment.insert(10, &mut entries.iter(), |_, _| ());
+        let segment = Segment::new(&Arc::default(), 0);
+        insert(&segment, 10, &batch);
         let mut copies = Copies::default();
-        segment.copy(Direction::Forward, Bound::Unbounded, 100, &mut copies);
+        segment.copy(Direction::Forward, None, 100, &mut copies);
         assert_eq!(copies.len(), 2 * sizes.len());
         for n in 0..sizes.len() {
             let sequence = 10 + 2 * n as u64;

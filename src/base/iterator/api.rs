@@ -40,8 +40,7 @@ pub(crate) trait InternalIterator: Send {
     /// The value's bytes. Needs `valid`.
     fn value(&self) -> &[u8];
 
-    /// The value to return to the user: a large one shares its block or memtable chunk. Needs
-    /// `valid`.
+    /// The value to return to the user: a large one shares its block. Needs `valid`.
     fn value_owned(&self) -> Value;
 
     /// The error that ended the iteration, if there was one.

@@ -4,11 +4,12 @@
 //! The modules are siftdb's own files, except `sync`, which this package replaces. Loom runs the
 //! threads of a model one at a time, so the skip list, whose atomics are not loom's, is always up
 //! to date. The models check everything around it: filter bits, the segment in use, the published
-//! sequence.
+//! sequence, and the leaves of the list.
 
 // Only what publishing touches is called.
 #![allow(dead_code, missing_docs)]
 
+pub mod split;
 pub mod store;
 
 #[path = "../../../../src/base"]
@@ -37,4 +38,8 @@ pub mod memtable {
     pub mod memtable;
     pub mod range_deletes;
     pub mod segment;
+    pub mod node_key;
+    pub mod leaf;
+    pub mod arena;
+    pub mod append_list;
 }

@@ -1,6 +1,6 @@
 //! What siftdb's `sync.rs` hands out, as far as these modules ask for it.
 
-pub use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+pub use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 pub use std::sync::Arc;
 
 /// As `std::sync::OnceLock` with one thread that sets it: its readers see what was stored before.
@@ -32,8 +32,11 @@ impl<T> Default for OnceLock<T> {
     }
 }
 
-/// Locks that order nothing but what they protect.
+/// Locks that order nothing but what they protect, and atomics that order nothing. The slots of a
+/// leaf are among those; the words of a record, which never change, are not loom's.
 pub mod plain {
+    pub use loom::sync::atomic::AtomicU32;
+    pub use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
     #[derive(Default)]

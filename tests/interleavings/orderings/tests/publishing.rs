@@ -2,6 +2,7 @@
 //! every value that the memory model lets a load see.
 
 use loom::thread;
+use siftdb_orderings::split::SplitLeaf;
 use siftdb_orderings::store::{SEGMENT_BYTES, Store};
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ fn published_keys_are_found_in_the_next_segment() {
 
 #[test]
 fn published_keys_pass_a_filter_that_grows() {
-    // The filter has three steps: 256 bytes up to 32 KiB, 1 KiB up to 96 KiB, and 4 KiB.
+    // The filter has three steps: 320 bytes up to 30 KiB, 1,280 bytes up to 90 KiB, and 5 KiB.
     for (before, filling) in [(8, 40 << 10), (8, 120 << 10), (40 << 10, 80 << 10)] {
         explore(
             2,
@@ -79,4 +80,23 @@ fn published_keys_pass_a_filter_that_grows() {
             3,
         );
     }
+}
+
+/// The writer is the first thread: loom would not see that its stores conflict with earlier loads of
+/// the reader, because it loads the same word before.
+#[test]
+fn a_split_leaf_is_read_whole_or_split() {
+    explore(
+        3,
+        || {
+            let leaf = SplitLeaf::new();
+            let reading = Arc::clone(&leaf);
+            let reader = thread::spawn(move || reading.read());
+            leaf.split();
+            let seen = reader.join().unwrap();
+            assert_eq!(leaf.read(), 10);
+            seen as u64
+        },
+        10,
+    );
 }
