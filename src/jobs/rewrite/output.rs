@@ -302,8 +302,8 @@ impl<'a> OutputTables<'a> {
         sequences: Option<RangeInclusive<SequenceNumber>>,
         kept: RangeDeletes,
     ) -> Self {
-        // A merge within level 0, or a repair of one table. Several tables of level 0 would be merged
-        // again, for ever.
+        // Of a merge within level 0, or of a table that is repaired. Several tables of level 0
+        // would be merged again, for ever.
         let deletes = match &sequences {
             Some(_) => OutputDeletes::in_one_table(kept),
             None => OutputDeletes::new(kept, context.table_options.block_bytes),
