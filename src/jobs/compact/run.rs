@@ -535,70 +535,103 @@ mod tests {
         proptest::collection::vec(step, 1..60)
     }
 
+    /// Whatever is flushed, compacted and dropped, every snapshot reads what it always did; and once
+    /// all is deleted and no snapshot is left, nothing remains.
+    fn check_history(steps: Vec<Step>, (wide, by_range): (bool, bool), block_bytes: usize) {
+        let options = if wide { &WIDE } else { &OPTIONS };
+        let mut tree = Tree::new();
+        tree.block_bytes = block_bytes;
+        let mut cursors = CompactionCursors::default();
+        for step in steps {
+            match step {
+                Step::Write { first, step, count, value_bytes } => {
+                    for i in 0..count {
+                        let stamp = tree.sequence as u8;
+                        let value = value_bytes.map(|bytes| vec![stamp; usize::from(bytes)]);
+                        tree.write(key(first + i * step), value);
+                    }
+                    continue;
+                }
+                Step::DeleteRange(first, end) => {
+                    tree.delete_range(key(first), end.map(key));
+                    continue;
+                }
+                Step::DeleteRanges { first, step, count, width } => {
+                    for start in (0..count).map(|i| first + i * step) {
+                        tree.delete_range(key(start), Some(key(start + width)));
+                    }
+                    continue;
+                }
+                Step::Ingest { first, step, count, value_bytes } => {
+                    let value = value_bytes.map(|bytes| vec![0xee; usize::from(bytes)]);
+                    let keys = (0..count).map(|i| key(first + i * step));
+                    tree.ingest(keys.map(|key| (key, value.clone())).collect());
+                }
+                Step::Flush => {
+                    tree.flush();
+                }
+                Step::Seal => tree.seal(),
+                Step::TakeSnapshot => {
+                    tree.snapshots.insert(tree.sequence);
+                }
+                Step::DropSnapshot => {
+                    tree.snapshots.pop_first();
+                }
+                Step::Settle => settle(&mut tree, &mut cursors, options),
+                Step::CompactRange(first, last) => {
+                    tree.flush();
+                    let range = (key(first)..key(last)).into_bounds();
+                    compact_range(&mut tree, range, options);
+                }
+            }
+            tree.check();
+        }
+        tree.snapshots.clear();
+        match by_range {
+            true => tree.delete_range(Vec::new(), None),
+            false => (0..600).for_each(|number| tree.write(key(number), None)),
+        }
+        tree.flush();
+        compact_range(&mut tree, (..).into_bounds(), options);
+        tree.check();
+        assert_eq!(tree.files().0.len(), 0);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// Whatever is flushed, compacted and dropped, every snapshot reads what it always did;
-        /// and once all is deleted and no snapshot is left, nothing remains.
         /// With tiny blocks a table has one range delete or a few, so tables are cut everywhere.
         #[test]
         fn compacted_histories_read_like_the_model(
             steps in steps(),
-            (wide, by_range) in any::<(bool, bool)>(),
+            flags in any::<(bool, bool)>(),
             block_bytes in prop_oneof![Just(1), Just(5), Just(256)],
         ) {
-            let options = if wide { &WIDE } else { &OPTIONS };
-            let mut tree = Tree::new();
-            tree.block_bytes = block_bytes;
-            let mut cursors = CompactionCursors::default();
-            for step in steps {
-                match step {
-                    Step::Write { first, step, count, value_bytes } => {
-                        for i in 0..count {
-                            let stamp = tree.sequence as u8;
-                            let value = value_bytes.map(|bytes| vec![stamp; usize::from(bytes)]);
-                            tree.write(key(first + i * step), value);
-                        }
-                        continue;
-                    }
-                    Step::DeleteRange(first, end) => {
-                        tree.delete_range(key(first), end.map(key));
-                        continue;
-                    }
-                    Step::DeleteRanges { first, step, count, width } => {
-                        for start in (0..count).map(|i| first + i * step) {
-                            tree.delete_range(key(start), Some(key(start + width)));
-                        }
-                        continue;
-                    }
-                    Step::Ingest { first, step, count, value_bytes } => {
-                        let value = value_bytes.map(|bytes| vec![0xee; usize::from(bytes)]);
-                        let keys = (0..count).map(|i| key(first + i * step));
-                        tree.ingest(keys.map(|key| (key, value.clone())).collect());
-                    }
-                    Step::Flush => { tree.flush(); }
-                    Step::Seal => tree.seal(),
-                    Step::TakeSnapshot => { tree.snapshots.insert(tree.sequence); }
-                    Step::DropSnapshot => { tree.snapshots.pop_first(); }
-                    Step::Settle => settle(&mut tree, &mut cursors, options),
-                    Step::CompactRange(first, last) => {
-                        tree.flush();
-                        let range = (key(first)..key(last)).into_bounds();
-                        compact_range(&mut tree, range, options);
-                    }
-                }
-                tree.check();
-            }
-            tree.snapshots.clear();
-            match by_range {
-                true => tree.delete_range(Vec::new(), None),
-                false => (0..600).for_each(|number| tree.write(key(number), None)),
-            }
-            tree.flush();
-            compact_range(&mut tree, (..).into_bounds(), options);
-            tree.check();
-            prop_assert_eq!(tree.files().0.len(), 0);
+            check_history(steps, flags, block_bytes);
         }
+    }
+
+    #[test]
+    fn merges_within_level0_come_to_an_end() {
+        let puts = |first, step, count, bytes| Step::Write {
+            first,
+            step,
+            count,
+            value_bytes: Some(bytes),
+        };
+        let steps = vec![
+            puts(0, 1, 1, 0),
+            puts(35, 1, 34, 0),
+            Step::Ingest { first: 0, step: 5, count: 1, value_bytes: None },
+            Step::Settle,
+            // More than one table takes.
+            Step::DeleteRanges { first: 26, step: 4, count: 9, width: 2 },
+            puts(55, 3, 36, 199),
+            puts(155, 4, 31, 246),
+            Step::CompactRange(56, 59),
+            Step::Settle,
+        ];
+        check_history(steps, (true, false), 1);
     }
 
     /// Level 0 with two tables over a level 1, and the task that merges them.
