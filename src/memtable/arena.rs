@@ -35,7 +35,7 @@ const SHARED: u64 = 1 << 63;
 /// Words before the key.
 const HEADER_WORDS: usize = 2;
 
-/// Where a record is: the number of its page, then that of its first word.
+/// Where a record begins. The low [`OFFSET_BITS`] are a word in its page, the others say which page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(pub u32);
 
@@ -72,7 +72,7 @@ impl Arena {
         place
     }
 
-    /// Takes so many words, in a new page if the last one has too few left.
+    /// Reserves `words` words. Begins a new page if the last one has not enough left.
     fn room_for(&self, words: usize) -> Place {
         let end = self.end.load(Ordering::Relaxed);
         let page_words = self.page_words.load(Ordering::Relaxed) as usize;
@@ -88,7 +88,7 @@ impl Arena {
         Place(place)
     }
 
-    /// The bytes of its pages, and of the values beside them.
+    /// Bytes allocated for pages, and for values above [`COPY_BYTES`].
     #[cfg(test)]
     pub(crate) fn allocated(&self) -> usize {
         let words: usize = self.pages.iter().map(|page| page.len()).sum();

@@ -5,10 +5,10 @@
 //! the low key of the next leaf. A list of entries would have ten times the nodes, and a search
 //! would meet more of them that are in no cache of the processor.
 //!
-//! A full leaf is split: its upper half becomes a leaf of its own, is linked, and is then removed
-//! from the old one. A reader that sees an entry gone from a leaf therefore finds the leaf that has
-//! it as the next one in the list, and a read that comes to the end of a leaf goes on there. No
-//! entry ever moves to the left, as in a B-link tree (Lehman and Yao, 1981).
+//! A full leaf is split: its upper half is copied to a new leaf, the new leaf is put into the list
+//! after the old one, and only then the old leaf drops that half. So an entry that a reader no
+//! longer finds in a leaf is in the next leaf of the list, and every read goes on there. Entries
+//! only move to the right, as in a B-link tree (Lehman and Yao, 1981).
 //!
 //! No node outlives its epoch guard, so an iterator copies entries ([`Copies`]).
 //!
