@@ -35,7 +35,7 @@ const SHARED: u64 = 1 << 63;
 /// Words before the key.
 const HEADER_WORDS: usize = 2;
 
-/// Where a record begins. The low [`OFFSET_BITS`] are a word in its page, the others say which page.
+/// Where a record begins: a page in the high bits, a word of it in the low [`OFFSET_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(pub u32);
 
