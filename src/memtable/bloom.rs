@@ -6,12 +6,12 @@
 //! `memtable/memtable.rs`. The filter is never written to a file, so its bits may change between
 //! versions.
 //!
-//! A filter grows in steps, each four times as large as the step before. Smaller steps stay
-//! allocated, because readers may be in them: they add a third. An entry of 150 bytes has at least
-//! 12 bits in a small step, where about one absent key in 200 passes. In the filter of a full
-//! memtable it has 24, and one in 300 passes.
+//! A filter grows in steps, each four times as large as the step before, and keeps the hashes that
+//! fill them. Smaller steps stay allocated, because readers may be in them: they add a third. An
+//! entry of 150 bytes has at least 12 bits in a small step, where about one absent key in 200
+//! passes. In the filter of a full memtable it has 24, and one in 300 passes.
 
-use crate::base::sync::{AtomicU64, AtomicUsize, OnceLock, Ordering};
+use crate::base::sync::{AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering};
 use siftdb_filter::cache_line;
 
 /// One cache line of the filter.
@@ -46,6 +46,9 @@ pub(crate) struct MemtableFilter {
     newest: AtomicUsize,
     /// Allocated only when needed: most memtables of many keyspaces stay small.
     steps: [OnceLock<Box<[FilterLine]>>; STEPS_MAX],
+    /// The hashes of all keys, while one of them may have to fill another step; for the writer.
+    // Reading the keys again would take a put 12 ms, a cache miss for each; these take 1.
+    hashes: Mutex<Vec<u64>>,
 }
 
 impl MemtableFilter {
@@ -57,8 +60,8 @@ impl MemtableFilter {
             first_lines /= GROWTH;
             steps_max += 1;
         }
-        let steps = Default::default();
-        MemtableFilter { first_lines, steps_max, newest: AtomicUsize::new(0), steps }
+        let (newest, steps, hashes) = Default::default();
+        MemtableFilter { first_lines, steps_max, newest, steps, hashes }
     }
 
     /// True if it has no size.
@@ -88,19 +91,23 @@ impl MemtableFilter {
     }
 
     /// Makes a step that suffices for a memtable of `held` bytes, more than
-    /// [`grows_above`](Self::grows_above). `hashes` are those of all keys added so far. Answers the
-    /// bytes allocated. The caller is the writer.
-    pub(crate) fn grow(&self, held: usize, hashes: impl Iterator<Item = u64>) -> usize {
+    /// [`grows_above`](Self::grows_above). Answers the bytes allocated. The caller is the writer.
+    #[cold]
+    pub(crate) fn grow(&self, held: usize) -> usize {
         let mut number = self.newest.load(Ordering::Relaxed) + 1;
         while held > self.suffices_for(number) {
             number += 1;
         }
         let lines = std::iter::repeat_with(FilterLine::default).take(self.lines_of(number));
         let step: Box<[FilterLine]> = lines.collect();
+        let mut hashes = self.hashes.lock();
         if number == self.steps_max {
             Self::inherit(&step, self.lines().unwrap_or(&[]));
         } else {
-            hashes.for_each(|hash| Self::set(&step, hash));
+            hashes.iter().for_each(|hash| Self::set(&step, *hash));
+        }
+        if !self.keeps_hashes(number) {
+            *hashes = Vec::new();
         }
         let bytes = size_of_val(&*step);
         // The step has every key so far before a reader can see it: `OnceLock` stores with Release
@@ -112,10 +119,16 @@ impl MemtableFilter {
         bytes
     }
 
+    /// True if, while step `number` takes keys, their hashes may have to fill a later one: any but
+    /// the last.
+    fn keeps_hashes(&self, number: usize) -> bool {
+        number + 1 < self.steps_max
+    }
+
     /// Gives `step` the keys of `smaller` without their hashes: each line gets the bits of the line
     /// that the same hashes choose in `smaller`.
-    // The last step inherits: hashing all keys of a large memtable again would delay a put by 10 ms
-    // or more. Smaller steps do not: the inherited bits of several steps would pile up.
+    // The last step inherits: the hashes of a large memtable would take memory, and a put would
+    // wait for all of them. Smaller steps do not: the inherited bits of several would pile up.
     fn inherit(step: &[FilterLine], smaller: &[FilterLine]) {
         let Some(ratio) = step.len().checked_div(smaller.len()) else { return };
         // A hash chooses line `hash * lines / 2^64`. With an exact multiple of lines, the lines of
@@ -162,6 +175,9 @@ impl MemtableFilter {
         if let Some(lines) = self.lines() {
             Self::set(lines, hash);
         }
+        if self.keeps_hashes(self.newest.load(Ordering::Relaxed)) {
+            self.hashes.lock().push(hash);
+        }
     }
 
     /// Prefetches the line of a hash.
@@ -197,10 +213,6 @@ mod tests {
         xxph3_64(&n.to_le_bytes())
     }
 
-    fn none() -> std::iter::Empty<u64> {
-        std::iter::empty()
-    }
-
     #[test]
     fn memtable_filters_have_no_false_negatives() {
         // Bits a key, and the most false positives among 100,000 absent keys.
@@ -208,7 +220,7 @@ mod tests {
             let keys = 20_000u64;
             let filter = MemtableFilter::new((keys * bits_per_key / 8) as usize);
             assert!((0..keys).all(|n| !filter.may_contain(hash(n))), "empty");
-            filter.grow(usize::MAX, none());
+            filter.grow(usize::MAX);
             assert!((0..keys).all(|n| !filter.may_contain(hash(n))), "without keys");
             (0..keys).for_each(|n| filter.add(hash(n)));
             assert!((0..keys).all(|n| filter.may_contain(hash(n))));
@@ -226,7 +238,7 @@ mod tests {
             for n in 0..20_000 {
                 let held = filter_bytes + 200 * (n as usize + 1);
                 if held > filter.grows_above() {
-                    filter_bytes += filter.grow(held, (0..n).map(hash));
+                    filter_bytes += filter.grow(held);
                     assert!((0..n).all(|n| filter.may_contain(hash(n))), "at {n}");
                     grown += 1;
                 }
@@ -235,6 +247,7 @@ mod tests {
             }
             assert!((0..20_000).all(|n| filter.may_contain(hash(n))));
             assert_eq!((grown, filter.grows_above()), (steps, usize::MAX));
+            assert_eq!(filter.hashes.lock().capacity(), 0, "no step is left to fill");
             let bytes = (1..=steps).map(|number| filter.lines_of(number) * 64).sum::<usize>();
             assert_eq!(filter_bytes, bytes);
         }
@@ -243,10 +256,10 @@ mod tests {
     #[test]
     fn a_filter_grows_to_what_is_needed() {
         let filter = MemtableFilter::new(64 << 20);
-        assert_eq!(filter.grow(1, none()), 256);
+        assert_eq!(filter.grow(1), 256);
         filter.add(hash(1));
-        assert_eq!(filter.grow(90 << 20, [hash(1)].into_iter()), 1 << 20);
-        assert_eq!(filter.grow(usize::MAX, none()), 64 << 20);
+        assert_eq!(filter.grow(90 << 20), 1 << 20);
+        assert_eq!(filter.grow(usize::MAX), 64 << 20);
         assert!(filter.may_contain(hash(1)));
     }
 

@@ -41,10 +41,6 @@ impl Places {
     pub(crate) fn as_slice(&self) -> &[Place] {
         &self.places[..self.len]
     }
-
-    pub(crate) fn into_iter(self) -> impl Iterator<Item = Place> {
-        self.places.into_iter().take(self.len)
-    }
 }
 
 #[inline]

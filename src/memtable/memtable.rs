@@ -184,7 +184,7 @@ impl Memtable {
         let mut grows_above = self.filter.grows_above();
         let entries_before = self.entries();
         // Pinned once for all of them.
-        let guard = &epoch::pin();
+        let _guard = epoch::pin();
         for (sequence, entry) in (first..).zip(entries) {
             if entry.kind == WriteKind::DeleteRange {
                 let end = entry.range_end();
@@ -199,8 +199,7 @@ impl Memtable {
             tombstones += usize::from(entry.kind == WriteKind::Delete);
             bytes += entry_bytes(&entry);
             if bytes > grows_above {
-                let hashes = self.filled().flat_map(|segment| segment.hashes(guard));
-                bytes += self.filter.grow(bytes, hashes);
+                bytes += self.filter.grow(bytes);
                 grows_above = self.filter.grows_above();
             }
             let segment = self.segment(self.used.load(Ordering::Relaxed) - 1);

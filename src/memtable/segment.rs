@@ -25,7 +25,6 @@ use crate::memtable::leaf::{LEAF_ENTRIES, Leaf};
 use crate::memtable::node_key::{KeyRef, KeyView, NodeKey};
 use crossbeam_epoch::{self as epoch, Guard};
 use crossbeam_skiplist::base::{Entry, SkipList};
-use siftdb_filter::hash::xxph3_64;
 use std::ops::Bound;
 
 /// Entries that a full leaf keeps when it is split.
@@ -74,7 +73,7 @@ impl Segment {
     /// Allocates the filter in its full size, before the first key. Answers the bytes allocated.
     pub(crate) fn allocate_filter(&self) -> usize {
         match self.filter.grows_above() {
-            0 => self.filter.grow(usize::MAX, std::iter::empty()),
+            0 => self.filter.grow(usize::MAX),
             _ => 0,
         }
     }
@@ -87,19 +86,7 @@ impl Segment {
 
     /// Makes the filter suffice for `held` bytes of entries. Answers the bytes allocated.
     pub(crate) fn grow_filter(&self, held: usize) -> usize {
-        let guard = &epoch::pin();
-        self.filter.grow(held, self.hashes(guard))
-    }
-
-    /// The hashes of all keys; a key with several versions has its hash several times.
-    pub(crate) fn hashes<'g>(&'g self, guard: &'g Guard) -> impl Iterator<Item = u64> {
-        let leaves = std::iter::successors(self.leaves.front(guard), Entry::next);
-        let mut key = Vec::new();
-        leaves.flat_map(|node| node.value().places().into_iter()).map(move |place| {
-            key.clear();
-            self.arena.record(place).put_user_key(&mut key);
-            xxph3_64(&key)
-        })
+        self.filter.grow(held)
     }
 
     /// Inserts an entry with the trailer of its internal key and the hash of its user key. The
@@ -364,6 +351,7 @@ mod tests {
     use crate::base::batch_format::DecodedBatch;
     use crate::base::value::COPY_BYTES;
     use crate::base::write_batch::WriteBatch;
+    use siftdb_filter::hash::xxph3_64;
 
     fn insert(segment: &Segment, first: u64, batch: &WriteBatch) {
         let entries = DecodedBatch::trusted(first, batch.len() as u32, batch.entries());
