@@ -158,6 +158,7 @@ fn flush_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
         true if !frees_logs(engine) => return Ok(false),
         true => install(engine, &flushed, &mut NewTables::none(), None)?,
         false => {
+            make_log_ahead(engine)?;
             let memtables = inputs.iter().flat_map(|input| &input.memtables);
             let events = FlushEvents::begin(engine, memtables.map(|memtable| &**memtable));
             write_memtables(engine, inputs, None)
@@ -166,13 +167,25 @@ fn flush_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
                     let directory = &engine.context.directory;
                     engine.catalog.open_new(directory, tables, 0, &keyspaces)
                 })
-                .and_then(|mut new| install(engine, &flushed, &mut new, Some(&events)))
+                .and_then(|mut new| {
+                    // Writers that wait for this flush switch as soon as it is installed.
+                    make_log_ahead(engine)?;
+                    install(engine, &flushed, &mut new, Some(&events))
+                })
                 .inspect_err(|error| events.failed(error))?;
         }
     }
     engine.jobs.schedule_compactions(flushed.iter().map(|flushed| flushed.keyspace.id));
     engine.save_stats();
     Ok(true)
+}
+
+/// Makes the next log if full memtables wait: writers may fill the next one during the flush.
+fn make_log_ahead(engine: &Engine) -> Result<()> {
+    match engine.catalog.immutable_bytes() > engine.context.options.write_buffer_bytes / 2 {
+        true => session::make_log_ahead(engine),
+        false => Ok(()),
+    }
 }
 
 /// The memtables of one keyspace that a flush writes, newest first.
@@ -321,11 +334,12 @@ fn sync_older_writes(engine: &Engine, flushed: &[Flushed]) -> Result<Option<Sequ
         return Ok(None);
     }
     let last_sequence = flushed.iter().map(Flushed::last_sequence).max().unwrap_or(0);
-    let mut log = engine.writer.log.lock();
-    if log.synced_through < last_sequence {
-        session::sync_logs(engine, &mut log)?;
+    if engine.writer.log.lock().synced_through < last_sequence {
+        session::sync_beside_writers(engine)?;
     }
-    Ok(Some(log.synced_through))
+    let synced_through = engine.writer.log.lock().synced_through;
+    debug_assert!(synced_through >= last_sequence, "the flushed writes were in the logs before");
+    Ok(Some(synced_through))
 }
 
 /// Logs the edit that replaces `flushed` with `tables`, tells `events` that reads see them, then

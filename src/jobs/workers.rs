@@ -1,5 +1,6 @@
-//! The two background threads: one flushes memtables and removes tables that range deletes hide,
-//! one compacts. While there are writes, the one that is free compares `LOCK` every 100 ms.
+//! The two background threads: one flushes memtables, makes logs ahead of need and removes tables
+//! that range deletes hide, one compacts. While there are writes, the one that is free compares
+//! `LOCK` every 100 ms.
 //!
 //! The failure or panic of a job becomes the background error: the database takes no more writes
 //! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to
@@ -176,14 +177,18 @@ fn flush_worker(engine: &Engine) {
         // Read before the check for work. A request after the check wakes again, so the wait below
         // returns at once and no request is lost.
         let generation = engine.jobs.work.generation();
-        let (mut flush_wanted, tombstone_flushes, deleted_tables) = {
+        let (log_wanted, mut flush_wanted, tombstone_flushes, deleted_tables) = {
             let mut jobs = engine.jobs.schedule.lock();
             if jobs.stopping {
                 return;
             }
-            let Schedule { flush_wanted, tombstone_flushes, deleted_tables, .. } = &mut *jobs;
-            (take(flush_wanted), take(tombstone_flushes), take(deleted_tables))
+            let Schedule { log_wanted, flush_wanted, tombstone_flushes, deleted_tables, .. } =
+                &mut *jobs;
+            (take(log_wanted), take(flush_wanted), take(tombstone_flushes), take(deleted_tables))
         };
+        if log_wanted {
+            run_job(engine, &mut || session::make_log_ahead(engine).map(|()| false));
+        }
         let named = |ids: BTreeSet<KeyspaceId>| -> Vec<_> {
             let keyspaces = engine.catalog.keyspaces.lock();
             ids.into_iter().filter_map(|id| keyspaces.get(id).cloned()).collect()

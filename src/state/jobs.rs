@@ -41,6 +41,8 @@ pub(crate) struct ReservedOutput {
 pub(crate) struct Schedule {
     /// A memtable waits for its flush.
     pub flush_wanted: bool,
+    /// The write buffer is half full: soon a switch needs the next log.
+    pub log_wanted: bool,
     /// Keyspaces whose tree may need a compaction.
     pub compactions_wanted: BTreeSet<KeyspaceId>,
     /// Keyspaces whose active memtable may have to be switched for its tombstones.
@@ -93,6 +95,13 @@ impl Jobs {
     /// Asks the workers for a flush.
     pub(crate) fn schedule_flush(&self) {
         self.schedule.lock().flush_wanted = true;
+        self.work.wake();
+    }
+
+    /// Asks the workers for the next log.
+    #[cold]
+    pub(crate) fn schedule_log(&self) {
+        self.schedule.lock().log_wanted = true;
         self.work.wake();
     }
 

@@ -11,6 +11,10 @@
 //! When the logs take more than [`LOG_BUFFERS_MAX`] write buffers, the memtables that began in the
 //! oldest log are switched too.
 //!
+//! The next log is made ahead of need, as an empty file with a durable name ([`make_log_ahead`]).
+//! So the put that switches writes one record and waits for no directory. A reader of logs that
+//! finds such a file reads nothing there.
+//!
 //! A sync covers every earlier write: older logs with unsynced writes are synced first, so a crash
 //! leaves no gap between logs (I13).
 
@@ -23,7 +27,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::{LoadedTable, WalStart};
 use crate::log::wal::recover::LiveLog;
-use crate::log::wal::writer::WalWriter;
+use crate::log::wal::writer::{WalFile, WalWriter};
 use crate::memtable::memtable::Memtable;
 use crate::state::catalog::Catalog;
 use crate::state::catalog::new_memtable;
@@ -83,8 +87,11 @@ pub(crate) fn begin_log(
     if let Some(old) = &log.current {
         log.previous_log = old.number();
     }
+    // Its number is lower. The caller's new manifest does not need it, so it is removed with other
+    // files.
+    log.ahead = None;
     let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
-    create_log(engine, log, number, coming, &[])
+    create_log(engine, log, log_file(engine, number)?, coming, &[])
 }
 
 /// Switches the memtables of `keyspaces` that should be flushed for their tombstones; true if it
@@ -162,12 +169,16 @@ pub(crate) fn switch_memtables(
 
 /// Begins a new log, the one after the current one. No view has the tables of `load` yet.
 fn next_log(engine: &Engine, log: &mut LogState, load: &[LoadedTable]) -> Result<WalWriter> {
-    let number = engine.catalog.numbers.take_file_number();
     if let Some(old) = &log.current {
         log.previous_log = old.number();
     }
     let started = Instant::now();
-    let wal = create_log(engine, log, number, *engine.catalog.numbers.position.lock(), load)?;
+    let file = match log.ahead.take() {
+        Some(file) => file,
+        None => log_file(engine, engine.catalog.numbers.take_file_number())?,
+    };
+    let number = file.number();
+    let wal = create_log(engine, log, file, *engine.catalog.numbers.position.lock(), load)?;
     engine.context.counters.add(Counter::LogSwitches, 1);
     engine.context.counters.add(Counter::LogSwitchNanos, nanos(started));
     engine.context.events.emit(|| Event::LogSwitched {
@@ -279,9 +290,10 @@ fn start_session(
 ) -> Result<WalWriter> {
     let number = engine.catalog.numbers.take_file_number();
     let mut versions = engine.catalog.versions.lock();
+    let file = log_file(engine, number)?;
     let wal = if versions.is_active() {
         // The session that created the database: from now on a missing log is damage.
-        let wal = create_log(engine, log, number, *engine.catalog.numbers.position.lock(), &[])?;
+        let wal = create_log(engine, log, file, *engine.catalog.numbers.position.lock(), &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
         versions.apply(edit, &mut NewTables::none(), log.last_sequence)?;
@@ -291,7 +303,7 @@ fn start_session(
         // recovery finds the log of a session that never began.
         let manifest = engine.catalog.numbers.take_file_number();
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
-        let wal = create_log(engine, log, number, coming, &[])?;
+        let wal = create_log(engine, log, file, coming, &[])?;
         let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let first_log = recovered.is_some().then_some(first_log);
         let mut none = NewTables::none();
@@ -356,10 +368,40 @@ fn remove_abandoned(context: &Context, versions: &VersionSet, log: u64) {
     }
 }
 
+/// Makes the next log, unless there is one already or the session has no log. Called by jobs, with
+/// no lock.
+///
+/// # Errors
+/// The failure of the file.
+pub(crate) fn make_log_ahead(engine: &Engine) -> Result<()> {
+    let lacks = |log: &LogState| log.current.is_some() && log.ahead.is_none();
+    if !lacks(&engine.writer.log.lock()) {
+        return Ok(());
+    }
+    let file = log_file(engine, engine.catalog.numbers.take_file_number())?;
+    let mut log = engine.writer.log.lock();
+    // A switch that found none in the meantime has begun a later log.
+    let follows = log.current.as_ref().is_some_and(|wal| wal.number() < file.number());
+    if lacks(&log) && follows {
+        log.ahead = Some(file);
+        return Ok(());
+    }
+    drop(log);
+    file.remove(&*engine.context.env, &engine.context.directory);
+    Ok(())
+}
+
+/// A new file for log `number`.
+fn log_file(engine: &Engine, number: u64) -> Result<WalFile> {
+    engine.check_lock()?;
+    WalFile::create(&*engine.context.env, &engine.context.directory, number)
+}
+
+/// Begins the log in `file`, whose number is above those of all logs before it.
 fn create_log(
     engine: &Engine,
     log: &LogState,
-    number: u64,
+    file: WalFile,
     manifest: ManifestPosition,
     load: &[LoadedTable],
 ) -> Result<WalWriter> {
@@ -378,14 +420,9 @@ fn create_log(
     // An eighth of the write buffer, so a small store has small logs.
     let step = (engine.context.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
     let loads = [&live_loads(&engine.catalog)[..], load].concat();
-    let wal = WalWriter::create(
-        &*engine.context.env,
-        &engine.context.directory,
-        number,
-        &start,
-        &loads,
-        step,
-    )?;
+    let (env, directory) = (&*engine.context.env, &engine.context.directory);
+    let number = file.number();
+    let wal = WalWriter::begin(file, env, directory, &start, &loads, step)?;
     let live = LiveLog { number, begins_after: log.last_sequence, bytes: 0 };
     let previous_bytes = log.current.as_ref().map(WalWriter::file_bytes);
     let mut logs = engine.writer.live_logs.lock();
@@ -492,6 +529,9 @@ pub(crate) fn finish_log(engine: &Engine) -> Result<()> {
     let mut log = engine.writer.log.lock();
     sync_older_logs(&engine.context, &mut log)?;
     let Some(mut wal) = log.current.take() else { return Ok(()) };
+    if let Some(ahead) = log.ahead.take() {
+        ahead.remove(&*engine.context.env, &engine.context.directory);
+    }
     wal.sync()?;
     engine.check_lock()?;
     // Tickets that wait still find nothing left to sync.

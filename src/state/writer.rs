@@ -2,7 +2,7 @@
 
 use crate::base::key::SequenceNumber;
 use crate::base::sync::{AtomicU64, AtomicUsize, Mutex};
-use crate::log::wal::writer::WalWriter;
+use crate::log::wal::writer::{WalFile, WalWriter};
 use crate::state::live_logs::LiveLogs;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::lock_watch::LockWatch;
@@ -40,6 +40,8 @@ pub(crate) struct Writer {
 pub(crate) struct LogState {
     /// The log that is written; none before the first write.
     pub current: Option<WalWriter>,
+    /// The log after that, if it was made before it is needed.
+    pub ahead: Option<WalFile>,
     /// Older logs with writes that were never synced, oldest first.
     pub unsynced: Vec<WalWriter>,
     /// The last sequence of the history: the last one written.

@@ -420,7 +420,7 @@ fn apply<'g>(
         payload_bytes += batch.payload_bytes() as u64;
     }
     if let Some((memtable, before)) = default.get() {
-        engine.writer.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
+        count_active_bytes(engine, memtable.bytes() - before);
     }
     // One store makes the whole group visible at once; a batch is never seen in part, whatever
     // keyspaces it writes to.
@@ -456,7 +456,18 @@ fn insert_runs<'m>(
         let memtable = writable_memtable(&engine.context, &engine.writer, keyspace);
         let before = memtable.bytes();
         memtable.insert(first, run);
-        engine.writer.active_bytes.fetch_add(memtable.bytes() - before, Ordering::Relaxed);
+        count_active_bytes(engine, memtable.bytes() - before);
+    }
+}
+
+/// Counts bytes that were inserted into active memtables. Has the next log made when half of the
+/// write buffer is full: later than a small session needs, and long before a switch.
+#[inline]
+fn count_active_bytes(engine: &Engine, inserted: usize) {
+    let before = engine.writer.active_bytes.fetch_add(inserted, Ordering::Relaxed);
+    let half = engine.context.options.write_buffer_bytes / 2;
+    if before < half && before + inserted >= half {
+        engine.jobs.schedule_log();
     }
 }
 

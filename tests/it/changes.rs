@@ -2,7 +2,7 @@
 
 use crate::support::data::key;
 use crate::support::rng::Rng;
-use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options};
+use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::{Change, ChangedEntry, Db, Error, Follower, Options, WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
@@ -167,7 +167,7 @@ fn a_gap_in_the_middle_follows_the_changes_before() {
     let follower = follow(&env);
     assert_eq!(changes(&follower, 1).len(), 60);
     // Power was lost: the first kept log was never synced, and nothing needs it.
-    let logs = files_ending(&env, ".wal");
+    let logs = begun_logs(&env);
     let mut bytes = env.read_file(&logs[0]).unwrap();
     bytes.truncate(bytes.len() / 2);
     env.write_file(&logs[0], &bytes);
@@ -201,11 +201,11 @@ fn taken_changes_outlive_their_logs() {
     );
     let mut shown = follower.changes(from).unwrap();
     let last = follower.last_sequence();
-    let logs = files_ending(&env, ".wal");
+    let logs = begun_logs(&env);
     db.flush().unwrap();
     (0..40).for_each(|number| db.put(key(number), vec![8; 60_000]).unwrap());
     db.flush().unwrap();
-    assert!(logs.iter().all(|log| !files_ending(&env, ".wal").contains(log)));
+    assert!(logs.iter().all(|log| !begun_logs(&env).contains(log)));
     for sequence in from..=last {
         let change = shown.next().unwrap().unwrap();
         assert_eq!(change.sequence, sequence);

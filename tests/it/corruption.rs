@@ -14,7 +14,9 @@ use crate::support::model::Map;
 use crate::support::ranges::remove_range;
 use crate::support::reads::all_keyspaces;
 use crate::support::rng::{Rng, setting};
-use crate::support::stores::{copy_of, files, files_ending, is_honest, name, open, small_options};
+use crate::support::stores::{
+    begun_logs, copy_of, files, files_ending, is_honest, name, open, small_options,
+};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::{Db, Error, Iter, Keyspace, Options, WriteBatch, WriteOptions};
@@ -168,7 +170,7 @@ fn images(filter: &NamedFilter) -> [Image; 2] {
     writer.write(&db, 12, false);
     db.flush().unwrap();
     // The flush is done; its log is removed a moment later.
-    while files_ending(&env, ".wal").len() > 1 {
+    while begun_logs(&env).len() > 1 {
         std::thread::yield_now();
     }
     let mut record_ends = Vec::new();
@@ -176,7 +178,7 @@ fn images(filter: &NamedFilter) -> [Image; 2] {
         // Nobody ever sees this key.
         writer.write_expired(&db, 31);
         writer.write(&db, 2, sync);
-        let log = files_ending(&env, ".wal").pop().unwrap();
+        let log = begun_logs(&env).pop().unwrap();
         let bytes = env.read_file(&log).unwrap();
         let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
         record_ends.push((end, writer.states.len() - 1));
@@ -619,14 +621,14 @@ fn with_two_logs(options: &Options) -> Option<(MemEnv, Writer)> {
     let several: Vec<MemEnv> = candidates
         .map(|call| env.replay(call, CrashModel::Kill, 0))
         .filter(|env| {
-            let logs = files_ending(env, ".wal");
+            let logs = begun_logs(env);
             let begun = |log: &PathBuf| env.read_file(log).is_some_and(|bytes| !bytes.is_empty());
             logs.len() >= 2 && logs.iter().all(begun)
         })
         .collect();
     // The first log may be flushed and not yet removed: then nothing is missing without it.
     let needed = several.into_iter().find(|env| {
-        let first = files_ending(env, ".wal").remove(0);
+        let first = begun_logs(env).remove(0);
         let mut files = files(env);
         files.remove(&first);
         open(&copy_of(&files), options).is_err()
@@ -640,7 +642,7 @@ fn a_damaged_earlier_log_is_corruption() {
     let options = small_options().immutable_memtables_max(4);
     let found = (0..50).find_map(|_| with_two_logs(&options));
     let (needed, mut writer) = found.expect("a moment at which two logs are needed");
-    let logs = files_ending(&needed, ".wal");
+    let logs = begun_logs(&needed);
     let found = open(&copy_of(&files(&needed)), &options).unwrap();
     let number = found.get(NUMBER_KEY).unwrap().unwrap();
     let number = u64::from_le_bytes(number.as_ref().try_into().unwrap()) as usize;

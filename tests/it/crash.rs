@@ -15,7 +15,7 @@ use crate::support::history::{Found, Moment, Violation};
 use crate::support::model::batch_of;
 use crate::support::rng::{Rng, setting};
 use crate::support::run::{MODELS, Run};
-use crate::support::stores::{as_env, files_ending, open, scan, small_options};
+use crate::support::stores::{as_env, begun_logs, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::{Db, WriteOptions};
@@ -319,7 +319,7 @@ fn damage_below_the_synced_length_is_corruption() {
     }
     let without_sector_of = |number: u8| {
         let env = env.replay(env.log_len(), CrashModel::Kill, 0);
-        let log = files_ending(&env, ".wal").remove(0);
+        let log = begun_logs(&env).remove(0);
         let mut bytes = env.read_file(&log).unwrap();
         let value = vec![number + 1; 3000];
         let start = bytes.windows(3000).position(|window| window == value).unwrap();
@@ -346,7 +346,7 @@ fn a_resurrected_log_is_not_read() {
     let env = MemEnv::with_log();
     let db = open(&env, &small_options()).unwrap();
     write_synced(&db, "old").unwrap();
-    let log = files_ending(&env, ".wal").remove(0);
+    let log = begun_logs(&env).remove(0);
     let bytes = env.read_file(&log).unwrap();
     write_synced(&db, "new").unwrap();
     db.flush().unwrap();

@@ -4,7 +4,7 @@
 use crate::support::foreign::{
     contents, fakes, with_databases_of_leveldb, with_fakes, with_tables_of_rocksdb,
 };
-use crate::support::stores::{HOME, as_env, files, files_ending, open, small_options};
+use crate::support::stores::{HOME, as_env, begun_logs, files, files_ending, open, small_options};
 use siftdb::env::{DiskEnv, Env, MemEnv};
 use siftdb::{Db, Error, Options, Recovery, WriteOptions, inspect};
 use std::path::{Path, PathBuf};
@@ -126,7 +126,7 @@ fn a_refused_opening_leaves_no_lock() {
         // Known only after the manifest was read, with LOCK in place.
         ("a missing table", &|env| env.remove_file(&stray)),
         ("a damaged table", &|env| env.write_file(&stray, &image[&stray][..100])),
-        ("a missing log", &|env| env.remove_file(&files_ending(env, ".wal")[0])),
+        ("a missing log", &|env| env.remove_file(&begun_logs(env)[0])),
     ];
     let refused = |env: &MemEnv, options: Options, what: &str| {
         let before = env.list_files();

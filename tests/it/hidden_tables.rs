@@ -218,6 +218,6 @@ fn purged_logs_give_their_space_back() {
     let most = |rounds: &[u64]| rounds.iter().copied().max().unwrap_or(0);
     let (early, late) = (most(&used[..used.len() / 2]), most(&used[used.len() / 2..]));
     println!("{rounds} rounds of {appended}: {early} bytes, then {late}; first() {slowest:?}");
-    // How many buffers wait for the workers depends on the machine.
-    assert!(late <= early + 4 * write_buffer_bytes, "{used:?}");
+    // How much waits for the workers depends on the machine: at most a round.
+    assert!(late <= early + appended * 130, "{used:?}");
 }

@@ -3,7 +3,7 @@
 
 use crate::support::data::key;
 use crate::support::stores::{
-    HOME, as_env, copy_of, files, files_ending, open, scan, small_options, until,
+    HOME, as_env, begun_logs, copy_of, files, files_ending, open, scan, small_options, until,
 };
 use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
@@ -20,7 +20,7 @@ fn keeping() -> Options {
 
 fn log_bytes(env: &MemEnv) -> Vec<(PathBuf, u64)> {
     let bytes = |path: PathBuf| (path.clone(), env.metadata(&path).unwrap().bytes);
-    files_ending(env, ".wal").into_iter().map(bytes).collect()
+    begun_logs(env).into_iter().map(bytes).collect()
 }
 
 /// Writes and flushes; the last round deletes what others wrote.
@@ -113,19 +113,19 @@ fn kept_logs_change_no_answer() {
     is_same(&lost, keeping(), "repaired without a manifest");
     // Damage in a kept log is damage of nothing.
     let damaged = copy_of(&files);
-    for path in files_ending(&damaged, ".wal").iter().rev().skip(1) {
+    for path in begun_logs(&damaged).iter().rev().skip(1) {
         damaged.write_file(path, b"nothing that a log begins with");
     }
     is_same(&damaged, keeping(), "damaged");
     let gone = copy_of(&files);
-    files_ending(&gone, ".wal").iter().rev().skip(1).for_each(|path| gone.remove_file(path));
+    begun_logs(&gone).iter().rev().skip(1).for_each(|path| gone.remove_file(path));
     is_same(&gone, keeping(), "removed");
     // A removal takes kept logs too, but no file with contents that siftdb does not write.
-    for path in files_ending(&damaged, ".wal").iter().rev().skip(1) {
+    for path in begun_logs(&damaged).iter().rev().skip(1) {
         damaged.write_file(path, b"siftdbWL and damage");
     }
     keeping().env(as_env(&damaged)).destroy(HOME).unwrap();
-    assert!(files_ending(&damaged, ".wal").is_empty());
+    assert!(begun_logs(&damaged).is_empty());
 }
 
 fn is_manifest(path: &Path) -> bool {

@@ -4,7 +4,7 @@ use crate::support::model::Map;
 use crate::support::reads::{Contents, all_keyspaces};
 use crate::support::rng::seeds;
 use crate::support::run::MODELS;
-use crate::support::stores::{HOME, as_env, files_ending, name, open, scan, small_options, until};
+use crate::support::stores::{HOME, as_env, begun_logs, name, open, scan, small_options, until};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::{Calls, CrashModel, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::inspect::{self, DumpOptions};
@@ -364,7 +364,7 @@ fn batches_that_only_fill_new_keyspaces_keep_no_logs() {
         db.write(batch).unwrap();
     }
     // No memtable needs the two that each batch began.
-    until("one log", || files_ending(&env, ".wal").len() == 1);
+    until("one log", || begun_logs(&env).len() == 1);
 }
 
 /// Rarely fails where it should, unless something waits between the two steps of the writer.

@@ -3,7 +3,7 @@
 
 use crate::support::model::Map;
 use crate::support::reads::{Contents, all_keyspaces, keyspace_reads};
-use crate::support::stores::{HOME, as_env, files, files_ending, open, small_options};
+use crate::support::stores::{HOME, as_env, begun_logs, files, files_ending, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::{CrashModel, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::filter::FilterPolicy;
@@ -15,10 +15,7 @@ const BUFFER: usize = 64 << 10;
 
 /// A log that the worker removes in the meantime has no bytes.
 fn wal_bytes(env: &MemEnv) -> usize {
-    files_ending(env, ".wal")
-        .iter()
-        .map(|path| env.read_file(path).map_or(0, |file| file.len()))
-        .sum()
+    begun_logs(env).iter().map(|path| env.read_file(path).map_or(0, |file| file.len())).sum()
 }
 
 fn entries(keyspace: &Keyspace) -> Map {
@@ -58,7 +55,7 @@ fn a_rare_writer_keeps_four_buffers_of_logs() {
     let db = open(&env, &small_options()).unwrap();
     let rare = db.keyspace("rare").unwrap();
     rare.put("k", "v").unwrap();
-    let first = files_ending(&env, ".wal").pop().unwrap();
+    let first = begun_logs(&env).pop().unwrap();
     let mut longest = 0;
     for round in 0..15 {
         fill(&db, &format!("{round}-"), BUFFER);
@@ -67,7 +64,7 @@ fn a_rare_writer_keeps_four_buffers_of_logs() {
     // Beyond four buffers the memtable is flushed in the background, while one more is written.
     assert!(longest > 3 * BUFFER, "the logs were never kept: {longest} bytes");
     assert!(longest < 12 * BUFFER, "{longest} bytes of logs");
-    while files_ending(&env, ".wal").contains(&first) {
+    while begun_logs(&env).contains(&first) {
         std::thread::yield_now();
     }
     assert_eq!(rare.get("k").unwrap().unwrap(), "v");

@@ -3,7 +3,7 @@
 
 use crate::support::data::{bytes, key};
 use crate::support::gate::{Gate, GateEnv, Stops};
-use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options, until};
+use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options, until};
 use siftdb::env::testing::{Calls, FaultEnv};
 use siftdb::env::{DiskEnv, Env, MemEnv};
 use siftdb::{Db, Error, FilterRebuild, LockHolder, Options, ReadOptions, WriteOptions};
@@ -246,7 +246,7 @@ fn a_replaced_lock_stops_the_first_write() {
     remove_lock(&env);
     env.write_file(&Path::new(HOME).join("LOCK"), b"");
     assert!(matches!(db.put("k", "v"), Err(Error::LockLost { .. })));
-    assert_eq!(files_ending(&env, ".wal").len(), 1, "no log was begun");
+    assert_eq!(begun_logs(&env).len(), 1, "no log was begun");
 }
 
 /// If `LOCK` cannot be read, nothing is written.

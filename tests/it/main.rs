@@ -48,6 +48,7 @@
 //! | `monkey` | a filter budget against even bits, after a load and at rest |
 //! | `concurrency` | many threads, background jobs, locks |
 //! | `lifetime` | how long a directory is locked, by which process, and the error about it |
+//! | `write_waits` | what a put without sync waits for: no file, directory or edit |
 //! | `tickets` | tickets of a sync resolve after it, never before, and always |
 //! | `fork` | what a forked child may do with its parent's handles |
 //! | `events` | what a listener is told, in which order, and that it harms nothing |
@@ -144,3 +145,4 @@ mod tickets;
 mod transaction_faults;
 mod transactions;
 mod verify;
+mod write_waits;

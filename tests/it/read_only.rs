@@ -7,7 +7,9 @@
 use crate::support::data::{absent_key, key};
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::rng::{Rng, seeds};
-use crate::support::stores::{HOME, as_env, copy_of, files, open, scan, scan_back, small_options};
+use crate::support::stores::{
+    HOME, as_env, begun_logs, copy_of, files, open, scan, scan_back, small_options,
+};
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, LockMode, MemEnv};
@@ -129,8 +131,7 @@ fn read_only_leaves_damaged_databases_untouched() {
 #[test]
 fn read_only_skips_a_torn_tail() {
     let env = store(false);
-    let log = env.list_files().into_iter().rfind(|path| path.to_string_lossy().ends_with(".wal"));
-    let log = log.unwrap();
+    let log = begun_logs(&env).pop().unwrap();
     let bytes = env.read_file(&log).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     env.write_file(&log, &bytes[..used]);

@@ -2,7 +2,9 @@
 
 use crate::support::data::bytes;
 use crate::support::model::Map;
-use crate::support::stores::{HOME, as_env, copy_of, files, files_ending, open, scan, scan_back};
+use crate::support::stores::{
+    HOME, as_env, begun_logs, copy_of, files, files_ending, open, scan, scan_back, until,
+};
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{CountingEnv, MemEnv};
@@ -29,7 +31,7 @@ fn killed() -> (MemEnv, PathBuf, Vec<usize>) {
     let env = MemEnv::with_log();
     let db = open(&env, &options()).unwrap();
     let mut ends = Vec::new();
-    let log = || files_ending(&env, ".wal").pop().unwrap();
+    let log = || begun_logs(&env).pop().unwrap();
     for number in 1..=BATCHES {
         let mut batch = WriteBatch::new();
         batch.put(format!("key{number:02}"), "1").put("latest", number.to_string());
@@ -154,7 +156,7 @@ fn closed() -> (MemEnv, PathBuf, Vec<usize>) {
     let db = open(&env, &options()).unwrap();
     db.put("first", "1").unwrap();
     db.flush().unwrap();
-    let log = files_ending(&env, ".wal").pop().unwrap();
+    let log = begun_logs(&env).pop().unwrap();
     let written = |env: &MemEnv| {
         let bytes = env.read_file(&log).unwrap();
         bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
@@ -165,7 +167,7 @@ fn closed() -> (MemEnv, PathBuf, Vec<usize>) {
         ends.push(written(&env));
     }
     db.close().unwrap();
-    assert_eq!(files_ending(&env, ".wal"), std::slice::from_ref(&log));
+    assert_eq!(begun_logs(&env), std::slice::from_ref(&log));
     (env, log, ends)
 }
 
@@ -216,7 +218,7 @@ fn a_clean_close_detects_shortened_logs() {
     db.put("more", "1").unwrap();
     db.close().unwrap();
     drop(db);
-    let others = files_ending(&other, ".wal").pop().unwrap();
+    let others = begun_logs(&other).pop().unwrap();
     damaged(Some(&other.read_file(&others).unwrap()), "a later log of another store");
     // What was allocated ahead holds nothing.
     let env = copy_of(&image);
@@ -254,7 +256,7 @@ fn a_writing_session_clears_the_mark() {
     let db = open(&env, &options()).unwrap();
     db.put("unsynced", "1").unwrap();
     let killed = env.replay(env.log_len(), CrashModel::Kill, 0);
-    let newest = files_ending(&killed, ".wal").pop().unwrap();
+    let newest = begun_logs(&killed).pop().unwrap();
     assert_ne!(newest, log);
     // A crash may tear it: nothing in it was ever durable.
     let bytes = killed.read_file(&newest).unwrap();
@@ -510,7 +512,7 @@ fn recoveries_keep_range_deletes_and_expiry() {
     let env = MemEnv::with_log();
     env.set_now(at(0));
     let db = open(&env, &options()).unwrap();
-    let log = files_ending(&env, ".wal").pop();
+    let log = begun_logs(&env).pop();
     let mut states = vec![(0, both(&env, &db))];
     for number in 0..12u64 {
         let key = |number: u64| format!("key{:02}", number % 7);
@@ -523,12 +525,12 @@ fn recoveries_keep_range_deletes_and_expiry() {
             _ => db.delete_range(key(number - 1)..key(number + 1)).unwrap(),
         }
         // The first write makes the log.
-        let log = files_ending(&env, ".wal").pop().unwrap();
+        let log = begun_logs(&env).pop().unwrap();
         let bytes = env.read_file(&log).unwrap();
         let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
         states.push((end, both(&env, &db)));
     }
-    let log = log.or_else(|| files_ending(&env, ".wal").pop()).unwrap();
+    let log = log.or_else(|| begun_logs(&env).pop()).unwrap();
     let image = files(&env.replay(env.log_len(), CrashModel::Kill, 0));
     let bytes = image[&log].clone();
     let all = [Recovery::TolerateTornTail, Recovery::Strict, Recovery::Salvage];
@@ -588,7 +590,7 @@ fn a_cut_manifest_without_logs_is_refused() {
     db.flush().unwrap();
     db.close().unwrap();
     drop(db);
-    for log in files_ending(&env, ".wal") {
+    for log in begun_logs(&env) {
         env.remove_file(&log);
     }
     let is_manifest = |path: &PathBuf| path.to_string_lossy().contains("MANIFEST");
@@ -638,4 +640,41 @@ fn a_crashed_salvage_loses_nothing() {
             assert_eq!(batches(&db), expected, "{call} {model:?}");
         }
     }
+}
+
+/// A log that was made ahead of need and never begun: no reader of logs takes it for a loss.
+#[test]
+fn a_log_made_ahead_is_no_loss() {
+    let env = MemEnv::new();
+    let small = options().write_buffer_bytes(64 << 10);
+    let db = open(&env, &small).unwrap();
+    for number in 0..180u64 {
+        db.put(format!("key{number:04}"), bytes(number, 200)).unwrap();
+    }
+    until("made ahead", || files_ending(&env, ".wal").len() == 2);
+    let expected = scan(&db).unwrap();
+    let killed = files(&env);
+    let damage_of = |db: &Db| db.verify(|_| ()).unwrap().damage;
+    assert!(damage_of(&db).is_empty());
+    for recovery in [Recovery::Strict, Recovery::TolerateTornTail, Recovery::Salvage] {
+        let copy = copy_of(&killed);
+        let only_read = small.clone().recovery(recovery).env(as_env(&copy)).open_read_only(HOME);
+        let only_read = only_read.unwrap();
+        assert!(only_read.recovery_report().is_complete());
+        assert_eq!(scan(&only_read).unwrap(), expected);
+        drop(only_read);
+        let follower = small.clone().env(as_env(&copy)).open_follower(HOME).unwrap();
+        assert_eq!(scan(&follower.keyspace("default").unwrap()).unwrap(), expected);
+        drop(follower);
+        let db = open(&copy, &small.clone().recovery(recovery)).unwrap();
+        assert!(db.recovery_report().is_complete(), "{recovery:?}");
+        assert_eq!(scan(&db).unwrap(), expected);
+        assert!(damage_of(&db).is_empty());
+        db.close().unwrap();
+        assert_eq!(files_ending(&copy, ".wal").len(), 1, "it is removed");
+    }
+    let copy = copy_of(&killed);
+    let report = small.clone().env(as_env(&copy)).repair(HOME).unwrap();
+    assert!(report.dropped.is_empty() && report.missing.is_empty(), "{report}");
+    assert_eq!(scan(&open(&copy, &small).unwrap()).unwrap(), expected);
 }

@@ -8,7 +8,7 @@ use crate::support::seal::{
     Stored, Table, data_block, internal_key, masked, put_varint, record_file,
 };
 use crate::support::stores::{
-    HOME, as_env, copy_of, files, files_ending, name, open, scan, small_options,
+    HOME, as_env, begun_logs, copy_of, files, files_ending, name, open, scan, small_options,
 };
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
@@ -92,7 +92,7 @@ fn store(closed: bool) -> Store {
     }
     db.sync().unwrap();
     // Obsolete files of flushes are removed in the background.
-    while files_ending(&store.env, ".wal").len() > 1 {
+    while begun_logs(&store.env).len() > 1 {
         std::thread::yield_now();
     }
     match closed {
@@ -276,7 +276,7 @@ fn reports_of_repairs_advise_no_repair() {
             env.write_file(table, &bad);
             if n == 0 {
                 env.remove_file(&Path::new(HOME).join("CURRENT"));
-                env.write_file(&files_ending(&env, ".wal")[0], b"siftdbWL no log");
+                env.write_file(&begun_logs(&env)[0], b"siftdbWL no log");
             }
             let report = repair(&env).unwrap();
             said += report.lost.len() + report.set_aside.len() + report.dropped.len();
@@ -631,7 +631,7 @@ fn repair_reads_every_sound_log_record() {
             false => env = env.replay(env.log_len(), CrashModel::Kill, 0),
         }
         drop(db);
-        let log = files_ending(&env, ".wal").pop().unwrap();
+        let log = begun_logs(&env).pop().unwrap();
         let mut bytes = env.read_file(&log).unwrap();
         let at = bytes.windows(key(lost).len()).position(|window| *window == *key(lost)).unwrap();
         bytes[at] ^= 1;
@@ -1013,7 +1013,7 @@ fn repair_names_missing_logs() {
             (0..5).for_each(|number| db.put(key(5 * session + number), "value").unwrap());
             db.close().unwrap();
         }
-        let logs = files_ending(&env, ".wal");
+        let logs = begun_logs(&env);
         if logs.len() == 3 {
             break (files(&env), logs);
         }

@@ -5,7 +5,7 @@ use crate::support::data::key;
 use crate::support::reads::{Contents, all_keyspaces};
 use crate::support::rng::Rng;
 use crate::support::stores::{
-    HOME, as_env, copy_of, files, files_ending, name, open, small_options,
+    HOME, as_env, begun_logs, copy_of, files, files_ending, name, open, small_options,
 };
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
@@ -138,7 +138,7 @@ fn store(with_log: bool, closed: bool) -> Store {
     db.sync().unwrap();
     // Obsolete files are removed in the background.
     let is_there = |path: &PathBuf| env.read_file(path).is_some();
-    while !with_log && (files_ending(&env, ".wal").len() > 1 || of_dropped.keys().any(is_there)) {
+    while !with_log && (begun_logs(&env).len() > 1 || of_dropped.keys().any(is_there)) {
         std::thread::yield_now();
     }
     match closed {
@@ -253,7 +253,7 @@ fn repair_does_not_revive_dropped_keyspaces() {
     let manifest = manifest(&env);
     let mut damages =
         vec![(home("CURRENT"), None), (manifest.clone(), Some(flipped_at_end(&image[&manifest])))];
-    for path in tables.iter().chain(&files_ending(&env, ".wal")) {
+    for path in tables.iter().chain(&begun_logs(&env)) {
         let mut bad = image[path].clone();
         let middle = bad.len() / 2;
         bad[middle] ^= 1;
@@ -319,7 +319,7 @@ fn damage_costs_only_its_own_keyspace() {
 #[test]
 fn damaged_logs_cost_only_their_records() {
     let Store { env, now, .. } = store(true, true);
-    let log = files_ending(&env, ".wal").pop().unwrap();
+    let log = begun_logs(&env).pop().unwrap();
     let good = env.read_file(&log).unwrap();
     for at in (20..good.len()).step_by(good.len() / 40) {
         let what = format!("{} at {at}", log.display());
@@ -447,7 +447,7 @@ fn repair_keeps_the_id_and_raises_the_epoch() {
     assert_eq!(identity(&env), (id.clone(), 3));
     // No file says it.
     env.remove_file(&manifest(&env));
-    files_ending(&env, ".wal").iter().for_each(|log| env.remove_file(log));
+    begun_logs(&env).iter().for_each(|log| env.remove_file(log));
     repair(&env);
     let (other, epoch) = identity(&env);
     assert!(other != id && other != [0; 16]);

@@ -312,8 +312,9 @@ fn unclosed(name: &str, work: impl FnOnce(&Path)) {
     let mut logs = Vec::new();
     for entry in fs::read_dir(&path).unwrap().map(Result::unwrap) {
         let to = copy.join(entry.file_name());
-        fs::copy(entry.path(), &to).unwrap();
-        logs.extend(to.to_str().unwrap().ends_with(".wal").then_some(to));
+        // A log that was made ahead of need is empty.
+        let is_begun = fs::copy(entry.path(), &to).unwrap() > 0;
+        logs.extend((is_begun && to.to_str().unwrap().ends_with(".wal")).then_some(to));
     }
     large.close().unwrap();
     let [log] = &logs[..] else { panic!("{logs:?}") };

@@ -3,7 +3,7 @@
 use crate::support::data::key;
 use crate::support::filters::{all_filters, layouts};
 use crate::support::seal::{Named, Role, Table, role_of};
-use crate::support::stores::{HOME, as_env, files_ending, name, open, small_options};
+use crate::support::stores::{HOME, as_env, begun_logs, files_ending, name, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::inspect::{unchecked_logs, verify_table};
 use siftdb::{Db, Error, Filter};
@@ -114,7 +114,7 @@ fn verify_names_the_file_of_every_flip() {
     // log that disappeared between two flips of its bytes failed this test once.
     let in_use = || (1, db.stats().total().tables as usize);
     let started = Instant::now();
-    while (files_ending(&env, ".wal").len(), files_ending(&env, ".sst").len()) != in_use() {
+    while (begun_logs(&env).len(), files_ending(&env, ".sst").len()) != in_use() {
         assert!(started.elapsed() < Duration::from_secs(60), "{:?}", env.list_files());
         thread::yield_now();
     }
@@ -124,6 +124,10 @@ fn verify_names_the_file_of_every_flip() {
     let all = env.list_files().into_iter().filter(is_checked);
     for path in all.filter(|path| !name(path).ends_with(".tmp")) {
         let good = env.read_file(&path).unwrap();
+        // A log that was made ahead of need.
+        if good.is_empty() {
+            continue;
+        }
         let used = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
         let is_table = name(&path).ends_with(".sst");
         tables += usize::from(is_table);
@@ -179,7 +183,7 @@ fn verify_finds_missing_cut_and_exchanged_files() {
     found(&[&paths[0], &paths[1]]);
     env.write_file(&paths[0], &contents[0]);
     env.write_file(&paths[1], &contents[1]);
-    let log = files_ending(&env, ".wal").pop().unwrap();
+    let log = begun_logs(&env).pop().unwrap();
     let bytes = env.read_file(&log).unwrap();
     env.write_file(&log, &bytes[..bytes.len() / 2]);
     found(&[&log]);

@@ -49,7 +49,18 @@ impl RecordWriter {
         version: u32,
     ) -> Result<Self> {
         let file = env.create_new(path).map_err(|e| Error::io("create_new", path, e))?;
-        Ok(RecordWriter {
+        Ok(RecordWriter::new(file, path, kind, number, version))
+    }
+
+    /// Writes `file`, which is new and has this path and number.
+    pub(crate) fn new(
+        file: Box<dyn WritableFile>,
+        path: &Path,
+        kind: RecordFile,
+        number: u64,
+        version: u32,
+    ) -> Self {
+        RecordWriter {
             file,
             number: low_half(number),
             end: 0,
@@ -58,7 +69,7 @@ impl RecordWriter {
             allocation_step: 0,
             failure: Arc::new(FileFailure::of(path)),
             syncer: None,
-        })
+        }
     }
 
     /// Appends one record whose payload is the concatenation of `parts`. Returns the bytes that the

@@ -161,6 +161,15 @@ impl LogCursor {
         self.reader.file_bytes()
     }
 
+    /// True if this log, one of `logs`, was made ahead of need and not begun: it is empty, and the
+    /// newest of several. After a power cut it may also have lost records that were never synced,
+    /// all of them: nothing tells, so nothing reports that.
+    #[must_use]
+    pub(crate) fn is_ahead(&self, logs: &[u64]) -> bool {
+        let is_newest = logs.len() > 1 && logs.last() == Some(&self.file.number);
+        is_newest && self.file_bytes() == 0
+    }
+
     /// The log that it reads.
     #[must_use]
     pub(crate) fn file(&self) -> &LogFile {

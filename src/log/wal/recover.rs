@@ -136,6 +136,9 @@ struct Survey<'a> {
 
 impl Survey<'_> {
     fn read_log(&mut self, mut log: LogCursor) -> Result<()> {
+        if log.is_ahead(self.logs) {
+            return Ok(());
+        }
         let file_bytes = log.file_bytes();
         // Of records that are not part of the history, only the durable watermark counts. It shows
         // that the history must not end before them.

@@ -79,6 +79,9 @@ struct Salvage<'a> {
 
 impl Salvage<'_> {
     fn read_log(&mut self, mut log: LogCursor) -> Result<()> {
+        if log.is_ahead(self.logs) {
+            return Ok(());
+        }
         loop {
             let LogEntry { file, start: at, end, item, .. } = self.check.next(&mut log)?;
             match item {

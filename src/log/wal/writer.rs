@@ -1,9 +1,9 @@
 //! Appends write batches to a new log.
 //!
-//! The leader of a write group calls [`WalWriter::create`] when it switches the memtable, and
-//! [`WalWriter::append`] for each group. [`WalWriter::sync`] runs on request and at a clean close.
-//! Sequences must follow each other. Nothing is ever appended to an old log: it cannot be opened
-//! for writing.
+//! A [`WalFile`] is a log that is not begun, an empty file. The leader of a write group calls
+//! [`WalWriter::begin`] when it switches the memtable, and [`WalWriter::append`] for each group.
+//! [`WalWriter::sync`] runs on request and at a clean close. Sequences must follow each other.
+//! Nothing is ever appended to an old log: it cannot be opened for writing.
 //!
 //! The first sync turns on preallocation, so that later syncs need not write the length of the
 //! file. A log that is never synced stays as long as its records. The caller chooses the step of
@@ -15,13 +15,47 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::base::sync::Arc;
-use crate::env::api::Env;
+use crate::env::api::{Env, WritableFile};
 use crate::log::record::format::{FORMAT_VERSION, LOADS_VERSION, RecordFile};
 use crate::log::record::syncer::RecordSyncer;
 use crate::log::record::writer::RecordWriter;
 use crate::log::wal::format::{KIND_BATCH, LoadedTable, WalStart, put_loads, put_start};
 use std::iter;
 use std::path::Path;
+
+/// The file of a log, before its start record. Its name is durable.
+#[derive(Debug)]
+pub(crate) struct WalFile {
+    file: Box<dyn WritableFile>,
+    number: u64,
+}
+
+impl WalFile {
+    /// Creates log `number` and makes its name durable. If that fails, there is no such log.
+    pub(crate) fn create(env: &dyn Env, directory: &Path, number: u64) -> Result<Self> {
+        let path = FileName::Wal(number).path(directory);
+        let file = env.create_new(&path).map_err(|e| Error::io("create_new", &path, e))?;
+        let log = WalFile { file, number };
+        match env.sync_dir(directory) {
+            Ok(()) => Ok(log),
+            Err(error) => {
+                log.remove(env, directory);
+                Err(Error::io("sync_dir", directory, error))
+            }
+        }
+    }
+
+    /// The number in its name.
+    #[must_use]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Removes it. If that fails, a later session does: recovery reads nothing from an empty log.
+    pub(crate) fn remove(self, env: &dyn Env, directory: &Path) {
+        let _ = env.remove(&FileName::Wal(self.number).path(directory));
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct WalWriter {
@@ -33,9 +67,7 @@ pub(crate) struct WalWriter {
 }
 
 impl WalWriter {
-    /// Creates log `number` with its start record, and a record of `loads` if there are any, and
-    /// makes its name durable. The first sync makes these records durable. Preallocates
-    /// `allocation_step_bytes` at a time after that. If this fails, the log is removed.
+    /// Creates log `number` and begins it: see [`WalFile::create`] and [`begin`](Self::begin).
     pub(crate) fn create(
         env: &dyn Env,
         directory: &Path,
@@ -44,9 +76,25 @@ impl WalWriter {
         loads: &[LoadedTable],
         allocation_step_bytes: u64,
     ) -> Result<Self> {
+        let log = WalFile::create(env, directory, number)?;
+        WalWriter::begin(log, env, directory, start, loads, allocation_step_bytes)
+    }
+
+    /// Begins `log` with its start record, and a record of `loads` if there are any. The first sync
+    /// makes these records durable. Preallocates `allocation_step_bytes` at a time after that. If
+    /// this fails, the log is removed.
+    pub(crate) fn begin(
+        log: WalFile,
+        env: &dyn Env,
+        directory: &Path,
+        start: &WalStart,
+        loads: &[LoadedTable],
+        allocation_step_bytes: u64,
+    ) -> Result<Self> {
+        let WalFile { file, number } = log;
         let path = FileName::Wal(number).path(directory);
         let version = if loads.is_empty() { FORMAT_VERSION } else { LOADS_VERSION };
-        let mut records = RecordWriter::create(env, &path, RecordFile::Wal, number, version)?;
+        let mut records = RecordWriter::new(file, &path, RecordFile::Wal, number, version);
         let mut front = Vec::new();
         put_start(&mut front, start);
         let mut begun = records.append(iter::once(&front[..]));
@@ -55,8 +103,6 @@ impl WalWriter {
             put_loads(&mut front, start.synced_through, loads);
             begun = begun.and_then(|_| records.append(iter::once(&front[..])));
         }
-        let begun = begun
-            .and_then(|_| env.sync_dir(directory).map_err(|e| Error::io("sync_dir", directory, e)));
         if let Err(error) = begun {
             let _ = env.remove(&path);
             return Err(error);
@@ -131,6 +177,10 @@ mod tests {
         WalStart { first_sequence: 1, ..WalStart::default() }
     }
 
+    fn writer(env: &dyn Env) -> WalWriter {
+        WalWriter::create(env, Path::new("/"), LOG, &start(), &[], STEP).unwrap()
+    }
+
     fn contents(env: &MemEnv) -> Vec<u8> {
         env.read_file(&FileName::Wal(LOG).path(Path::new("/"))).unwrap()
     }
@@ -157,7 +207,7 @@ mod tests {
     #[test]
     fn only_syncs_enable_preallocation() {
         let env = MemEnv::new();
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
+        let mut wal = writer(&env);
         for sequence in 1..50 {
             wal.append(0, sequence, 1, &[ENTRY]).unwrap();
         }
@@ -173,7 +223,7 @@ mod tests {
     #[test]
     fn a_log_name_is_durable_before_records() {
         let env = MemEnv::new();
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
+        let mut wal = writer(&env);
         assert_eq!(env.power_cut().list_files().len(), 1);
         wal.append(0, 1, 1, &[ENTRY]).unwrap();
         wal.sync().unwrap();
@@ -185,8 +235,7 @@ mod tests {
         for calls in [Calls::Named("write_at"), Calls::Named("sync_data")] {
             let memory = MemEnv::new();
             let env = FaultEnv::new(Arc::new(memory.clone()));
-            let mut wal =
-                WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
+            let mut wal = writer(&env);
             env.fail_at(env.calls_of(calls), Fault::once(FaultKind::Error(EIO)).among(calls));
             let first = wal.append(0, 1, 1, &[ENTRY]).and_then(|_| wal.sync()).unwrap_err();
             env.heal();
@@ -201,7 +250,7 @@ mod tests {
     #[test]
     fn refused_preallocation_is_not_an_error() {
         let env = FaultEnv::new(Arc::new(MemEnv::new()));
-        let mut wal = WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
+        let mut wal = writer(&env);
         wal.sync().unwrap();
         let calls = Calls::Named("allocate_zeroed");
         env.fail_at(0, Fault::from_then_on(FaultKind::Error(ENOSPC)).among(calls));
@@ -216,8 +265,7 @@ mod tests {
         for synced in [false, true] {
             let memory = MemEnv::new();
             let env = FaultEnv::new(Arc::new(memory.clone()));
-            let mut wal =
-                WalWriter::create(&env, Path::new("/"), LOG, &start(), &[], STEP).unwrap();
+            let mut wal = writer(&env);
             if synced {
                 wal.sync().unwrap();
                 wal.append(0, 1, 1, &[ENTRY]).unwrap();

@@ -1,4 +1,4 @@
-//! An Env with a gate: reads or syncs block at it until the test opens it.
+//! An Env with a gate: reads, opens or syncs block at it until the test opens it.
 
 use crate::support::stores::name;
 use siftdb::env::{Env, EnvLayer, RandomFile, WritableFile};
@@ -17,6 +17,10 @@ pub enum Stops {
     SyncsOf(&'static str),
     /// The same syncs, when they are done and before they return.
     SyncedOf(&'static str),
+    /// Opening files with this in their names.
+    Opens(&'static str),
+    /// Syncs of directories.
+    DirectorySyncs,
 }
 
 impl Stops {
@@ -24,6 +28,7 @@ impl Stops {
         match self {
             Stops::SyncsOf(part) => call == Stops::Syncs && name(path).contains(part),
             Stops::SyncedOf(part) => call == Stops::SyncedOf("") && name(path).contains(part),
+            Stops::Opens(part) => call == Stops::Opens("") && name(path).contains(part),
             _ => self == call,
         }
     }
@@ -100,8 +105,14 @@ impl EnvLayer for GateEnv {
     }
 
     fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        self.gate.pass(Stops::Opens(""), path);
         let inner = self.inner.open_random(path)?;
         Ok(Arc::new(GateRandom { inner, path: path.into(), gate: self.gate.clone() }))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.gate.pass(Stops::DirectorySyncs, path);
+        self.inner.sync_dir(path)
     }
 
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {

@@ -63,6 +63,12 @@ pub fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or("")
 }
 
+/// The logs that are begun, sorted. One that was made ahead of need is empty.
+pub fn begun_logs(env: &MemEnv) -> Vec<PathBuf> {
+    let begun = |log: &PathBuf| env.read_file(log).is_some_and(|bytes| !bytes.is_empty());
+    files_ending(env, ".wal").into_iter().filter(begun).collect()
+}
+
 /// A disk of its own with the same files, all durable.
 pub fn copy_of(files: &BTreeMap<PathBuf, Vec<u8>>) -> MemEnv {
     let env = MemEnv::new();

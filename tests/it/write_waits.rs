@@ -1,0 +1,175 @@
+//! What a put without sync waits for: for its record in the log, and for room in memory. Not for a
+//! log or table that is made or opened, an edit that is installed, or a directory that is synced.
+
+use crate::support::data::bytes;
+use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
+use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options, until};
+use siftdb::env::{Env, EnvLayer, MemEnv, RandomFile, WritableFile};
+use siftdb::{Db, Keyspace, Options};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+fn key(number: usize) -> String {
+    format!("key{number:05}")
+}
+
+/// Notes the calls that one thread makes on names and directories.
+#[derive(Clone, Debug)]
+struct ThreadEnv {
+    inner: MemEnv,
+    thread: ThreadId,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl ThreadEnv {
+    fn note(&self, call: &str, path: &Path) {
+        if thread::current().id() == self.thread {
+            self.calls.lock().unwrap().push(format!("{call} {}", path.display()));
+        }
+    }
+}
+
+impl EnvLayer for ThreadEnv {
+    fn inner(&self) -> &dyn Env {
+        &self.inner
+    }
+
+    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        self.note("open_random", path);
+        self.inner.open_random(path)
+    }
+
+    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        self.note("create_new", path);
+        self.inner.create_new(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.note("sync_dir", path);
+        self.inner.sync_dir(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.note("rename", to);
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.note("remove", path);
+        self.inner.remove(path)
+    }
+}
+
+/// Logs without a byte.
+fn empty_logs(disk: &MemEnv) -> usize {
+    let logs = files_ending(disk, ".wal").into_iter();
+    logs.filter(|log| disk.read_file(log).is_some_and(|bytes| bytes.is_empty())).count()
+}
+
+#[test]
+fn puts_make_and_remove_no_file() {
+    let disk = MemEnv::new();
+    let calls = Arc::default();
+    let env = ThreadEnv { inner: disk.clone(), thread: thread::current().id(), calls };
+    let db = small_options().write_buffer_bytes(BUFFER_BYTES).env(Arc::new(env.clone()));
+    let db = db.open(HOME).unwrap();
+    // Begins the session.
+    db.put("a", "1").unwrap();
+    env.calls.lock().unwrap().clear();
+    assert_eq!(empty_logs(&disk), 0, "a small session has one log");
+    let mut number = 0;
+    for switches in 1..=20 {
+        // Three quarters of a buffer: the next log is asked for and not needed.
+        for _ in 0..BUFFER_BYTES * 3 / 4 / 300 {
+            db.put(key(number), bytes(number as u64, 200)).unwrap();
+            number += 1;
+        }
+        until("the next log", || empty_logs(&disk) == 1);
+        while db.stats().log_switches < switches {
+            db.put(key(number), bytes(number as u64, 200)).unwrap();
+            number += 1;
+        }
+    }
+    assert_eq!(*env.calls.lock().unwrap(), Vec::<String>::new());
+    until("the next log", || empty_logs(&disk) == 1);
+    db.close().unwrap();
+    assert_eq!(empty_logs(&disk), 0, "a close removes it");
+    let db = open(&disk, &small_options()).unwrap();
+    assert_eq!(scan(&db).unwrap().len(), number + 1);
+}
+
+/// Runs `work` on a thread of its own, so that the test fails if it waits for the gate.
+#[track_caller]
+fn ends(what: &str, work: impl FnOnce() + Send + 'static) {
+    let thread = thread::spawn(work);
+    until(what, || thread.is_finished());
+    thread.join().unwrap();
+}
+
+/// Fills the write buffer of `db`, so that its memtables are switched.
+fn fill(db: &Db, keyspaces: &[Keyspace]) {
+    let before = db.stats().log_switches;
+    let mut number = 0;
+    while db.stats().log_switches == before {
+        let keyspace = &keyspaces[usize::from(number % 20 == 0) % keyspaces.len()];
+        keyspace.put(key(number), bytes(number as u64, 200)).unwrap();
+        number += 1;
+    }
+}
+
+/// Puts return while a worker is in a call that `stops` names.
+fn puts_pass(stops: Stops, options: &Options, keyspaces: &[&str]) {
+    let (disk, gate) = (MemEnv::new(), Gate::default());
+    let env = GateEnv::new(as_env(&disk), &gate);
+    let db = options.clone().write_buffer_bytes(BUFFER_BYTES).env(Arc::new(env)).open(HOME);
+    let db = db.unwrap();
+    let of = |name: &&str| db.keyspace(name).unwrap();
+    let mut all: Vec<Keyspace> = keyspaces.iter().map(of).collect();
+    all.insert(0, db.keyspace("default").unwrap());
+    // Without it the first switch would make the log itself, before the gate is shut.
+    fill(&db, &all);
+    until("at rest", || db.stats().levels.iter().map(|level| level.tables).sum::<u64>() > 0);
+    let _opens = OpensOnDrop([&gate]);
+    gate.shut(stops);
+    ends("filled while a worker waits", {
+        let (db, all) = (db.clone(), all.clone());
+        move || fill(&db, &all)
+    });
+    gate.wait_for_a_call();
+    ends("put while a worker waits", move || {
+        // Less than a buffer.
+        for number in 0..100 {
+            all[number % all.len()].put(key(number), "later").unwrap();
+        }
+    });
+    gate.open();
+    db.flush().unwrap();
+    assert!(db.verify(|_| ()).unwrap().is_sound());
+    assert_eq!(db.get(key(0)).unwrap().as_deref(), Some(&b"later"[..]));
+}
+
+#[test]
+fn puts_do_not_wait_for_workers() {
+    let options = small_options();
+    for stops in [
+        Stops::SyncsOf(".sst"),
+        Stops::Opens(".sst"),
+        Stops::DirectorySyncs,
+        Stops::SyncsOf("MANIFEST"),
+        Stops::SyncedOf("MANIFEST"),
+    ] {
+        puts_pass(stops, &options, &[]);
+    }
+}
+
+/// A flush of one keyspace makes the older writes of others durable first.
+#[test]
+fn puts_do_not_wait_for_syncs_of_logs_by_flushes() {
+    for stops in [Stops::SyncsOf(".wal"), Stops::SyncedOf(".wal")] {
+        puts_pass(stops, &small_options(), &["other"]);
+    }
+}
