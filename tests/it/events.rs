@@ -275,6 +275,10 @@ fn events_keep_their_order_under_load() {
         _ => 0,
     });
     assert!(stats.compactions > 1 && compacted == stats.compaction_bytes_written, "{stats}");
+    let by_level: Vec<u64> = stats.levels.iter().map(|level| level.bytes_written).collect();
+    assert_eq!((by_level[0], by_level.iter().sum()), (flushed, flushed + compacted));
+    assert!(stats.levels.iter().all(|level| level.filter_bytes_written <= level.bytes_written));
+    assert!(stats.total().filter_bytes_written > 0, "{stats}");
     let stalls = recorder.count("StallEnded") as u64;
     assert!(stalls >= stats.memtable_stalls + stats.level0_stalls, "{stats}");
     let created = events.iter().filter_map(|event| match event {

@@ -184,7 +184,7 @@ impl<'a> Rebuild<'a> {
             }
             outputs.add(key, value, false)
         })?;
-        Ok((self.durable(outputs.finish(salvaged.entries)?)?, salvaged))
+        Ok((self.durable(outputs.finish(salvaged.entries)?.0)?, salvaged))
     }
 
     /// Writes the entries that can be read from `logs` to tables of the targets, by keyspace, if

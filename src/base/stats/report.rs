@@ -175,7 +175,8 @@ report! {
         MemtableStalls: memtable_stalls,
         /// Nanoseconds of these stalls.
         MemtableStallNanos: memtable_stall_nanos,
-        /// Logs started after a full one, while writers waited for the sync of the directory.
+        /// Logs started after a full one, while writers waited. One that was not made ahead of need
+        /// takes a sync of the directory.
         LogSwitches: log_switches,
         /// Nanoseconds of these waits.
         LogSwitchNanos: log_switch_nanos,
@@ -237,11 +238,11 @@ report! {
 }
 
 report! {
-    /// Counters and contents of one level. Those that do not begin with `scan_` count point
-    /// lookups.
+    /// Counters and contents of one level. Those that do not begin with `scan_` or end with
+    /// `_written` count point lookups.
     LevelStats, counted by
-    /// Counted by level: point lookups, then scans, which have counters of their own. What
-    /// compactions read is in [`Counter`].
+    /// Counted by level: point lookups, then scans, which have counters of their own, and what was
+    /// written. What compactions read is in [`Counter`].
     LevelCounter;
     counted {
         /// The filter said no.
@@ -318,6 +319,11 @@ report! {
         ScanIndexBlocksRead: scan_index_blocks_read,
         /// Bytes of these blocks in the files.
         ScanIndexBytesRead: scan_index_bytes_read,
+        /// Bytes of the tables that were written to the level: by flushes to level 0, by
+        /// compactions, and by bulk loads. Moved tables are not written.
+        BytesWritten: bytes_written,
+        /// Bytes of the filters in these tables.
+        FilterBytesWritten: filter_bytes_written,
     }
     present {
         /// Tables now.

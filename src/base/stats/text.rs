@@ -48,6 +48,7 @@ impl fmt::Display for Stats {
             self.trivial_moves
         )?;
         write_ingests(f, self)?;
+        write_written(f, &self.levels)?;
         writeln!(
             f,
             "stalls: memtables not flushed {} ({} ms), level 0 full {} ({} ms), \
@@ -110,6 +111,21 @@ fn write_ingests(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
     }
     let entries = counted(stats.entries_ingested, "entry");
     writeln!(f, "bulk loads {} ({entries}, {})", stats.ingests, bytes(stats.ingest_bytes))
+}
+
+/// What was written to each level, if a table was.
+fn write_written(f: &mut fmt::Formatter<'_>, levels: &[LevelStats]) -> fmt::Result {
+    let written: Vec<_> =
+        levels.iter().enumerate().filter(|(_, level)| level.bytes_written > 0).collect();
+    if written.is_empty() {
+        return Ok(());
+    }
+    write!(f, "tables written:")?;
+    for (number, level) in &written {
+        write!(f, " level {number} {},", bytes(level.bytes_written))?;
+    }
+    let filters: u64 = written.iter().map(|(_, level)| level.filter_bytes_written).sum();
+    writeln!(f, " filters in them {}", bytes(filters))
 }
 
 /// Transactions, and what the oldest one or another snapshot holds back.

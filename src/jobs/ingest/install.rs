@@ -24,7 +24,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{OWN_SEQUENCE_FIRST, SequenceNumber};
-use crate::base::stats::counters::Counter;
+use crate::base::stats::counters::{Counter, LevelCounter};
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::flush_keyspace;
 use crate::jobs::ingest::level::{deepest_level, shares_keys};
@@ -189,18 +189,20 @@ fn try_install(
     drop(versions);
     engine.catalog.published.publish(sequence);
     drop(log);
-    count(&engine.context, load);
+    count(&engine.context, load, level);
     // Older logs may not be needed any more.
     engine.jobs.schedule_flush();
     engine.jobs.schedule_compactions([keyspace.id]);
     Ok(Ok(Attempt::Installed(Installed { sequence, level })))
 }
 
-fn count(context: &Context, load: &LoadTables) {
+fn count(context: &Context, load: &LoadTables, level: usize) {
     let stripe = context.counters.stripe();
     stripe.add(Counter::Ingests, 1);
     stripe.add(Counter::EntriesIngested, load.entries());
     stripe.add(Counter::IngestBytes, load.bytes());
+    stripe.add_level(level, LevelCounter::BytesWritten, load.bytes());
+    stripe.add_level(level, LevelCounter::FilterBytesWritten, load.filter_bytes());
 }
 
 /// Waits while level 0 is full, if the load goes there: as writers do.

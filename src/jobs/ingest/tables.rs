@@ -129,6 +129,11 @@ impl LoadTables {
         self.finished.iter().map(|meta| meta.bytes).sum()
     }
 
+    /// Bytes of their filters.
+    pub(crate) fn filter_bytes(&self) -> u64 {
+        self.filter_bytes
+    }
+
     /// The finished tables, by key.
     pub(crate) fn finished(&self) -> &[FileMeta] {
         &self.finished

@@ -28,6 +28,7 @@ use crate::base::key::{
     unpack_trailer,
 };
 use crate::base::range_deletes::RangeDeletes;
+use crate::base::stats::counters::{LevelCounter, Stripe};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::env::api::Env;
 use crate::jobs::rewrite::entry_rules::EntryRules;
@@ -58,6 +59,8 @@ pub(crate) struct JobCounts {
     pub bytes_read: u64,
     /// Bytes of the new tables.
     pub bytes_written: u64,
+    /// Bytes of their filters.
+    pub filter_bytes_written: u64,
     pub entries_in: u64,
     pub entries_out: u64,
     /// Entries that no read can see any more, left out.
@@ -66,6 +69,14 @@ pub(crate) struct JobCounts {
     pub entries_expired: u64,
     /// Entries that the compaction filter removed or replaced.
     pub entries_filtered: u64,
+}
+
+impl JobCounts {
+    /// Counts what was written to `level`.
+    pub(crate) fn count_written(&self, stripe: Stripe<'_>, level: usize) {
+        stripe.add_level(level, LevelCounter::BytesWritten, self.bytes_written);
+        stripe.add_level(level, LevelCounter::FilterBytesWritten, self.filter_bytes_written);
+    }
 }
 
 /// Where a job works, and how its tables are made.
@@ -201,8 +212,9 @@ impl<I: InternalIterator> Rewrite<'_, I> {
             let (read, expected) = (counts.entries_in, self.entries);
             return Err(self.damaged(format!("{read} entries were read instead of {expected}")));
         }
-        let tables = outputs.finish(counts.entries_in - counts.entries_dropped)?;
+        let (tables, filter_bytes) = outputs.finish(counts.entries_in - counts.entries_dropped)?;
         counts.bytes_written = tables.iter().map(|meta| meta.bytes).sum();
+        counts.filter_bytes_written = filter_bytes;
         Ok(JobOutcome { tables, counts })
     }
 
@@ -283,6 +295,8 @@ pub(crate) struct OutputTables<'a> {
     deletes: OutputDeletes,
     open: Option<OpenTable>,
     finished: Vec<FileMeta>,
+    /// Of the finished tables.
+    filter_bytes: u64,
     /// Files to remove unless `finish` succeeds.
     provisional: Vec<PathBuf>,
 }
@@ -308,8 +322,15 @@ impl<'a> OutputTables<'a> {
             Some(_) => OutputDeletes::in_one_table(kept),
             None => OutputDeletes::new(kept, context.table_options.block_bytes),
         };
-        let (finished, provisional) = (Vec::new(), Vec::new());
-        OutputTables { context, sequences, deletes, open: None, finished, provisional }
+        OutputTables {
+            context,
+            sequences,
+            deletes,
+            open: None,
+            finished: Vec::new(),
+            filter_bytes: 0,
+            provisional: Vec::new(),
+        }
     }
 
     /// Called before the first entry of a user key is added. The open table ends before that key if
@@ -395,6 +416,7 @@ impl<'a> OutputTables<'a> {
         }
         let Some(open) = self.open.take() else { return Ok(()) };
         let summary = open.builder.finish()?;
+        self.filter_bytes += summary.properties.filter_bytes;
         self.finished.push(FileMeta {
             garbage: open.garbage,
             ..FileMeta::of_summary(open.number, &summary)
@@ -402,11 +424,12 @@ impl<'a> OutputTables<'a> {
         Ok(())
     }
 
-    /// Ends the last table. `entries` is how many were to be written.
+    /// Ends the last table. Returns all tables, and the bytes of their filters. `entries` is how
+    /// many were to be written.
     ///
     /// # Errors
     /// The last file cannot be written or synced, or the tables hold another number of entries.
-    pub(crate) fn finish(mut self, entries: u64) -> Result<Vec<FileMeta>> {
+    pub(crate) fn finish(mut self, entries: u64) -> Result<(Vec<FileMeta>, u64)> {
         while let Some(part) = self.next_part(None, true)? {
             self.end_table(part)?;
         }
@@ -418,7 +441,7 @@ impl<'a> OutputTables<'a> {
         // I5: each file that was created is written and synced by now. Its name is not durable yet.
         debug_assert_eq!(self.provisional.len(), self.finished.len(), "I5");
         self.provisional.clear();
-        Ok(std::mem::take(&mut self.finished))
+        Ok((std::mem::take(&mut self.finished), self.filter_bytes))
     }
 }
 

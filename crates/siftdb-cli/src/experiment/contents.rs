@@ -31,7 +31,7 @@ pub fn contents_figures(
 ) -> Result<Vec<Figure>> {
     let stats = keyspace.stats();
     let mut figures = tree_figures(keyspace)?;
-    figures.extend([rates_figure(&stats), saved_figure(&stats)]);
+    figures.extend([rates_figure(&stats), saved_figure(&stats), written_figure(&stats)]);
     if db.keyspaces().len() > 1 {
         figures.push(keyspaces_figure(db)?);
     }
@@ -149,6 +149,41 @@ fn saved_figure(stats: &Stats) -> Figure {
             Unit::Count, "data_blocks_read", "read from files" => level.data_blocks_read;
             Unit::Bytes, "bytes_avoided", "bytes saved, about" => level.bytes_avoided;
             Unit::Bytes, "filter_bytes_read", "filters read" => level.filter_bytes_read;
+        }
+    }
+}
+
+/// Why bytes were written, and how many.
+fn written_figure(stats: &Stats) -> Figure {
+    let levels = stats.levels.iter().enumerate();
+    let levels =
+        levels.map(|(number, level)| (format!("tables of L{number}"), level.bytes_written));
+    let mut rows: Vec<_> =
+        std::iter::once(("logs".into(), stats.wal_bytes)).chain(levels).collect();
+    rows.retain(|(_, written)| *written > 0);
+    let all: u64 = rows.iter().map(|(_, written)| written).sum();
+    let filters: u64 = stats.levels.iter().map(|level| level.filter_bytes_written).sum();
+    let user = stats.entry_bytes;
+    let finding = match user {
+        0 => format!("{} were written, {} of it filters.", bytes(all), bytes(filters)),
+        user => format!(
+            "{} were written for {} of keys and values, {} bytes for one; {} of it filters.",
+            bytes(all),
+            bytes(user),
+            Unit::Number.print(all as f64 / user as f64),
+            bytes(filters)
+        ),
+    };
+    Figure {
+        id: "bytes-written",
+        title: "Bytes written so far, by reason".into(),
+        finding,
+        picture: Picture::bars(&[1]),
+        ..table! { for (reason, written) in rows;
+            Unit::Text, "reason", "reason" => reason;
+            Unit::Bytes, "bytes_written", "bytes written" => written;
+            Unit::Number, "bytes_for_one", "bytes for one of the user" =>
+                (user > 0).then(|| written as f64 / user as f64);
         }
     }
 }

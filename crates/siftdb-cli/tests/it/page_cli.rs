@@ -73,6 +73,9 @@ fn reports_add_up_to_the_counters() {
     assert!(finding.contains(&format!("{:.1} %", 100.0 * share)), "{share} {finding}");
     let rates = figures["filters-by-level"];
     assert_eq!(sum(rates, "absent"), count("negatives") + count("false_positives"));
+    let written = sum(figures["bytes-written"], "bytes_written");
+    let by_reason = ["wal_bytes", "flush_bytes", "compaction_bytes_written"];
+    assert_eq!(written, by_reason.iter().map(|name| stats[name].as_f64().unwrap()).sum::<f64>());
     // The page says the same, and the lookups are of a present and an absent key.
     let html = String::from_utf8(read(Path::new(&page))).unwrap();
     assert!(html.contains(finding) && html.contains("role=\"img\""));
@@ -132,7 +135,7 @@ fn reports_of_little_data_are_sound() {
     let lone = siftdb::Db::open(&one).unwrap();
     lone.put("", "").unwrap();
     lone.close().unwrap();
-    for (db, figures) in [(&empty, 5), (&one, 6)] {
+    for (db, figures) in [(&empty, 6), (&one, 7)] {
         let report = json(&["report", db, "--json", "-o", &page]);
         assert_eq!(report["figures"].as_array().unwrap().len(), figures, "{report}");
         let html = String::from_utf8(read(Path::new(&page))).unwrap();
