@@ -11,7 +11,7 @@
 //! entry of 150 bytes has at least 12 bits in a small step, where about one absent key in 200
 //! passes. In the filter of a full memtable it has 24, and one in 300 passes.
 
-use crate::base::sync::{AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering};
+use crate::base::sync::{AtomicU64, AtomicUsize, OnceLock, Ordering, plain};
 use siftdb_filter::cache_line;
 
 /// One cache line of the filter.
@@ -48,7 +48,7 @@ pub(crate) struct MemtableFilter {
     steps: [OnceLock<Box<[FilterLine]>>; STEPS_MAX],
     /// The hashes of all keys, while one of them may have to fill another step; for the writer.
     // Reading the keys again would take a put 12 ms, a cache miss for each; these take 1.
-    hashes: Mutex<Vec<u64>>,
+    hashes: plain::Mutex<Vec<u64>>,
 }
 
 impl MemtableFilter {

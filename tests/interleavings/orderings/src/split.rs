@@ -32,7 +32,7 @@ impl SplitLeaf {
 
     /// As a scan does it. Answers how many entries the leaf had.
     pub fn read(&self) -> usize {
-        let places: Vec<u32> = self.leaf.places().into_iter().map(|place| place.0).collect();
+        let places: Vec<u32> = self.leaf.places().as_slice().iter().map(|place| place.0).collect();
         assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
         let stay = (1..=LOWER as u32).all(|n| places.contains(&(10 * n)));
         let all = (1..=LEAF_ENTRIES as u32).all(|n| places.contains(&(10 * n)));
