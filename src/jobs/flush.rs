@@ -259,7 +259,7 @@ fn write_input(
     let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);
     stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
-    outcome.counts.count_written(stripe, 0);
+    outcome.counts.count_written(&keyspace.counters, 0);
     Ok(outcome.tables)
 }
 

@@ -256,7 +256,7 @@ fn run_reserved(
         stripe.add(Counter::Compactions, 1);
         stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
         stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
-        outcome.counts.count_written(stripe, task.output_level);
+        outcome.counts.count_written(&keyspace.counters, task.output_level);
         stripe.add(Counter::CompactionEntriesDropped, outcome.counts.entries_dropped);
         stripe.add(Counter::EntriesExpired, outcome.counts.entries_expired);
         stripe.add(Counter::EntriesFiltered, outcome.counts.entries_filtered);

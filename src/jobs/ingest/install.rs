@@ -189,18 +189,19 @@ fn try_install(
     drop(versions);
     engine.catalog.published.publish(sequence);
     drop(log);
-    count(&engine.context, load, level);
+    count(&engine.context, keyspace, load, level);
     // Older logs may not be needed any more.
     engine.jobs.schedule_flush();
     engine.jobs.schedule_compactions([keyspace.id]);
     Ok(Ok(Attempt::Installed(Installed { sequence, level })))
 }
 
-fn count(context: &Context, load: &LoadTables, level: usize) {
+fn count(context: &Context, keyspace: &KeyspaceState, load: &LoadTables, level: usize) {
     let stripe = context.counters.stripe();
     stripe.add(Counter::Ingests, 1);
     stripe.add(Counter::EntriesIngested, load.entries());
     stripe.add(Counter::IngestBytes, load.bytes());
+    let stripe = keyspace.counters.stripe();
     stripe.add_level(level, LevelCounter::BytesWritten, load.bytes());
     stripe.add_level(level, LevelCounter::FilterBytesWritten, load.filter_bytes());
 }

@@ -31,7 +31,7 @@ pub fn contents_figures(
 ) -> Result<Vec<Figure>> {
     let stats = keyspace.stats();
     let mut figures = tree_figures(keyspace)?;
-    figures.extend([rates_figure(&stats), saved_figure(&stats), written_figure(&stats)]);
+    figures.extend([rates_figure(&stats), saved_figure(&stats), written_figure(&db.stats())]);
     if db.keyspaces().len() > 1 {
         figures.push(keyspaces_figure(db)?);
     }
@@ -153,7 +153,7 @@ fn saved_figure(stats: &Stats) -> Figure {
     }
 }
 
-/// Why bytes were written, and how many.
+/// Why bytes were written, and how many, in all keyspaces.
 fn written_figure(stats: &Stats) -> Figure {
     let levels = stats.levels.iter().enumerate();
     let levels =
@@ -176,7 +176,7 @@ fn written_figure(stats: &Stats) -> Figure {
     };
     Figure {
         id: "bytes-written",
-        title: "Bytes written so far, by reason".into(),
+        title: "Bytes that the database wrote so far, by reason".into(),
         finding,
         picture: Picture::bars(&[1]),
         ..table! { for (reason, written) in rows;
