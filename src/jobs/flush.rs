@@ -259,7 +259,9 @@ fn write_input(
     let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);
     stripe.add(Counter::FlushBytes, outcome.counts.bytes_written);
-    outcome.counts.count_written(&keyspace.counters, 0);
+    let counts = outcome.counts;
+    let of_keyspace = keyspace.counters.stripe();
+    of_keyspace.add_written(0, counts.bytes_written, counts.filter_bytes_written);
     Ok(outcome.tables)
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct MemtableFilter {
     /// Allocated only when needed: most memtables of many keyspaces stay small.
     steps: [OnceLock<Box<[FilterLine]>>; STEPS_MAX],
     /// The hashes of all keys, while one of them may have to fill another step; for the writer.
-    // Reading the keys again would take a put 12 ms, a cache miss for each; these take 1.
+    // Reading 47,000 keys again took a put 12 ms.
     hashes: plain::Mutex<Vec<u64>>,
 }
 

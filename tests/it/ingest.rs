@@ -853,3 +853,17 @@ fn sequences_of_removed_loads_stay_used() {
         }
     }
 }
+
+#[test]
+fn loads_are_counted_by_level() {
+    let db = open(&MemEnv::new(), &small_options().auto_compaction(false)).unwrap();
+    let report = db.ingest((0..500u64).map(|n| (format!("key{n:05}"), n.to_le_bytes()))).unwrap();
+    let stats = db.stats();
+    assert_eq!(stats.levels[report.level].bytes_written, report.bytes);
+    assert_eq!(stats.total().bytes_written, stats.ingest_bytes);
+    assert_eq!(stats.total().filter_bytes_written, stats.total().filter_bytes);
+    assert!(
+        stats.total().filter_bytes > 0
+            && db.keyspace("default").unwrap().stats().total() == stats.total()
+    );
+}

@@ -8,6 +8,7 @@ use crate::support::stores::{
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{CountingEnv, MemEnv};
+use siftdb::inspect::{self, DumpOptions};
 use siftdb::{Db, Error, Options, Recovery, WriteBatch, WriteOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -674,6 +675,9 @@ fn a_log_made_ahead_is_no_loss() {
         assert_eq!(files_ending(&copy, ".wal").len(), 1, "it is removed");
     }
     let copy = copy_of(&killed);
+    let (newest, mut text) = (files_ending(&copy, ".wal").pop().unwrap(), Vec::new());
+    inspect::dump(&as_env(&copy), &newest, &DumpOptions::default(), &mut text).unwrap();
+    assert!(String::from_utf8(text).unwrap().contains("0 B, no header: the file is empty"));
     let report = small.clone().env(as_env(&copy)).repair(HOME).unwrap();
     assert!(report.dropped.is_empty() && report.missing.is_empty(), "{report}");
     assert_eq!(scan(&open(&copy, &small).unwrap()).unwrap(), expected);

@@ -46,7 +46,7 @@ fn print_header(
 ) -> Result<()> {
     let state = match reader.header(file)? {
         HeaderState::Good => "header ok".into(),
-        HeaderState::Torn if reader.file_bytes() == 0 => "empty, made ahead of need".into(),
+        HeaderState::Torn if reader.file_bytes() == 0 => "no header: the file is empty".into(),
         HeaderState::Torn => "header torn: a crash interrupted writing it".into(),
         HeaderState::Bad(bad) => reason(&bad),
     };

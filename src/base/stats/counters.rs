@@ -205,6 +205,12 @@ impl<'a> Stripe<'a> {
         self.bump(level_index(level, counter), amount);
     }
 
+    /// Counts tables that were written to `level`.
+    pub(crate) fn add_written(&self, level: usize, bytes: u64, filter_bytes: u64) {
+        self.add_level(level, LevelCounter::BytesWritten, bytes);
+        self.add_level(level, LevelCounter::FilterBytesWritten, filter_bytes);
+    }
+
     /// Counts a call that took that many nanoseconds.
     pub(crate) fn time(&self, call: TimedCall, nanos: u64) {
         let first = call as usize * CELLS_OF_CALL;

@@ -256,7 +256,13 @@ fn run_reserved(
         stripe.add(Counter::Compactions, 1);
         stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
         stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
-        outcome.counts.count_written(&keyspace.counters, task.output_level);
+        let counts = outcome.counts;
+        let of_keyspace = keyspace.counters.stripe();
+        of_keyspace.add_written(
+            task.output_level,
+            counts.bytes_written,
+            counts.filter_bytes_written,
+        );
         stripe.add(Counter::CompactionEntriesDropped, outcome.counts.entries_dropped);
         stripe.add(Counter::EntriesExpired, outcome.counts.entries_expired);
         stripe.add(Counter::EntriesFiltered, outcome.counts.entries_filtered);

@@ -24,7 +24,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{OWN_SEQUENCE_FIRST, SequenceNumber};
-use crate::base::stats::counters::{Counter, LevelCounter};
+use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::flush_keyspace;
 use crate::jobs::ingest::level::{deepest_level, shares_keys};
@@ -201,9 +201,7 @@ fn count(context: &Context, keyspace: &KeyspaceState, load: &LoadTables, level: 
     stripe.add(Counter::Ingests, 1);
     stripe.add(Counter::EntriesIngested, load.entries());
     stripe.add(Counter::IngestBytes, load.bytes());
-    let stripe = keyspace.counters.stripe();
-    stripe.add_level(level, LevelCounter::BytesWritten, load.bytes());
-    stripe.add_level(level, LevelCounter::FilterBytesWritten, load.filter_bytes());
+    keyspace.counters.stripe().add_written(level, load.bytes(), load.filter_bytes());
 }
 
 /// Waits while level 0 is full, if the load goes there: as writers do.

@@ -28,7 +28,6 @@ use crate::base::key::{
     unpack_trailer,
 };
 use crate::base::range_deletes::RangeDeletes;
-use crate::base::stats::counters::{Counters, LevelCounter};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
 use crate::env::api::Env;
 use crate::jobs::rewrite::entry_rules::EntryRules;
@@ -69,15 +68,6 @@ pub(crate) struct JobCounts {
     pub entries_expired: u64,
     /// Entries that the compaction filter removed or replaced.
     pub entries_filtered: u64,
-}
-
-impl JobCounts {
-    /// Counts what was written to `level` of the keyspace with these counters.
-    pub(crate) fn count_written(&self, counters: &Counters, level: usize) {
-        let stripe = counters.stripe();
-        stripe.add_level(level, LevelCounter::BytesWritten, self.bytes_written);
-        stripe.add_level(level, LevelCounter::FilterBytesWritten, self.filter_bytes_written);
-    }
 }
 
 /// Where a job works, and how its tables are made.
