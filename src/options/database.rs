@@ -172,6 +172,9 @@ options! {
         /// Bytes that level 1 of each keyspace may hold; each level below may hold ten times the
         /// one above. Default: 256 MiB; at least `table_bytes`. More means fewer levels and larger
         /// compactions.
+        ///
+        /// A level that has a deeper one below it may hold a tenth of that, but never less than
+        /// level 1. So what is covered by newer versions takes little space in large databases.
         level_base_bytes(bytes: u64) = 256 << 20;
 
         /// Tables at level 0 of a keyspace that start a compaction. Default: 4; 1 to 64. Writes to

@@ -1,8 +1,8 @@
 //! Which compaction the tree needs next: a pure function of its shape.
 //!
 //! 1. Every level but the last has a score: level 0 its tables over their trigger, since each is
-//!    one more place to search; the others their bytes over their target. The highest score of at
-//!    least 1 wins, the upper level on a tie.
+//!    one more place to search; the others their bytes over what they may hold
+//!    (`tree/targets.rs`). The highest score of at least 1 wins, the upper level on a tie.
 //! 2. Level 0 gives its oldest table with all that overlap it, directly or through others. A deeper
 //!    level gives the next table after its cursor, so compactions rotate through the key space.
 //!    Small tables are taken together with the next ones of their level. If little data of level 0
@@ -192,8 +192,9 @@ pub(crate) fn score(levels: &LevelFiles, level: usize, options: &CompactionOptio
     if level == 0 {
         return tables.len() as f64 / options.level0_compaction_trigger.max(1) as f64;
     }
-    let bytes: u64 = tables.iter().map(|meta| meta.bytes).sum();
-    bytes as f64 / options.target_bytes(level).max(1) as f64
+    let deepest = levels.iter().rposition(|tables| !tables.is_empty()).unwrap_or(0);
+    let due_bytes = options.due_bytes(level, deepest, total_bytes(&levels[deepest]));
+    total_bytes(tables) as f64 / due_bytes.max(1) as f64
 }
 
 /// The compactions that free garbage, upper levels first.
@@ -278,6 +279,13 @@ mod tests {
             // The target of level 2 is ten times that of level 1; the last level is never due.
             ("L2: 1[a..c]:2999", "nothing"),
             ("L2: 1[a..c]:3000", "L2 1 -> L3, a move"),
+            // Above the deepest level, it is a tenth of that, but never less than that of level 1.
+            ("L2: 1[a..c]:300\nL3: 2[x..z]", "L2 1 -> L3, a move"),
+            ("L2: 1[a..c]:299\nL3: 2[x..z]", "nothing"),
+            ("L2: 1[a..c]:400\nL3: 2[x..z]:4010", "nothing"),
+            ("L2: 1[a..c]:401\nL3: 2[x..z]:4010", "L2 1 -> L3, a move"),
+            ("L2: 1[a..c]:400\nL4: 2[x..z]:40100", "nothing"),
+            ("L2: 1[a..c]:401\nL4: 2[x..z]:40100", "L2 1 -> L3, a move"),
             ("L6: 1[a..c]:9000000000000", "nothing"),
             // No move where the next compaction would be a long one.
             ("L1: 1[a..c]:300\nL3: 5[a..b]:900 6[c..d]", "L1 1 -> L2, a move"),

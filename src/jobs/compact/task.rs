@@ -275,22 +275,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn level_targets_grow_without_overflow() {
-        let mut options = CompactionOptions {
-            level0_compaction_trigger: 4,
-            level_base_bytes: 256,
-            level_multiplier: 10,
-            table_bytes: 64,
-        };
-        let targets: Vec<u64> = (1..5).map(|level| options.target_bytes(level)).collect();
-        assert_eq!(targets, [256, 2560, 25_600, 256_000]);
-        options.level_base_bytes = u64::MAX / 2;
-        options.table_bytes = u64::MAX / 2;
-        assert_eq!(options.target_bytes(6), u64::MAX);
-        assert_eq!(options.grandparent_bytes_max(), u64::MAX);
-    }
-
-    #[test]
     fn entries_are_counted_at_their_output_level() {
         // Every drawn table has 100 entries.
         let levels = drawn_levels(
