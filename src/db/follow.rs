@@ -94,6 +94,8 @@ struct LoadedManifest {
     /// Its number, and where its last edit ends.
     at: (u64, u64),
     state: ManifestState,
+    /// How many keyspaces it had created and dropped.
+    keyspace_changes: u64,
     settings: BTreeMap<KeyspaceId, Arc<Options>>,
     versions: VersionSet,
     /// The last sequence that is in a table, or that was durable when the manifest was read.
@@ -192,9 +194,22 @@ impl Following {
         Err(Error::FollowerOvertaken { directory: self.directory.clone(), tries: TRIES })
     }
 
-    /// True if this attempt goes by the same manifest as the one before.
-    fn is_settled(&self) -> bool {
-        self.stale_at == Some(self.attempted)
+    /// True if this attempt goes by the same manifest as the one before, and that is current and as
+    /// long still. What the attempt met may have another reason than what the one before met, and
+    /// the writer may have given it after the manifest was read.
+    fn is_settled(&mut self) -> bool {
+        self.stale_at == Some(self.attempted) && !self.manifest_has_changed()
+    }
+
+    /// True if the manifest has grown since this attempt read it, or another one is current.
+    fn manifest_has_changed(&mut self) -> bool {
+        let (number, bytes) = self.attempted;
+        // The next attempt meets an error of these reads again.
+        let has_grown = |manifest: &mut FollowedManifest| {
+            manifest.read_on().is_err() || manifest.bytes() > bytes
+        };
+        let has_grown = self.manifest.as_mut().is_some_and(has_grown);
+        has_grown || self.current().map_or(true, |current| current != number)
     }
 
     /// The first log that the manifest needs, as it was read last.
@@ -264,7 +279,7 @@ impl Following {
         if self.loaded.as_ref().is_some_and(|loaded| loaded.at == self.attempted) {
             return Ok(());
         }
-        let mut state = manifest.state()?;
+        let (mut state, keyspace_changes) = (manifest.state()?, manifest.keyspace_changes());
         if let Some((database, _)) = self.session
             && state.facts.database != database
         {
@@ -292,8 +307,14 @@ impl Following {
         if self.loaded.is_none() {
             emit_unpinned(&self.context.events, &settings);
         }
-        self.loaded =
-            Some(LoadedManifest { at: self.attempted, state, settings, versions, durable_through });
+        self.loaded = Some(LoadedManifest {
+            at: self.attempted,
+            state,
+            keyspace_changes,
+            settings,
+            versions,
+            durable_through,
+        });
         Ok(())
     }
 
@@ -485,12 +506,15 @@ impl Following {
     fn check_unchanged(&mut self, number: u64) -> Attempt<()> {
         let Some(manifest) = &mut self.manifest else { return Ok(()) };
         let path = FileName::Manifest(number).path(&self.directory);
-        let grown = manifest.read_on();
+        let read = manifest.read_on();
         let bytes = manifest.bytes();
-        if grown? {
+        read?;
+        // Compared with what this attempt loaded: it may have looked before.
+        if bytes > self.attempted.1 {
             let old = self.loaded.as_ref().map(|loaded| &loaded.state);
-            let keyspaces = manifest.keyspaces();
-            if !old.is_some_and(|old| old.keyspaces.keys().eq(keyspaces)) {
+            // Not the keyspaces that there are: one may have come and gone in between.
+            let changes = self.loaded.as_ref().map(|loaded| loaded.keyspace_changes);
+            if changes != Some(manifest.keyspace_changes()) {
                 // Entries of a new keyspace were skipped if its number was taken already.
                 self.forget_entries();
                 let what = "keyspaces were created or dropped";

@@ -8,7 +8,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::key::KeyspaceId;
 use crate::base::sync::Arc;
 use crate::env::api::{Env, FileId, Metadata};
 use crate::log::record::format::FILE_HEADER_BYTES;
@@ -53,9 +52,9 @@ impl FollowedManifest {
         self.cursor.replay.state.facts.log_number
     }
 
-    /// The numbers of the keyspaces that it has so far.
-    pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &KeyspaceId> {
-        self.cursor.replay.state.keyspaces.keys()
+    /// How many keyspaces it created and dropped so far.
+    pub(crate) fn keyspace_changes(&self) -> u64 {
+        self.cursor.replay.keyspace_changes
     }
 
     /// Its contents so far.

@@ -321,6 +321,8 @@ pub(crate) struct Replay {
     pub state: ManifestState,
     /// How many they are.
     pub edits: u64,
+    /// How many keyspaces they created and dropped.
+    pub keyspace_changes: u64,
     /// The tables by keyspace and number, with their levels.
     tables: BTreeMap<(KeyspaceId, u64), (usize, FileMeta)>,
     numbers: HashSet<u64>,
@@ -420,6 +422,7 @@ impl Replay {
 
     fn apply_keyspaces(&mut self, edit: &VersionEdit) -> std::result::Result<(), Undecodable> {
         let no_such = |id: KeyspaceId| format!("keyspace {id} is changed and is not there");
+        self.keyspace_changes += (edit.created.len() + edit.dropped.len()) as u64;
         for meta in &edit.created {
             let (id, name) = (meta.id, &meta.name);
             let keyspaces = &mut self.state.keyspaces;
