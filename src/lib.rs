@@ -71,7 +71,9 @@
 //! | feature | adds |
 //! |---|---|
 //! | `bytes` | `bytes::Bytes` from a [`Value`], without a copy |
+//! | `lz4` | [`Compression::Lz4`] |
 //! | `mmap` | `env::MapEnv`, which reads tables through memory maps |
+//! | `zstd` | [`Compression::Zstd`]; compiles C |
 //! | `tracing` | spans for subscribers of the crate `tracing` |
 //! | `inspect` | what tools need: files as text, filters by themselves, counted I/O |
 //! | `testing` | environments that fail and crash on purpose, for tests of your program |
@@ -168,5 +170,6 @@ pub use read::iter::{Iter, Keys};
 #[doc(inline)]
 pub use siftdb_filter::prefix::Prefix;
 pub use state::sync_ticket::SyncTicket;
+pub use table::compression::Compression;
 pub use table::filter::layout::FilterLayout;
 pub use table::filter::layout::FilterPinning;

@@ -12,7 +12,8 @@ use crate::targets::{FILTER_NAMES, Target, batch_front};
 use siftdb::env::MemEnv;
 use siftdb::filter::Encoding;
 use siftdb::{
-    Db, Filter, FilterLayout, Keyspace, KeyspaceOptions, Options, WriteBatch, WriteOptions,
+    Compression, Db, Filter, FilterLayout, Keyspace, KeyspaceOptions, Options, WriteBatch,
+    WriteOptions,
 };
 use std::fs;
 use std::io;
@@ -154,6 +155,9 @@ fn tables() -> siftdb::Result<Vec<(&'static str, Vec<u8>)>> {
         ("windows-legacy", Filter::legacy_bloom(10.0).layout(windows)),
     ];
     let mut tables = vec![("snappy", table(options().filter(Filter::none()).block_bytes(2048))?)];
+    for (name, compression) in [("lz4", Compression::Lz4), ("zstd", Compression::Zstd(3))] {
+        tables.push((name, table(options().compression(compression).block_bytes(2048))?));
+    }
     let bloom = options().snappy(false).filter(Filter::bloom(10.0));
     tables.push(("range-deletes", table_of(bloom, &[(5, 9), (7, 40), (50, 60)])?));
     for (name, filter) in filters {

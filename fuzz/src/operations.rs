@@ -9,8 +9,8 @@ use crate::exercise::HOME;
 use crate::rng::Rng;
 use siftdb::env::MemEnv;
 use siftdb::{
-    CompactRangeOptions, Db, Filter, FilterLayout, Follower, Keyspace, KeyspaceOptions, Options,
-    Readable, Snapshot, WriteBatch, WriteOptions,
+    CompactRangeOptions, Compression, Db, Filter, FilterLayout, Follower, Keyspace,
+    KeyspaceOptions, Options, Readable, Snapshot, WriteBatch, WriteOptions,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, RangeBounds};
@@ -28,6 +28,9 @@ type Spaces = BTreeMap<u32, (String, Map)>;
 
 /// Steps of a whole case.
 const STEPS: u32 = 150;
+
+const COMPRESSIONS: [Compression; 4] =
+    [Compression::None, Compression::Snappy, Compression::Lz4, Compression::Zstd(1)];
 
 /// Steps that a failure prints.
 const PRINTED: usize = 40;
@@ -150,7 +153,8 @@ fn settings_of(rng: &mut Rng) -> KeyspaceOptions {
         .filter(filter.layout(layout))
         .block_bytes(*rng.pick(&[64, 256, 4096]))
         .block_hash_index(rng.chance(50))
-        .snappy(rng.chance(50))
+        .compression(*rng.pick(&COMPRESSIONS))
+        .compression_at_last_level(*rng.pick(&COMPRESSIONS))
         .filter_last_level(rng.chance(70))
 }
 

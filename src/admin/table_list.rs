@@ -33,6 +33,8 @@ pub struct TableInfo {
     pub range_filter_bytes: u64,
     /// Bytes of its data index.
     pub index_bytes: u64,
+    /// How its data blocks are compressed where that pays: `none`, `snappy`, `lz4` or `zstd`.
+    pub compression: &'static str,
 }
 
 /// The tables of `keyspace`, level by level: level 0 newest first, others by key.
@@ -51,6 +53,7 @@ pub(crate) fn tables(keyspace: &KeyspaceState) -> Vec<TableInfo> {
         filter_bytes: handle.table.properties().filter_bytes,
         range_filter_bytes: handle.table.properties().range_filter_bytes,
         index_bytes: handle.table.properties().index_bytes,
+        compression: handle.table.properties().compression.name(),
     };
     let levels = (0..LEVELS).map(|level| (level, version.level(level)));
     levels.flat_map(|(level, tables)| tables.iter().map(move |t| info(level, t))).collect()

@@ -14,6 +14,7 @@ use crate::env::api::Env;
 use crate::env::directory::{lock_to_write, our_files};
 use crate::jobs::rewrite::output::new_table_id;
 use crate::options::database::Options;
+use crate::options::levels::TablePlace;
 use crate::table::builder::TableBuilder;
 use crate::tree::current::read_current;
 use crate::tree::edit::KeyspaceMeta;
@@ -65,7 +66,7 @@ fn write_table(
     let label = KeyspaceLabel { id: meta.id, name: meta.name.clone() };
     let runs = SortedRuns::of(&[const { Vec::new() }; LEVELS]);
     let filter = options.table_filter(0, &runs);
-    let table_options = options.table_options(label, Vec::new(), 0, filter);
+    let table_options = options.table_options(label, Vec::new(), TablePlace::LEVEL_0, filter);
     let file = env.create_new(&path).map_err(|error| Error::io("create_new", &path, error))?;
     let mut builder = TableBuilder::new(file, path, new_table_id(), table_options);
     builder.mark_ingested();

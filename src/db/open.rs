@@ -456,6 +456,7 @@ pub(super) fn settings_of(
             meta.settings.clear();
             data.encode(&mut meta.settings);
         }
+        data.check_compression()?;
         if !options.allow_unregistered_filters {
             data.check_registered()?;
         }

@@ -28,6 +28,7 @@ use crate::jobs::obsolete::remove;
 use crate::jobs::rewrite::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::rewrite::stripes::{KeysBelow, SnapshotStripes};
 use crate::memtable::memtable::Memtable;
+use crate::options::levels::TablePlace;
 use crate::state::catalog::Catalog;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
@@ -254,7 +255,7 @@ fn write_input(
         let version = Arc::clone(&keyspace.view.load().version);
         filter_budget::flush_filter(keyspace, &version, levels, entries)
     };
-    let context = JobContext::new(engine, keyspace, 0, filter);
+    let context = JobContext::new(engine, keyspace, TablePlace::LEVEL_0, filter);
     let outcome = write_tables(&context, memtables, snapshots, levels)?;
     let stripe = engine.context.counters.stripe();
     stripe.add(Counter::Flushes, memtables.len() as u64);

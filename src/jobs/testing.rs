@@ -24,8 +24,8 @@ use crate::jobs::rewrite::output::{
 };
 use crate::memtable::memtable::Memtable;
 use crate::table::builder::{TableBuilder, TableOptions};
+use crate::table::compression::Compression;
 use crate::table::filter::layout::FilterPinning;
-use crate::table::format::Compression;
 use crate::table::reader::{Table, TableContext};
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;

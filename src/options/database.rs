@@ -4,21 +4,15 @@
 //! end hand each lower layer the settings struct it defines.
 
 use crate::base::error::{Error, Result};
-use crate::base::events::delivery::Events;
 use crate::base::events::event::EventListener;
-use crate::base::key::KeyspaceLabel;
 use crate::env::api::Env;
 use crate::env::disk::DiskEnv;
 use crate::log::recovery::Recovery;
 use crate::options::compaction_filter::CompactionFilter;
 use crate::options::filter::Filter;
-use crate::options::keyspace::{BLOCK_BYTES_DEFAULT, KeyspaceOptions};
-use crate::table::block::builder::RESTART_INTERVAL;
-use crate::table::builder::TableOptions;
-use crate::table::filter::layout::TableFilter;
-use crate::table::format::Compression;
+use crate::options::keyspace::KeyspaceOptions;
+use crate::table::compression::Compression;
 use crate::tree::targets::CompactionOptions;
-use siftdb_filter::construction::Construction;
 use siftdb_filter::encoding::Encoding;
 use siftdb_filter::policy::FilterPolicy;
 use siftdb_filter::prefix::PrefixExtractor;
@@ -220,8 +214,23 @@ options! {
         /// entry, three bytes in memory, and saves cache misses within the block.
         block_hash_index(yes: bool);
 
-        /// Compress data blocks with Snappy where that saves at least an eighth. Default: true. Off
-        /// saves about 400 ns on each block that is read from a file.
+        /// How data blocks of new tables are compressed where that saves at least an eighth.
+        /// Default: [`Compression::Snappy`]. `None` saves about 400 ns on each block that is read
+        /// from a file.
+        compression(compression: Compression);
+
+        /// The compression of new tables at `level` (0 to 6), instead of
+        /// [`Options::compression`]'s. A table that moves to a level of another codec is rewritten.
+        compression_at_level(level: usize, compression: Compression);
+
+        /// The compression of new tables at the last level, whichever it is: the deepest one with
+        /// data. Default: none of its own. It replaces those of [`Options::compression`] and
+        /// [`Options::compression_at_level`]. The last level has about nine tenths of the data, and
+        /// is written by compactions alone. If a level is no longer the last, its tables stay as
+        /// they are until they are rewritten. Level 0 is never the last.
+        compression_at_last_level(compression: Compression);
+
+        /// [`Compression::Snappy`] or, if false, [`Compression::None`] by [`Options::compression`].
         snappy(yes: bool);
 
         /// Ask `filter` in compactions of the keyspace `default` which entries to keep. Default:
@@ -338,6 +347,7 @@ impl Options {
             return refuse("error_if_exists without create_if_missing can open nothing".into());
         }
         self.data.validate()?;
+        self.data.check_compression()?;
         if self.asks_for_unpinnable() {
             return refuse(
                 "FilterPinning::All without memory that may be pinned: filter_pinned_share or \
@@ -365,31 +375,6 @@ impl Options {
     pub(crate) fn read_only_log_bytes(&self) -> u64 {
         let buffers = self.immutable_memtables_max as u64 + 4;
         self.read_only_log_bytes_max.unwrap_or(buffers * self.write_buffer_bytes as u64)
-    }
-
-    /// The settings of the tables that a job writes at `level`, with `filter`. `databases` are the
-    /// id of the database and those of its ancestors.
-    pub(crate) fn table_options(
-        &self,
-        keyspace: KeyspaceLabel,
-        databases: Vec<u128>,
-        level: usize,
-        filter: Option<TableFilter>,
-    ) -> TableOptions {
-        TableOptions {
-            keyspace,
-            databases,
-            block_bytes: self.data.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
-            restart_interval: RESTART_INTERVAL,
-            hash_index: self.data.block_hash_index.unwrap_or(true),
-            compression: self.data.compression.unwrap_or(Compression::Snappy),
-            filter,
-            construction: Construction { verify: self.verify_filters, budget: None },
-            // A flush should end soon, and its table is rewritten soon. Tables of deeper levels are
-            // read for a long time.
-            write_bytes: if level == 0 { 64 << 10 } else { 1 << 20 },
-            events: Events::default(),
-        }
     }
 
     /// Milliseconds after which puts expire; `u64::MAX` for never.
@@ -460,22 +445,6 @@ mod tests {
             let filter = options.table_filter(level, &SortedRuns::default()).unwrap();
             assert_eq!(filter.layout == FilterLayout::Full, level < 2);
         }
-    }
-
-    #[test]
-    fn unset_settings_have_the_builtin_defaults() {
-        assert!(Options::new().named().settings().is_empty());
-        let database = Options::new().block_bytes(512).snappy(false).filter(Filter::none());
-        let database = database.table_bytes(1 << 20);
-        assert_eq!(database.named().to_string(), "filter=none, block_bytes=512, snappy=false");
-        let keyspace = database.for_keyspace(&KeyspaceOptions::new().block_hash_index(false));
-        let table = keyspace.table_options(KeyspaceLabel::default(), Vec::new(), 0, None);
-        assert_eq!((table.block_bytes, table.hash_index), (4096, false));
-        assert_eq!(table.compression, Compression::Snappy);
-        assert_eq!(keyspace.filter_of_level(3).to_string(), "fast-local-bloom:10");
-        assert_eq!(keyspace.compaction_options().table_bytes, 1 << 20);
-        let filter = keyspace.filter_of_level(0).clone();
-        assert_eq!(format!("{filter:?}"), format!("{:?}", Filter::bloom(10.0)));
     }
 
     #[test]

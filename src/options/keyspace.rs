@@ -9,8 +9,8 @@ use crate::base::expiry::duration_millis;
 use crate::base::levels::LEVELS;
 use crate::options::compaction_filter::CompactionFilter;
 use crate::options::filter::{Filter, Unregistered};
+use crate::table::compression::Compression;
 use crate::table::filter::layout::FilterPinning;
-use crate::table::format::Compression;
 use crate::tree::fields::record;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,6 +54,10 @@ record! {
         pub(crate) expire_after: Option<u64> = 7 "expire_after",
         /// Versions without this setting skip it. Boxed: few keyspaces name it.
         pub(crate) filter_at_last_level: Option<Box<Filter>> = 0x88 "filter_at_last_level",
+        /// Versions without the next two skip them: none of their tables needs them.
+        pub(crate) compression_at_level: BTreeMap<usize, Compression> = 0x89 "compression_at_level",
+        pub(crate) compression_at_last_level: Option<Compression> =
+            0x8a "compression_at_last_level",
         /// Not saved.
         pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
     }
@@ -110,11 +114,33 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Compress data blocks with Snappy where that saves at least an eighth. Default: true. Off
-    /// saves about 400 ns on each block that is read from a file.
-    pub fn snappy(mut self, yes: bool) -> Self {
-        self.compression = Some(if yes { Compression::Snappy } else { Compression::None });
+    /// How data blocks of new tables are compressed where that saves at least an eighth. Default:
+    /// [`Compression::Snappy`]. `None` saves about 400 ns on each block that is read from a file.
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
         self
+    }
+
+    /// The compression of new tables at `level` (0 to 6), instead of
+    /// [`KeyspaceOptions::compression`]'s. Each level is a setting of its own, as for
+    /// [`KeyspaceOptions::filter_at_level`].
+    pub fn compression_at_level(mut self, level: usize, compression: Compression) -> Self {
+        self.compression_at_level.insert(level, compression);
+        self
+    }
+
+    /// The compression of new tables at the last level, whichever it is: the deepest one with data.
+    /// Default: none of its own. See
+    /// [`Options::compression_at_last_level`](crate::Options::compression_at_last_level).
+    pub fn compression_at_last_level(mut self, compression: Compression) -> Self {
+        self.compression_at_last_level = Some(compression);
+        self
+    }
+
+    /// [`Compression::Snappy`] or, if false, [`Compression::None`] by
+    /// [`KeyspaceOptions::compression`].
+    pub fn snappy(self, yes: bool) -> Self {
+        self.compression(if yes { Compression::Snappy } else { Compression::None })
     }
 
     /// An entry of the keyspace is gone for every read that starts `duration` or more after the
@@ -146,7 +172,8 @@ impl KeyspaceOptions {
     }
 
     /// The saved settings that are named, each as name and value. The value of a filter is the text
-    /// that [`Filter`] prints; the filter of one level is called `filter_at_level.LEVEL`.
+    /// that [`Filter`] prints, or [`Compression`]; that of one level is called
+    /// `filter_at_level.LEVEL` or `compression_at_level.LEVEL`.
     pub fn settings(&self) -> Vec<(String, String)> {
         let text = |name: &str, value: Option<&dyn fmt::Display>| {
             value.map(|value| (name.to_string(), value.to_string()))
@@ -155,7 +182,6 @@ impl KeyspaceOptions {
             .filter_at_level
             .iter()
             .map(|(level, filter)| Some((format!("filter_at_level.{level}"), filter.to_string())));
-        let snappy = self.compression.map(|compression| compression == Compression::Snappy);
         let expire_after = self.expire_after.map(|millis| match millis {
             u64::MAX => "never".to_string(),
             millis => format!("{millis}ms"),
@@ -169,10 +195,18 @@ impl KeyspaceOptions {
             text("filter_last_level", self.filter_last_level.as_ref().map(|yes| yes as _)),
             text("block_bytes", self.block_bytes.as_ref().map(|bytes| bytes as _)),
             text("block_hash_index", self.block_hash_index.as_ref().map(|yes| yes as _)),
-            text("snappy", snappy.as_ref().map(|yes| yes as _)),
+            text("compression", self.compression.as_ref().map(|compression| compression as _)),
+        ];
+        let compressions = self.compression_at_level.iter().map(|(level, compression)| {
+            Some((format!("compression_at_level.{level}"), compression.to_string()))
+        });
+        let of_last = self.compression_at_last_level.as_ref();
+        let last = [
+            text("compression_at_last_level", of_last.map(|compression| compression as _)),
             text("expire_after", expire_after.as_ref().map(|duration| duration as _)),
         ];
-        filter.into_iter().chain(levels).chain(others).flatten().collect()
+        let all = filter.into_iter().chain(levels).chain(others).chain(compressions).chain(last);
+        all.flatten().collect()
     }
 
     /// Refuses what cannot work. Rules that are not registered pass: see `check_registered`.
@@ -190,9 +224,22 @@ impl KeyspaceOptions {
         for filter in self.filters() {
             filter.validate().or_else(refuse)?;
         }
-        if let Some(level) = self.filter_at_level.keys().find(|level| **level >= LEVELS) {
-            let last = LEVELS - 1;
-            return refuse(format!("filter_at_level({level}): levels are 0 to {last}"));
+        for (name, mut levels) in [
+            ("filter_at_level", self.filter_at_level.keys().collect::<Vec<_>>()),
+            ("compression_at_level", self.compression_at_level.keys().collect()),
+        ] {
+            levels.retain(|level| **level >= LEVELS);
+            if let Some(level) = levels.first() {
+                let last = LEVELS - 1;
+                return refuse(format!("{name}({level}): levels are 0 to {last}"));
+            }
+        }
+        for compression in self.compressions() {
+            if let Compression::Zstd(level) = compression
+                && !(1..=22).contains(&level)
+            {
+                return refuse(format!("compression is {compression}; levels of zstd are 1 to 22"));
+            }
         }
         if let Some(bytes) = self.filters_of_levels().find_map(|filter| filter.memory_bytes) {
             return refuse(format!(
@@ -209,6 +256,12 @@ impl KeyspaceOptions {
             ));
         }
         Ok(())
+    }
+
+    /// The compressions that are named.
+    fn compressions(&self) -> impl Iterator<Item = Compression> {
+        let of_levels = self.compression_at_level.values().chain(&self.compression_at_last_level);
+        self.compression.iter().chain(of_levels).copied()
     }
 
     /// The filters that are named.
@@ -233,6 +286,8 @@ impl KeyspaceOptions {
     pub(crate) fn over(&self, saved: &KeyspaceOptions) -> KeyspaceOptions {
         let mut filter_at_level = saved.filter_at_level.clone();
         filter_at_level.extend(self.filter_at_level.clone());
+        let mut compression_at_level = saved.compression_at_level.clone();
+        compression_at_level.extend(self.compression_at_level.clone());
         KeyspaceOptions {
             filter: self.filter.clone().or_else(|| saved.filter.clone()),
             filter_at_level,
@@ -244,6 +299,10 @@ impl KeyspaceOptions {
             block_bytes: self.block_bytes.or(saved.block_bytes),
             block_hash_index: self.block_hash_index.or(saved.block_hash_index),
             compression: self.compression.or(saved.compression),
+            compression_at_level,
+            compression_at_last_level: self
+                .compression_at_last_level
+                .or(saved.compression_at_last_level),
             expire_after: self.expire_after.or(saved.expire_after),
             compaction_filter: self
                 .compaction_filter
@@ -255,6 +314,22 @@ impl KeyspaceOptions {
     /// The user's rules that saved filters name and that are not registered.
     pub(crate) fn unregistered(&self) -> impl Iterator<Item = &Unregistered> {
         self.filters().flat_map(|filter| &filter.unregistered)
+    }
+
+    /// Refuses compression that this build does not have. It is asked after `over`, since one that
+    /// is named now replaces a saved one.
+    ///
+    /// # Errors
+    /// `InvalidOptions`, naming the compression and the feature.
+    pub(crate) fn check_compression(&self) -> Result<()> {
+        let lacking = self.compressions().find(|compression| !compression.codec().is_available());
+        let Some(compression) = lacking else { return Ok(()) };
+        let feature = compression.codec().feature().unwrap_or_default();
+        let what = format!(
+            "compression is {compression}, and this program was built without the feature \
+             \"{feature}\" of siftdb"
+        );
+        Err(Error::InvalidOptions { what })
     }
 
     /// Refuses filters with rules that are not registered. It is asked after `over`, since a filter
@@ -306,7 +381,7 @@ mod tests {
             named.over(&saved).to_string(),
             "filter=fast-local-bloom:12, filter_at_level.1=none, \
              filter_at_level.3=fast-local-bloom:5, filter_last_level=false, block_bytes=1024, \
-             snappy=false, expire_after=5ms"
+             compression=none, expire_after=5ms"
         );
         assert!(KeyspaceOptions::new().over(&saved) == saved, "nothing is named");
         assert!(named.over(&KeyspaceOptions::new()) == named, "nothing is saved");
@@ -321,6 +396,10 @@ mod tests {
             (new().expire_after(Duration::ZERO), "expire_after is zero"),
             (new().filter(Filter::bloom(0.1)), "0.1 bits per key"),
             (new().filter_at_level(7, Filter::none()), "filter_at_level(7)"),
+            (new().compression_at_level(7, Compression::None), "compression_at_level(7)"),
+            (new().compression(Compression::Zstd(0)), "compression is zstd:0"),
+            (new().compression_at_level(2, Compression::Zstd(23)), "compression is zstd:23"),
+            (new().compression_at_last_level(Compression::Zstd(-1)), "compression is zstd:-1"),
             (new().filter_at_level(2, Filter::monkey(9)), "monkey(9)"),
             (new().filter(Filter::monkey(9)).filter_at_level(0, Filter::monkey(9)), "monkey(9)"),
         ];

@@ -1,17 +1,79 @@
-//! Which filter the tables of a job get: by level, by what the tree holds, by a budget.
+//! Which filter and compression the tables of a job get: by level, by what the tree holds, and
+//! filters by a budget.
 //!
 //! Asked by `jobs/compact/filter_budget.rs` before each flush and compaction with the entries of
 //! each run. Tables keep the filter they were written with until a compaction rewrites them. So
 //! after a change of options, or of the tree, there are old and new filters at the same time.
 
+use crate::base::events::delivery::Events;
+use crate::base::key::KeyspaceLabel;
 use crate::base::levels::LEVELS;
 use crate::options::database::Options;
 use crate::options::filter::{FILTER_DEFAULT, Filter};
+use crate::options::keyspace::BLOCK_BYTES_DEFAULT;
+use crate::table::block::builder::RESTART_INTERVAL;
+use crate::table::builder::TableOptions;
+use crate::table::compression::Compression;
 use crate::table::filter::layout::{FilterPinning, TableFilter};
 use crate::tree::runs::SortedRuns;
+use crate::tree::version::LevelFiles;
 use siftdb_filter::allocation::{Run, millibits_by_run};
+use siftdb_filter::construction::Construction;
+
+/// Where a job's tables go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TablePlace {
+    pub level: usize,
+    /// True if no deeper level has data, and the level is not 0.
+    pub is_last: bool,
+}
+
+impl TablePlace {
+    /// Level 0, which is never the last.
+    pub(crate) const LEVEL_0: Self = TablePlace { level: 0, is_last: false };
+
+    /// A level of this tree.
+    #[must_use]
+    pub(crate) fn in_tree(level: usize, levels: &LevelFiles) -> Self {
+        let mut deeper = levels.iter().skip(level + 1);
+        TablePlace { level, is_last: level > 0 && deeper.all(Vec::is_empty) }
+    }
+}
 
 impl Options {
+    /// The compression of tables at `place`.
+    #[must_use]
+    pub(crate) fn compression_at(&self, place: TablePlace) -> Compression {
+        let of_last = self.data.compression_at_last_level.filter(|_| place.is_last);
+        let of_level = || self.data.compression_at_level.get(&place.level).copied();
+        of_last.or_else(of_level).or(self.data.compression).unwrap_or_default()
+    }
+
+    /// The settings of the tables that a job writes to `place`, with `filter`. `databases` are the
+    /// id of the database and those of its ancestors.
+    pub(crate) fn table_options(
+        &self,
+        keyspace: KeyspaceLabel,
+        databases: Vec<u128>,
+        place: TablePlace,
+        filter: Option<TableFilter>,
+    ) -> TableOptions {
+        TableOptions {
+            keyspace,
+            databases,
+            block_bytes: self.data.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
+            restart_interval: RESTART_INTERVAL,
+            hash_index: self.data.block_hash_index.unwrap_or(true),
+            compression: self.compression_at(place),
+            filter,
+            construction: Construction { verify: self.verify_filters, budget: None },
+            // A flush should end soon, and its table is rewritten soon. Tables of deeper levels are
+            // read for a long time.
+            write_bytes: if place.level == 0 { 64 << 10 } else { 1 << 20 },
+            events: Events::default(),
+        }
+    }
+
     /// Tables at level 0 that slow writes down.
     pub(crate) fn level0_slowdown(&self) -> usize {
         if self.auto_compaction { 5 * self.level0_compaction_trigger } else { usize::MAX }
@@ -124,6 +186,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::keyspace::KeyspaceOptions;
     use crate::table::filter::layout::FilterLayout;
     use crate::tree::testing::drawn_levels;
 
@@ -136,6 +199,40 @@ mod tests {
     fn bits(options: &Options, level: usize) -> Option<f64> {
         options.validate().unwrap();
         options.table_filter(level, &runs()).and_then(|filter| filter.encoding.bits_per_key())
+    }
+
+    #[test]
+    fn unset_settings_have_the_builtin_defaults() {
+        assert!(Options::new().named().settings().is_empty());
+        let database = Options::new().block_bytes(512).snappy(false).filter(Filter::none());
+        let database = database.table_bytes(1 << 20);
+        assert_eq!(database.named().to_string(), "filter=none, block_bytes=512, compression=none");
+        let keyspace = database.for_keyspace(&KeyspaceOptions::new().block_hash_index(false));
+        let table =
+            keyspace.table_options(KeyspaceLabel::default(), Vec::new(), TablePlace::LEVEL_0, None);
+        assert_eq!((table.block_bytes, table.hash_index), (4096, false));
+        assert_eq!(table.compression, Compression::Snappy);
+        assert_eq!(keyspace.filter_of_level(3).to_string(), "fast-local-bloom:10");
+        assert_eq!(keyspace.compaction_options().table_bytes, 1 << 20);
+        let filter = keyspace.filter_of_level(0).clone();
+        assert_eq!(format!("{filter:?}"), format!("{:?}", Filter::bloom(10.0)));
+    }
+
+    #[test]
+    fn the_last_level_has_a_compression_of_its_own() {
+        let options = Options::new()
+            .compression_at_level(2, Compression::None)
+            .compression_at_last_level(Compression::Zstd(3));
+        let levels = drawn_levels("L0: 9[a..b]\nL1: 8[a..b]\nL2: 7[a..b]");
+        let all =
+            [0, 1, 2, 3].map(|level| options.compression_at(TablePlace::in_tree(level, &levels)));
+        let [snappy, zstd] = [Compression::Snappy, Compression::Zstd(3)];
+        assert_eq!(all, [snappy, snappy, zstd, zstd]);
+        // A flush into an empty tree is no last level.
+        assert_eq!(options.compression_at(TablePlace::LEVEL_0), snappy);
+        let upper = drawn_levels("L2: 7[a..b]\nL3: 6[a..b]");
+        let of_2 = options.compression_at(TablePlace::in_tree(2, &upper));
+        assert_eq!(of_2, Compression::None);
     }
 
     #[test]

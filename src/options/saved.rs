@@ -19,8 +19,8 @@ use crate::base::levels::LEVELS;
 use crate::log::record::format::Undecodable;
 use crate::options::filter::{Filter, Unregistered};
 use crate::options::keyspace::KeyspaceOptions;
+use crate::table::compression::Compression;
 use crate::table::filter::layout::{FilterLayout, FilterPinning};
-use crate::table::format::Compression;
 use crate::tree::fields::{Decoded, Value, damaged, malformed, record};
 use siftdb_filter::encoding::{Encoding, FilterReader};
 use siftdb_filter::policy::FilterPolicy;
@@ -264,7 +264,35 @@ macro_rules! cases {
     };
 }
 cases!(FilterPinning, "filter pinning": None, TopLevel, All);
-cases!(Compression, "compression": None, Snappy);
+
+/// A varint, and the level after that of Zstandard.
+impl Value for Compression {
+    fn put(&self, dst: &mut Vec<u8>) {
+        let case: u64 = match self {
+            Compression::None => 0,
+            Compression::Snappy => 1,
+            Compression::Lz4 => 2,
+            Compression::Zstd(_) => 3,
+        };
+        case.put(dst);
+        if let Compression::Zstd(level) = self {
+            level.unsigned_abs().put(dst);
+        }
+    }
+
+    fn take(bytes: &mut Decoder<'_>, name: &str) -> Decoded<Self> {
+        match u64::take(bytes, name)? {
+            0 => Ok(Compression::None),
+            1 => Ok(Compression::Snappy),
+            2 => Ok(Compression::Lz4),
+            3 => {
+                let level = i32::try_from(u32::take(bytes, name)?);
+                level.map(Compression::Zstd).map_err(|_| malformed(name))
+            }
+            case => Err(Undecodable::Unknown(format!("compression {case}"))),
+        }
+    }
+}
 
 /// Thousandths of a bit per key. They come out exactly: an `f64` holds more than an encoding has.
 fn millibits(encoding: &Encoding) -> u64 {
@@ -382,7 +410,7 @@ mod tests {
 
     fn settings() -> impl Strategy<Value = KeyspaceOptions> {
         let of_level = filters().prop_filter("no budget", |filter| filter.memory_bytes.is_none());
-        let flags = [any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>()];
+        let flags = [any::<Option<bool>>(), any::<Option<bool>>()];
         let bytes = prop::option::of(64usize..=4 << 20);
         let levels = prop::collection::btree_map(0..LEVELS, of_level, 0..4);
         let expiry = prop::option::of(prop_oneof![1..=u64::MAX, Just(u64::MAX)]);
@@ -392,24 +420,32 @@ mod tests {
                 .prop_map(|filter| Box::new(filter.pinning(FilterPinning::default()))),
         );
         let general = (prop::option::of(filters()), last_level);
-        let parts = (general, levels, bytes, flags, expiry);
-        parts.prop_map(|(general, filter_at_level, block_bytes, flags, expire_after)| {
+        let compression = || {
+            use Compression::{Lz4, None, Snappy, Zstd};
+            prop_oneof![Just(None), Just(Snappy), Just(Lz4), (1..=22).prop_map(Zstd)]
+        };
+        let compressions = (
+            prop::option::of(compression()),
+            prop::collection::btree_map(0..LEVELS, compression(), 0..4),
+            prop::option::of(compression()),
+        );
+        let parts = (general, levels, bytes, flags, expiry, compressions);
+        parts.prop_map(|(general, filter_at_level, block_bytes, flags, expire_after, of_data)| {
             let (filter, filter_at_last_level) = general;
-            let [last, hash, snappy] = flags;
-            let others = KeyspaceOptions {
+            let [last, hash] = flags;
+            let (compression, compression_at_level, compression_at_last_level) = of_data;
+            KeyspaceOptions {
                 filter,
                 filter_at_level,
                 filter_at_last_level,
                 filter_last_level: last,
                 block_bytes,
                 block_hash_index: hash,
-                compression: None,
+                compression,
+                compression_at_level,
+                compression_at_last_level,
                 expire_after,
                 compaction_filter: None,
-            };
-            match snappy {
-                Some(yes) => others.snappy(yes),
-                None => others,
             }
         })
     }
@@ -483,8 +519,20 @@ mod tests {
              filter_at_level.0=custom:test.policy layout=full prefix=test.prefix,=: \
              whole_key=false, filter_at_level.2=none pinning=none, \
              filter_at_level.6=bloom-then-ribbon:9.999:3 layout=partitioned:4096, \
-             filter_last_level=false, block_bytes=16384, block_hash_index=true, snappy=false, \
-             expire_after=300ms"
+             filter_last_level=false, block_bytes=16384, block_hash_index=true, \
+             compression=none, expire_after=300ms"
+        );
+        let compressed = KeyspaceOptions::new()
+            .compression(Compression::Lz4)
+            .compression_at_level(2, Compression::Snappy)
+            .compression_at_level(6, Compression::None)
+            .compression_at_last_level(Compression::Zstd(19));
+        let golden = [6, 1, 2, 0x89, 2, 2, 1, 0x89, 2, 6, 0, 0x8a, 2, 3, 19];
+        assert_eq!(encoded(&compressed), golden);
+        assert_eq!(
+            compressed.to_string(),
+            "compression=lz4, compression_at_level.2=snappy, compression_at_level.6=none, \
+             compression_at_last_level=zstd:19"
         );
     }
 
@@ -519,7 +567,7 @@ mod tests {
             filter_with(&bloom, FILTER_PREFIX, b"siftdb.OtherPrefix.3"),
             encoding("xor"),
             encoding("custom"),
-            vec![TAG_COMPRESSION, 1, 2],
+            vec![TAG_COMPRESSION, 1, 4],
         ];
         for bytes in later {
             let decoded = decoded(&bytes);

@@ -5,7 +5,8 @@
 
 use crate::base::error::Result;
 use crate::table::block::builder::BlockBuilder;
-use crate::table::format::{BlockHandle, BlockKind, Compression};
+use crate::table::compression::{Compression, Compressor};
+use crate::table::format::{BlockHandle, BlockKind};
 use crate::table::writer::TableWriter;
 
 /// This many blocks go to the other thread at once: waking it for each takes longer than writing.
@@ -17,9 +18,7 @@ const BYTES_AT_ONCE: u64 = 256 << 10;
 /// The file of a table, and where its data blocks are.
 pub(crate) struct BlockFile {
     pub(super) out: TableWriter,
-    compression: Compression,
-    encoder: snap::raw::Encoder,
-    compressed: Vec<u8>,
+    compressor: Compressor,
     /// The data blocks so far.
     pub(super) handles: Vec<BlockHandle>,
 }
@@ -27,18 +26,13 @@ pub(crate) struct BlockFile {
 impl BlockFile {
     /// Blocks go to `out`, compressed if that saves enough.
     pub(super) fn new(out: TableWriter, compression: Compression) -> Self {
-        let (encoder, compressed) = (snap::raw::Encoder::new(), Vec::new());
-        BlockFile { out, compression, encoder, compressed, handles: Vec::new() }
+        BlockFile { out, compressor: Compressor::new(compression), handles: Vec::new() }
     }
 
     /// Completes a data block, writes it, and empties its builder.
     pub(crate) fn write(&mut self, block: &mut BlockBuilder) -> Result<()> {
-        let contents = block.finish();
-        let (stored, compression) = match self.compression {
-            Compression::None => (contents, Compression::None),
-            Compression::Snappy => compress(&mut self.encoder, contents, &mut self.compressed),
-        };
-        self.handles.push(self.out.write_block(stored, BlockKind::Data, compression)?);
+        let (stored, codec) = self.compressor.compress(block.finish());
+        self.handles.push(self.out.write_block(stored, BlockKind::Data, codec)?);
         block.reset();
         Ok(())
     }
@@ -112,24 +106,5 @@ impl DetachedBlocks {
     /// About the size of the file with all blocks.
     pub(super) fn file_bytes(&self) -> u64 {
         self.file_bytes + self.away_bytes + self.full.bytes
-    }
-}
-
-/// Compressed into `buffer` where that saves at least an eighth, else as it is.
-fn compress<'b>(
-    encoder: &mut snap::raw::Encoder,
-    contents: &'b [u8],
-    buffer: &'b mut Vec<u8>,
-) -> (&'b [u8], Compression) {
-    let needed = snap::raw::max_compress_len(contents.len());
-    if buffer.len() < needed {
-        buffer.resize(needed, 0);
-    }
-    match encoder.compress(contents, buffer) {
-        Ok(bytes) if bytes < contents.len() - contents.len() / 8 => {
-            (&buffer[..bytes], Compression::Snappy)
-        }
-        // Snappy refuses only what is larger than 4 GiB.
-        _ => (contents, Compression::None),
     }
 }

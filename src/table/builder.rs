@@ -25,12 +25,14 @@ use crate::base::range_deletes::RangeDeletes;
 use crate::env::api::WritableFile;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block_file::{BlockFile, DetachedBlocks};
+use crate::table::compression::Compression;
+use crate::table::features::version_of;
 use crate::table::filter::dispatch::FilterBlockBuilder;
 use crate::table::filter::layout::{BlockSink, FilterLayout, TableFilter};
 use crate::table::filter::ranges::{RANGE_FILTER_NAME, write_range_filter};
 use crate::table::format::{
-    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, Footer,
-    HEADER_BYTES, Header, PROPERTIES_NAME, RANGE_DELETES_NAME,
+    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Footer, HEADER_BYTES, Header,
+    PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
@@ -110,13 +112,16 @@ impl TableBuilder {
         }
         let range_filter = options.filter.as_ref().and_then(TableFilter::range_filter_builder);
         let range_filter = range_filter.map(|builder| builder.under(&options.construction));
+        let codec = options.compression.codec();
         let properties = Properties {
-            compression: options.compression,
+            compression: codec,
+            required_features: codec.feature().unwrap_or_default().to_string(),
             keyspace: options.keyspace.clone(),
             databases: options.databases.clone(),
             ..Properties::new()
         };
-        let header = Header { table_id, keyspace: options.keyspace.id };
+        let version = version_of(&properties.required_features);
+        let header = Header { version, table_id, keyspace: options.keyspace.id };
         let out = TableWriter::new(file, path, header, options.write_bytes);
         TableBuilder {
             file: Some(BlockFile::new(out, options.compression)),
@@ -271,7 +276,8 @@ impl TableBuilder {
         let metaindex = write_metaindex(metaindex, &mut out)?;
         let index = out.write_raw(&index, BlockKind::Index)?;
         let table_id = out.table_id();
-        out.put(&Footer { table_id, metaindex, index }.encode())?;
+        let version = version_of(&self.properties.required_features);
+        out.put(&Footer { version, table_id, metaindex, index }.encode())?;
         out.finish()?;
         Ok(TableSummary {
             bytes: out.position(),

@@ -18,9 +18,7 @@ use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::table::block::block::{Block, Found};
 use crate::table::block::directory::HashedBlock;
 use crate::table::file::{BlockBuffer, TableFile, TableIo};
-use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Compression, fingerprint_of,
-};
+use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Codec, fingerprint_of};
 use crate::table::index::{CachedBlock, Index, IndexEntry};
 use siftdb_filter::cache_line::AlignedBytes;
 use siftdb_filter::hash::KeyHash;
@@ -90,8 +88,8 @@ impl TableFile {
     ) -> Option<BlockRef<'_>> {
         let (handle, slot) = (index.handle_of(entry), index.slot(entry));
         let read = self.in_memory(handle)?;
-        let is_usable = read.has_checksum(slot.known_checksum())
-            && read.compression() == Some(Compression::None);
+        let is_usable =
+            read.has_checksum(slot.known_checksum()) && read.codec() == Some(Codec::None);
         if !is_usable || (fill && !self.cache().leaves_in_place(slot, handle.size)) {
             return None;
         }
@@ -308,7 +306,7 @@ mod tests {
     const TABLE_ID: u64 = 7;
 
     /// A file of blocks of a kind, each stored as `(contents, compression)`, and its handles.
-    fn file_of(kind: BlockKind, blocks: &[(&[u8], Compression)]) -> (TableFile, Vec<BlockHandle>) {
+    fn file_of(kind: BlockKind, blocks: &[(&[u8], Codec)]) -> (TableFile, Vec<BlockHandle>) {
         let mut bytes = Vec::new();
         let mut handles = Vec::new();
         for (contents, compression) in blocks {
@@ -345,7 +343,7 @@ mod tests {
     fn blocks_are_read_once_and_counted() {
         let block = data_block();
         let compressed = snappy(&block);
-        let blocks = [(&block[..], Compression::None), (&compressed, Compression::Snappy)];
+        let blocks = [(&block[..], Codec::None), (&compressed, Codec::Snappy)];
         let (file, handles) = file_of(BlockKind::Data, &blocks);
         for &handle in &handles {
             let mut io = TableIo::default();
@@ -368,7 +366,7 @@ mod tests {
         for (contents, is_sound) in
             [(&unsound, false), (&sound, true), (&unsound, false), (&sound, true)]
         {
-            let (file, handles) = file_of(BlockKind::Data, &[(contents, Compression::None)]);
+            let (file, handles) = file_of(BlockKind::Data, &[(contents, Codec::None)]);
             let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
             let fetched = file.fetch_through_cache(handles[0], slot, BlockKind::Data, false, io);
             match fetched {
@@ -384,7 +382,7 @@ mod tests {
                 offset: handles[0].offset,
                 kind: BlockKind::Data,
             }
-            .trailer(contents, Compression::None);
+            .trailer(contents, Codec::None);
             let known = slots.slot(0).known_checksum().map(|known| known.get().to_le_bytes());
             let known = known.is_some_and(|known| known == trailer[1..]);
             assert_eq!(known, is_sound);
@@ -414,10 +412,9 @@ mod tests {
 
     #[test]
     fn a_block_in_memory_is_checked_at_its_first_use() {
-        for compression in [Compression::None, Compression::Snappy] {
+        for compression in [Codec::None, Codec::Snappy] {
             let block = data_block();
-            let stored =
-                if compression == Compression::Snappy { snappy(&block) } else { block.clone() };
+            let stored = if compression == Codec::Snappy { snappy(&block) } else { block.clone() };
             let (on_disk, handles) = file_of(BlockKind::Data, &[(&stored, compression)]);
             let mut sound = vec![0; on_disk.bytes() as usize];
             on_disk.read_bytes(0, &mut sound).unwrap();
@@ -464,7 +461,7 @@ mod tests {
             let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
             file.fetch_through_cache(handle, slot, BlockKind::Data, false, io).map(drop)
         };
-        let (file, handles) = file_of(BlockKind::Data, &[(&block, Compression::None)]);
+        let (file, handles) = file_of(BlockKind::Data, &[(&block, Codec::None)]);
         let mut bytes = vec![0; file.bytes() as usize];
         file.read_bytes(0, &mut bytes).unwrap();
         fetch(&file, handles[0]).unwrap();
@@ -480,7 +477,7 @@ mod tests {
         let damaged = TableFile::new(handle, TABLE_ID, bytes.len() as u64, file.cache());
         assert!(fetch(&damaged, handles[0]).unwrap_err().is_corruption());
         // The map of another table, whose block has a damaged trailer.
-        let (mut another, _) = file_of(BlockKind::Data, &[(&other, Compression::None)]);
+        let (mut another, _) = file_of(BlockKind::Data, &[(&other, Codec::None)]);
         another.read_bytes(0, &mut bytes).unwrap();
         bytes[middle] = b'x';
         let contents = [bytes.clone(), bytes];
@@ -494,7 +491,7 @@ mod tests {
     #[test]
     fn blocks_beyond_a_map_are_read_by_calls() {
         let block = data_block();
-        let (mut file, handles) = file_of(BlockKind::Data, &[(&block, Compression::None)]);
+        let (mut file, handles) = file_of(BlockKind::Data, &[(&block, Codec::None)]);
         let mut bytes = vec![0; file.bytes() as usize];
         file.read_bytes(0, &mut bytes).unwrap();
         let end = (handles[0].offset + handles[0].size) as usize + BLOCK_TRAILER_BYTES;
@@ -512,7 +509,7 @@ mod tests {
     #[test]
     fn a_filter_is_never_compressed() {
         let compressed = snappy(&[0; 300]);
-        let (file, handles) = file_of(BlockKind::Filter, &[(&compressed, Compression::Snappy)]);
+        let (file, handles) = file_of(BlockKind::Filter, &[(&compressed, Codec::Snappy)]);
         let error = file.read_raw(handles[0], BlockKind::Filter, &mut TableIo::default());
         assert!(error.unwrap_err().to_string().contains("compressed filter"));
     }
@@ -523,11 +520,11 @@ mod tests {
         let streams: [&[u8]; 3] =
             [&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], &[0x80, 0x80, 0x40, 0, 0], &[9, 9, 9]];
         for stream in streams {
-            let (file, handles) = file_of(BlockKind::Data, &[(stream, Compression::Snappy)]);
+            let (file, handles) = file_of(BlockKind::Data, &[(stream, Codec::Snappy)]);
             let fetched = file.fetch(handles[0], BlockKind::Data, true, &mut TableIo::default());
-            assert!(fetched.err().unwrap().to_string().contains("Snappy"));
+            assert!(fetched.err().unwrap().to_string().contains("snappy"));
         }
-        let (file, _) = file_of(BlockKind::Data, &[(&data_block(), Compression::None)]);
+        let (file, _) = file_of(BlockKind::Data, &[(&data_block(), Codec::None)]);
         let end = file.blocks_end();
         for (offset, size) in [(0, end - 4), (end, 0), (u64::MAX, 1), (0, u64::MAX), (3, 1 << 30)] {
             let fetched = file.fetch(

@@ -1,8 +1,8 @@
 //! A table's file, the source of its blocks: read by a call, or in memory already.
 //!
 //! A handle is checked against the file before memory is allocated, and the declared length of a
-//! compressed block against `BLOCK_BYTES_MAX` and 24 times its input (Snappy cannot exceed 22). The
-//! prefix of a block is not read: the handle has the same facts, and the checksum covers them.
+//! compressed block against what its codec allows (`compression.rs`). The prefix of a block is not
+//! read: the handle has the same facts, and the checksum covers them.
 //! Every failure names file and offset. The caller decides what it means: an error for data, "may
 //! contain" for a filter. [`TableIo`] counts what one lookup touched.
 //!
@@ -21,9 +21,10 @@ use crate::base::sync::{Arc, AtomicBool, Ordering, thread_local};
 use crate::env::handle::FileHandle;
 use crate::table::block::block::{Block, BlockKeys};
 use crate::table::block::directory::HashedBlock;
+use crate::table::compression;
+use crate::table::features::lacking_codec;
 use crate::table::format::{
-    BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
-    FOOTER_BYTES,
+    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec, FOOTER_BYTES,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index};
 use siftdb_filter::cache_line::AlignedBytes;
@@ -285,13 +286,18 @@ impl TableFile {
         };
         // Checked bytes of a file in memory need no second check. Bytes that are read again do.
         let was_checked = read.in_file.is_some() && read.has_checksum(known);
-        let compression = match read.compression().filter(|_| was_checked) {
-            Some(compression) => Ok(compression),
-            None => self.identity(handle, kind).check(read.stored()).map(|(_, is)| is),
+        let codec = match read.codec().filter(|_| was_checked) {
+            Some(codec) => Ok(codec),
+            None => self.identity(handle, kind).check(read.stored()).map(|(_, codec)| codec),
         };
-        if compression.map_err(self.damage(handle))? == Compression::Snappy {
-            let wrong = |what| self.corruption(handle.offset, format!("Snappy block: {what}"));
-            read.decompress().map_err(wrong)?;
+        match codec.map_err(self.damage(handle))? {
+            Codec::None => {}
+            codec if !codec.is_available() => return Err(lacking_codec(codec, self.path())),
+            codec => {
+                let name = codec.name();
+                let wrong = |what| self.corruption(handle.offset, format!("{name} block: {what}"));
+                read.decompress(codec).map_err(wrong)?;
+            }
         }
         Ok(read)
     }
@@ -442,26 +448,18 @@ impl BlockBuffer<'_> {
     }
 
     /// How it is stored, by its trailer; `None` if that names no way.
-    pub(super) fn compression(&self) -> Option<Compression> {
+    pub(super) fn codec(&self) -> Option<Codec> {
         let at = self.stored().len().checked_sub(BLOCK_TRAILER_BYTES)?;
-        Compression::from_byte(*self.stored().get(at)?)
+        Codec::from_byte(*self.stored().get(at)?)
     }
 
-    /// Decompresses a block that Snappy compressed. The error says what is wrong.
-    fn decompress(&mut self) -> std::result::Result<(), String> {
+    /// Decompresses a block that `codec` compressed. The error says what is wrong.
+    fn decompress(&mut self, codec: Codec) -> std::result::Result<(), String> {
         let buffers = self.buffers.get_or_insert_with(|| Buffers::of_thread(0));
         let Buffers { stored, decompressed, stored_len, .. } = &mut **buffers;
         let read = stored.get(..*stored_len).unwrap_or_default();
         let compressed = without_trailer(self.in_file.unwrap_or(read));
-        let declared = snap::raw::decompress_len(compressed).map_err(|error| error.to_string())?;
-        if declared > BLOCK_BYTES_MAX || declared > compressed.len().saturating_mul(24) {
-            return Err(format!("declares {declared} bytes from {}", compressed.len()));
-        }
-        grow(decompressed, declared);
-        let contents = decompressed.get_mut(..declared).unwrap_or_default();
-        let written = snap::raw::Decoder::new()
-            .decompress(compressed, contents)
-            .map_err(|error| error.to_string())?;
+        let written = compression::decompress(codec, compressed, decompressed)?;
         buffers.decompressed_len = Some(written);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! header  := magic: u64  version: u32  keyspace: u32  table id: u64  crc: u32          28 bytes
 //! prefix  := size: u32  kind: u8  check: u24                       8 bytes before every block
-//! trailer := type: u8 (0 raw, 1 Snappy)  crc: u32                  5 bytes after every block
+//! trailer := codec: u8  crc: u32                                   5 bytes after every block
 //! handle  := offset: varint  size: varint         of the contents, without prefix and trailer
 //! footer  := metaindex offset, size, index offset, size: 4 x u64  table id: u64
 //!            crc: u32  version: u32  magic: u64                     56 bytes, the file's last
@@ -43,8 +43,12 @@ pub(crate) const FOOTER_BYTES: usize = 56;
 /// First and last eight bytes of every table: "siftdbST" in ASCII.
 pub(crate) const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"siftdbST");
 
-/// The version of the table format that this module reads and writes.
+/// The version of a table that every siftdb can read.
 pub(crate) const TABLE_VERSION: u32 = 1;
+
+/// The version of a table that needs features of its reader, which its properties name
+/// (`features.rs`).
+pub(crate) const TABLE_VERSION_WITH_FEATURES: u32 = 2;
 
 /// Metaindex name of the properties block.
 pub(crate) const PROPERTIES_NAME: &str = "siftdb.properties";
@@ -142,25 +146,38 @@ impl BlockHandle {
 /// How the contents of a block are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Compression {
+pub(crate) enum Codec {
     /// Stored as they are, without compression.
     #[default]
     None = 0,
     /// Compressed by Snappy, without its framing.
     Snappy = 1,
+    /// Their length as a varint, then a block of LZ4.
+    Lz4 = 2,
+    /// Their length as a varint, then a frame of Zstandard.
+    Zstd = 3,
 }
 
-impl Compression {
-    /// The compression of a stored type byte.
+impl Codec {
+    const ALL: [Self; 4] = [Codec::None, Codec::Snappy, Codec::Lz4, Codec::Zstd];
+
+    /// The codec of a stored byte.
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        [Compression::None, Compression::Snappy].into_iter().find(|known| *known as u8 == byte)
+        Codec::ALL.into_iter().find(|known| *known as u8 == byte)
+    }
+
+    /// The codec with this name.
+    pub(crate) fn from_name(name: &[u8]) -> Option<Self> {
+        Codec::ALL.into_iter().find(|known| known.name().as_bytes() == name)
     }
 
     /// Its name in properties.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Compression::None => "none",
-            Compression::Snappy => "snappy",
+            Codec::None => "none",
+            Codec::Snappy => "snappy",
+            Codec::Lz4 => "lz4",
+            Codec::Zstd => "zstd",
         }
     }
 }
@@ -199,31 +216,27 @@ impl BlockIdentity {
         [a, b, c, d, self.kind as u8, e, f, g]
     }
 
-    fn checksum(self, stored: &[u8], block_type: u8) -> u32 {
+    fn checksum(self, stored: &[u8], codec: u8) -> u32 {
         // The size is that of the slice: a reader has it from the handle.
-        Checksum::new().with(stored).with(&self.bytes(block_type, stored.len() as u32)).masked()
+        Checksum::new().with(stored).with(&self.bytes(codec, stored.len() as u32)).masked()
     }
 
     /// The trailer of a block whose stored contents are `stored`.
-    pub(crate) fn trailer(
-        self,
-        stored: &[u8],
-        compression: Compression,
-    ) -> [u8; BLOCK_TRAILER_BYTES] {
-        let [a, b, c, d] = self.checksum(stored, compression as u8).to_le_bytes();
-        [compression as u8, a, b, c, d]
+    pub(crate) fn trailer(self, stored: &[u8], codec: Codec) -> [u8; BLOCK_TRAILER_BYTES] {
+        let [a, b, c, d] = self.checksum(stored, codec as u8).to_le_bytes();
+        [codec as u8, a, b, c, d]
     }
 
-    /// Splits a block as read into stored contents and compression, if its checksum holds. The
+    /// Splits a block as read into stored contents and codec, if its checksum holds. The
     /// error says what is wrong.
     pub(crate) fn check(
         self,
         stored_with_trailer: &[u8],
-    ) -> std::result::Result<(&[u8], Compression), String> {
+    ) -> std::result::Result<(&[u8], Codec), String> {
         let Some((stored, trailer)) = stored_with_trailer.split_last_chunk() else {
             return Err("block shorter than its trailer".into());
         };
-        self.check_parts(stored, *trailer).map(|compression| (stored, compression))
+        self.check_parts(stored, *trailer).map(|codec| (stored, codec))
     }
 
     /// [`BlockIdentity::check`] of a block whose trailer was read by itself.
@@ -231,20 +244,18 @@ impl BlockIdentity {
         self,
         stored: &[u8],
         trailer: [u8; BLOCK_TRAILER_BYTES],
-    ) -> std::result::Result<Compression, String> {
-        let [block_type, crc @ ..] = trailer;
+    ) -> std::result::Result<Codec, String> {
+        let [codec, crc @ ..] = trailer;
         let expected = u32::from_le_bytes(crc);
-        let found = self.checksum(stored, block_type);
+        let found = self.checksum(stored, codec);
         if found != expected {
             return Err(format!("block checksum {found:08x}, its trailer says {expected:08x}"));
         }
-        match (Compression::from_byte(block_type), self.kind) {
-            (Some(Compression::Snappy), BlockKind::Filter) => {
+        match (Codec::from_byte(codec), self.kind) {
+            (Some(Codec::Snappy | Codec::Lz4 | Codec::Zstd), BlockKind::Filter) => {
                 Err("compressed filter, which no writer makes".into())
             }
-            (compression, _) => {
-                compression.ok_or_else(|| format!("unknown block type {block_type}"))
-            }
+            (known, _) => known.ok_or_else(|| format!("unknown block type {codec}")),
         }
     }
 }
@@ -266,6 +277,8 @@ pub(crate) fn read_prefix(
 /// The beginning of a table: enough to read its blocks one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// The version of the table's format; the footer has the same.
+    pub version: u32,
     /// The random number that ties the table's blocks, its footer and the manifest together.
     pub table_id: u64,
     /// The keyspace that the table is of.
@@ -276,7 +289,7 @@ impl Header {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         put_u64(&mut bytes, TABLE_MAGIC);
-        put_u32(&mut bytes, TABLE_VERSION);
+        put_u32(&mut bytes, self.version);
         put_u32(&mut bytes, self.keyspace);
         put_u64(&mut bytes, self.table_id);
         let crc = Checksum::new().with(&bytes).masked();
@@ -299,21 +312,25 @@ impl Header {
             return Err(damaged("header checksum does not hold"));
         }
         check_version(version, path)?;
-        Ok(Header { table_id: get_u64(bytes, 16).unwrap_or_default(), keyspace })
+        Ok(Header { version, table_id: get_u64(bytes, 16).unwrap_or_default(), keyspace })
     }
 }
 
 fn check_version(version: u32, path: &Path) -> Result<()> {
-    if version == TABLE_VERSION {
+    if (TABLE_VERSION..=TABLE_VERSION_WITH_FEATURES).contains(&version) {
         return Ok(());
     }
-    let what = format!("table format version {version}; this siftdb knows version {TABLE_VERSION}");
+    let what = format!(
+        "table format version {version}; this siftdb knows versions up to \
+         {TABLE_VERSION_WITH_FEATURES}"
+    );
     Err(Error::of_newer_format(path, what))
 }
 
 /// The end of a table: all other blocks are found from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
+    pub version: u32,
     /// The random number that ties the table's blocks, its footer and the manifest together.
     pub table_id: u64,
     /// The block of names and handles.
@@ -329,9 +346,9 @@ impl Footer {
             put_u64(&mut dst, handle.size);
         }
         put_u64(&mut dst, self.table_id);
-        let crc = footer_checksum(&dst, TABLE_VERSION);
+        let crc = footer_checksum(&dst, self.version);
         put_u32(&mut dst, crc);
-        put_u32(&mut dst, TABLE_VERSION);
+        put_u32(&mut dst, self.version);
         put_u64(&mut dst, TABLE_MAGIC);
         dst
     }
@@ -353,7 +370,7 @@ impl Footer {
         }
         check_version(version, path)?;
         let handle = |i| BlockHandle { offset: word(i), size: word(i + 1) };
-        Ok(Footer { metaindex: handle(0), index: handle(2), table_id: word(4) })
+        Ok(Footer { version, metaindex: handle(0), index: handle(2), table_id: word(4) })
     }
 }
 
@@ -405,8 +422,8 @@ mod tests {
     #[test]
     fn blocks_of_other_tables_or_offsets_fail() {
         let mut block = b"contents".to_vec();
-        block.extend_from_slice(&IDENTITY.trailer(b"contents", Compression::None));
-        assert_eq!(IDENTITY.check(&block), Ok((&b"contents"[..], Compression::None)));
+        block.extend_from_slice(&IDENTITY.trailer(b"contents", Codec::None));
+        assert_eq!(IDENTITY.check(&block), Ok((&b"contents"[..], Codec::None)));
         for other in [
             BlockIdentity { table_id: 8, ..IDENTITY },
             BlockIdentity { offset: 101, ..IDENTITY },
@@ -442,7 +459,7 @@ mod tests {
 
     #[test]
     fn every_header_byte_is_checked() {
-        let header = Header { table_id: 0x0123_4567_89ab_cdef, keyspace: 0x0102_0304 };
+        let header = Header { version: 1, table_id: 0x0123_4567_89ab_cdef, keyspace: 0x0102_0304 };
         let bytes: [u8; HEADER_BYTES] = header.encode().try_into().unwrap();
         let decode = |bytes: &[u8; HEADER_BYTES]| Header::decode(bytes, Path::new("/1.sst"));
         assert_eq!(decode(&bytes).unwrap(), header);
@@ -453,7 +470,7 @@ mod tests {
         }
         // A version is believed if the checksum holds for it.
         let mut newer = bytes;
-        newer[8] += 1;
+        newer[8] += 2;
         let crc = Checksum::new().with(&newer[..24]).masked().to_le_bytes();
         newer[24..].copy_from_slice(&crc);
         assert!(matches!(decode(&newer), Err(Error::UnsupportedFormat { .. })));
@@ -462,6 +479,7 @@ mod tests {
     #[test]
     fn every_footer_byte_is_checked() {
         let footer = Footer {
+            version: 1,
             table_id: 0x0123_4567_89ab_cdef,
             metaindex: BlockHandle { offset: 4000, size: 60 },
             index: BlockHandle { offset: 4065, size: 300 },
@@ -475,7 +493,7 @@ mod tests {
             assert!(decode(&flipped).is_err_and(|error| error.is_corruption()), "byte {i}");
         }
         // A version is believed if the checksum holds for it.
-        let newer = TABLE_VERSION + 1;
+        let newer = TABLE_VERSION_WITH_FEATURES + 1;
         let sum = footer_checksum(&bytes[..40], newer);
         bytes[40..44].copy_from_slice(&sum.to_le_bytes());
         bytes[44..48].copy_from_slice(&newer.to_le_bytes());

@@ -41,8 +41,8 @@
 //! `builder`, `block_file` and `writer` write a table. `reader` opens it and looks up a key,
 //! `batch` many keys at once, `iter` iterates, `verify` and `salvage` read all of it. `filter` has
 //! the layouts of filters, `properties` what a reader must know. `fetch` is the only way to a block
-//! (slot, cache, file), `file` reads it, `index` names blocks, `block` has the blocks themselves,
-//! `format` the rest.
+//! (slot, cache, file), `file` reads it, `compression` has the codecs, `features` what a table
+//! needs of its reader. `index` names blocks, `block` has the blocks themselves, `format` the rest.
 
 #[cfg(test)]
 mod ingested_tests;
@@ -67,6 +67,8 @@ pub(crate) mod batch_key;
 pub(crate) mod fetch;
 pub(crate) mod file;
 pub(crate) mod index;
+pub(crate) mod compression;
 pub(crate) mod properties;
+pub(crate) mod features;
 pub(crate) mod block;
 pub(crate) mod format;

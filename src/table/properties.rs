@@ -14,7 +14,8 @@ use crate::base::key::{
 use crate::table::block::block::Block;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block::cursor::for_each_entry;
-use crate::table::format::Compression;
+use crate::table::features::REQUIRED_FEATURES;
+use crate::table::format::Codec;
 use siftdb_filter::bloom::fast_local::ROCKSDB_TRAILER_BYTES;
 use siftdb_filter::encoding::Encoding;
 
@@ -48,7 +49,7 @@ pub(crate) struct Properties {
     /// Whether index separators are user keys, not internal keys.
     pub index_key_is_user_key: bool,
     /// How data blocks are compressed if that makes them smaller.
-    pub compression: Compression,
+    pub compression: Codec,
     /// Name of the filter policy as persisted; empty without a filter.
     pub filter_policy: String,
     /// Encoding of the filter by its label, since two may persist their filters under one name;
@@ -77,6 +78,8 @@ pub(crate) struct Properties {
     pub range_filter_millibits: u64,
     /// How it maps keys to cells.
     pub range_filter_model: Vec<u8>,
+    /// What a reader of the table must have (`features.rs`). Not written when empty.
+    pub required_features: String,
     /// Smallest sequence number. A table of level 0 that was rewritten keeps its range, since that
     /// is its age: the range may then be wider than its entries.
     pub smallest_sequence: SequenceNumber,
@@ -161,7 +164,7 @@ enum Field<'p> {
     Bytes(&'p mut Vec<u8>),
     /// Not written when empty, and may be missing.
     OptionalBytes(&'p mut Vec<u8>),
-    Compression(&'p mut Compression),
+    Codec(&'p mut Codec),
     /// Not written when empty, and may be missing.
     Databases(&'p mut Vec<u128>),
 }
@@ -206,12 +209,12 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 33] {
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 34] {
         use Field::{
             Bytes, Flag, Number, OptionalBytes, OptionalFlag, OptionalNumber, OptionalText, Text,
         };
         [
-            ("compression", Field::Compression(&mut self.compression)),
+            ("compression", Field::Codec(&mut self.compression)),
             ("data_blocks", Number(&mut self.data_blocks)),
             ("data_bytes", Number(&mut self.data_bytes)),
             ("databases", Field::Databases(&mut self.databases)),
@@ -240,6 +243,7 @@ impl Properties {
             ("range_filter_model", OptionalBytes(&mut self.range_filter_model)),
             ("raw_key_bytes", Number(&mut self.raw_key_bytes)),
             ("raw_value_bytes", Number(&mut self.raw_value_bytes)),
+            (REQUIRED_FEATURES, OptionalText(&mut self.required_features)),
             ("smallest_key", Bytes(&mut self.smallest_key)),
             ("smallest_sequence", Number(&mut self.smallest_sequence)),
             ("tombstones", Number(&mut self.tombstones)),
@@ -277,9 +281,7 @@ impl Properties {
                 Field::Bytes(bytes) | Field::OptionalBytes(bytes) => {
                     value.extend_from_slice(bytes);
                 }
-                Field::Compression(compression) => {
-                    value.extend_from_slice(compression.name().as_bytes());
-                }
+                Field::Codec(codec) => value.extend_from_slice(codec.name().as_bytes()),
             }
             builder.add(name.as_bytes(), &value);
         }
@@ -358,11 +360,7 @@ fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
             let are_ids = !chunks.is_empty() && rest.is_empty();
             *ids = are_ids.then(|| chunks.iter().map(|id| u128::from_le_bytes(*id)).collect())?;
         }
-        Field::Compression(compression) => {
-            *compression = [Compression::None, Compression::Snappy]
-                .into_iter()
-                .find(|known| known.name().as_bytes() == value)?;
-        }
+        Field::Codec(codec) => *codec = Codec::from_name(value)?,
     }
     Some(())
 }
@@ -382,7 +380,7 @@ mod tests {
             tombstones: 3,
             data_blocks: 7,
             data_bytes: 28_000,
-            compression: Compression::Snappy,
+            compression: Codec::Snappy,
             filter_policy: "rocksdb.BuiltinBloomFilter".into(),
             filter_encoding: "fast-local-bloom".into(),
             filter_layout: "full".into(),

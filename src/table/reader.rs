@@ -24,6 +24,7 @@ use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::cache::Reservation;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::block::cursor::for_each_entry;
+use crate::table::features::{check_features, version_of};
 use crate::table::fetch::{BlockRef, not_found};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
@@ -151,7 +152,7 @@ impl Table {
         let file = TableFile::new(handle, footer.table_id, bytes, &context.cache)
             .with_events(&context.events);
         let metaindex = read_metaindex(&file, footer.metaindex)?;
-        let mut properties = read_properties(&file, &metaindex)?;
+        let mut properties = read_properties(&file, &metaindex, footer.version)?;
         let found = &properties.keyspace;
         if let Some(expected) = expect.keyspace.filter(|&expected| expected != found.id) {
             let (id, name) = (found.id, &found.name);
@@ -540,12 +541,25 @@ fn read_metaindex(file: &TableFile, handle: BlockHandle) -> Result<Vec<(String, 
     Ok(entries)
 }
 
-fn read_properties(file: &TableFile, metaindex: &[(String, BlockHandle)]) -> Result<Properties> {
+/// The properties, which must be those of a table of this version.
+fn read_properties(
+    file: &TableFile,
+    metaindex: &[(String, BlockHandle)],
+    version: u32,
+) -> Result<Properties> {
     let Some(&(_, handle)) = metaindex.iter().find(|(name, _)| name == PROPERTIES_NAME) else {
         return Err(file.corruption(file.blocks_end(), "a table without properties"));
     };
-    Properties::decode(&file.read_meta(handle, BlockKind::Properties)?)
-        .map_err(|what| file.corruption(handle.offset, what))
+    let block = file.read_meta(handle, BlockKind::Properties)?;
+    check_features(&block, file.path())?;
+    let properties =
+        Properties::decode(&block).map_err(|what| file.corruption(handle.offset, what))?;
+    let expected = version_of(&properties.required_features);
+    if version != expected {
+        let what = format!("version {version} in the footer, properties of version {expected}");
+        return Err(file.corruption(file.blocks_end(), what));
+    }
+    Ok(properties)
 }
 
 /// The range deletes, which must be those that the properties count.

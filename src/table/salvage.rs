@@ -160,7 +160,7 @@ fn find_id(
             let what = format!("table id {table_id:016x}, the manifest says {expected:016x}");
             return Err(Error::corruption(path, 0, what));
         }
-        (Ok(Header { table_id, keyspace }), _) => return Ok((table_id, Some(keyspace))),
+        (Ok(Header { table_id, keyspace, .. }), _) => return Ok((table_id, Some(keyspace))),
         (Err(error), _) => unreadable(error)?,
     };
     let table_id = expected.map_or_else(|| id_in_footer(handle, bytes), |id| Ok(Some(id)))?;

@@ -11,9 +11,11 @@ use crate::table::block::block::Block;
 use crate::table::block::block::BlockKeys;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::builder::TableOptions;
+use crate::table::compression::Compression;
+use crate::table::compression::tests::available;
 use crate::table::file::TableIo;
 use crate::table::format::{
-    BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES, HEADER_BYTES, Header,
+    BlockHandle, BlockIdentity, BlockKind, Codec, FOOTER_BYTES, HEADER_BYTES, Header,
 };
 use crate::table::reader::Expect;
 use crate::table::salvage::{Expected, LostBlock, Salvaged, salvage};
@@ -125,7 +127,7 @@ impl Sample {
 #[test]
 fn a_flipped_byte_costs_its_block_at_most() {
     for filter in [0, 1, 5, 9] {
-        for compression in [Compression::None, Compression::Snappy] {
+        for compression in available() {
             let sample = sample(filter, compression);
             for at in 0..sample.bytes.len() {
                 let mut damaged = sample.bytes.clone();
@@ -219,9 +221,8 @@ proptest! {
     fn rescue_keeps_exactly_the_sound_blocks(
         damages in vec(any_damage(), 1..5),
         filter in 0usize..13,
-        snappy: bool,
+        compression in proptest::sample::select(available()),
     ) {
-        let compression = if snappy { Compression::Snappy } else { Compression::None };
         let sample = sample(filter, compression);
         let mut bytes = sample.bytes.clone();
         for one in &damages {
@@ -249,13 +250,13 @@ fn rescue_needs_a_known_table_id() {
 
 /// A file of data blocks with these contents, one after the other, under valid checksums.
 fn forged(blocks: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = Header { table_id: TABLE_ID, keyspace: 0 }.encode();
+    let mut bytes = Header { version: 1, table_id: TABLE_ID, keyspace: 0 }.encode();
     for contents in blocks {
         let offset = bytes.len() as u64 + 8;
         let identity = BlockIdentity { table_id: TABLE_ID, offset, kind: BlockKind::Data };
         bytes.extend_from_slice(&identity.prefix(contents.len() as u32));
         bytes.extend_from_slice(contents);
-        bytes.extend_from_slice(&identity.trailer(contents, Compression::None));
+        bytes.extend_from_slice(&identity.trailer(contents, Codec::None));
     }
     bytes
 }

@@ -19,10 +19,12 @@ use crate::env::handle::FilePool;
 use crate::env::mem::MemEnv;
 use crate::table::batch_key::BatchKey;
 use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
+use crate::table::compression::Compression;
+use crate::table::compression::tests::available;
 use crate::table::file::TableIo;
 use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, TableFilter};
 use crate::table::format::{
-    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES, read_prefix,
+    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, FOOTER_BYTES, HEADER_BYTES, read_prefix,
 };
 use crate::table::index::BlockCache;
 use crate::table::reader::{Expect, FilterUse, Table, TableContext, TableReadOptions};
@@ -84,14 +86,15 @@ pub(crate) fn filters() -> Vec<Option<TableFilter>> {
 pub(crate) fn any_options() -> impl Strategy<Value = TableOptions> {
     let sizes = prop_oneof![Just(1usize), Just(60), Just(300), Just(4096)];
     let all = filters();
-    (sizes, 1usize..18, any::<bool>(), any::<bool>(), 0..all.len()).prop_map(
-        move |(block_bytes, restart_interval, hash_index, snappy, filter)| TableOptions {
+    let compressions = proptest::sample::select(available());
+    (sizes, 1usize..18, any::<bool>(), compressions, 0..all.len()).prop_map(
+        move |(block_bytes, restart_interval, hash_index, compression, filter)| TableOptions {
             keyspace: KeyspaceLabel::default(),
             databases: Vec::new(),
             block_bytes,
             restart_interval,
             hash_index,
-            compression: if snappy { Compression::Snappy } else { Compression::None },
+            compression,
             filter: all[filter].clone(),
             construction: Construction::default(),
             write_bytes: 64 << 10,
@@ -542,9 +545,11 @@ fn blocks_are_compressed_where_that_pays() {
     let alike = |i: u64| format!("{i:>8}").repeat(20).into_bytes();
     let (types, raw_bytes) = stored(alike, Compression::None);
     assert_eq!(types, BTreeSet::from([0]));
-    let (types, bytes) = stored(alike, Compression::Snappy);
-    assert_eq!(types, BTreeSet::from([1]));
-    assert!(bytes * 4 < raw_bytes, "{bytes} of {raw_bytes} bytes");
+    for compression in available().into_iter().skip(1) {
+        let (types, bytes) = stored(alike, compression);
+        assert_eq!(types, BTreeSet::from([compression.codec() as u8]));
+        assert!(bytes * 4 < raw_bytes, "{compression}: {bytes} of {raw_bytes} bytes");
+    }
     // Bytes without a pattern: compressed, they would be longer.
     let noise = |i: u64| {
         let mut state = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

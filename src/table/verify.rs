@@ -10,8 +10,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::key::{
-    KeyspaceId, LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer,
-    user_key,
+    LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer, user_key,
 };
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
@@ -19,6 +18,7 @@ use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::block::directory::HashedBlock;
+use crate::table::features::version_of;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
 use crate::table::filter::ranges::RangeQuestion;
@@ -118,7 +118,7 @@ impl Table {
             filter_probes: 0,
             io: TableIo::default(),
         };
-        self.file().check_header(self.properties().keyspace.id)?;
+        self.file().check_header(self.properties())?;
         let mut position = HEADER_BYTES as u64;
         for (i, handle) in index.handles().enumerate() {
             position = self.check_position(position, handle, BlockKind::Data)?;
@@ -196,15 +196,22 @@ impl Table {
 }
 
 impl TableFile {
-    /// Compares the header with the id in the footer, and with the keyspace in the properties. For
-    /// `inspect` too; lookups do not read the header.
-    pub(crate) fn check_header(&self, keyspace: KeyspaceId) -> Result<()> {
+    /// Compares the header with the id in the footer, and with keyspace and version of the
+    /// properties. For `inspect` too; lookups do not read the header.
+    pub(crate) fn check_header(&self, properties: &Properties) -> Result<()> {
         let mut bytes = [0; HEADER_BYTES];
         self.read_bytes(0, &mut bytes)?;
         let header = Header::decode(&bytes, self.path())?;
+        let keyspace = properties.keyspace.id;
         if header.keyspace != keyspace {
             let header = header.keyspace;
             let what = format!("keyspace {header} in the header, {keyspace} in the properties");
+            return Err(self.corruption(0, what));
+        }
+        let version = version_of(&properties.required_features);
+        if header.version != version {
+            let header = header.version;
+            let what = format!("version {header} in the header, {version} in the footer");
             return Err(self.corruption(0, what));
         }
         if header.table_id == self.table_id() {

@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::env::api::WritableFile;
 use crate::table::filter::layout::BlockSink;
 use crate::table::format::{
-    BLOCK_BYTES_MAX, BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, Header,
+    BLOCK_BYTES_MAX, BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec, Header,
 };
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ impl TableWriter {
         &mut self,
         stored: &[u8],
         kind: BlockKind,
-        compression: Compression,
+        codec: Codec,
     ) -> Result<BlockHandle> {
         if stored.len() > BLOCK_BYTES_MAX {
             let what = format!("a block of {} bytes; make smaller tables", stored.len());
@@ -71,7 +71,7 @@ impl TableWriter {
         let identity = BlockIdentity { table_id: self.table_id, offset, kind };
         self.put(&identity.prefix(stored.len() as u32))?;
         self.put(stored)?;
-        self.put(&identity.trailer(stored, compression))?;
+        self.put(&identity.trailer(stored, codec))?;
         Ok(handle)
     }
 
@@ -107,7 +107,7 @@ impl TableWriter {
 
 impl BlockSink for TableWriter {
     fn write_raw(&mut self, contents: &[u8], kind: BlockKind) -> Result<BlockHandle> {
-        self.write_block(contents, kind, Compression::None)
+        self.write_block(contents, kind, Codec::None)
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     fn block_handles_locate_blocks_of_every_size() {
         let env = MemEnv::with_log();
         let path = Path::new("/1.sst");
-        let header = Header { table_id: 7, keyspace: 3 };
+        let header = Header { version: 1, table_id: 7, keyspace: 3 };
         let mut writer =
             TableWriter::new(env.create_new(path).unwrap(), path.into(), header, 1 << 20);
         let sizes = [0, 1, 100_000, 948_565, 1_048_571, 1_048_576, 1_048_577, 2_600_000, 3];
@@ -147,7 +147,7 @@ mod tests {
             assert_eq!(read_prefix(*prefix, 7, offset), Some((kind, size as u32)));
             let stored = &bytes[offset as usize..end as usize];
             let identity = BlockIdentity { table_id: 7, offset, kind };
-            assert_eq!(identity.check(stored), Ok((&block[..], Compression::None)));
+            assert_eq!(identity.check(stored), Ok((&block[..], Codec::None)));
         }
         assert_eq!(end, bytes.len() as u64);
     }

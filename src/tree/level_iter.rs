@@ -333,9 +333,9 @@ mod tests {
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
     use crate::table::builder::{TableBuilder, TableOptions};
+    use crate::table::compression::Compression;
     use crate::table::filter::layout::FilterPinning;
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
-    use crate::table::format::Compression;
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::tree::file_meta::FileMeta;
     use siftdb_filter::construction::Construction;

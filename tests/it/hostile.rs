@@ -1002,7 +1002,7 @@ fn unknown_format_versions_are_named() {
             }
             "000002.sst" => {
                 let footer = file.len() - 56;
-                file[footer + 44] = 2;
+                file[footer + 44] = 3;
                 let sum = masked(&[&file[footer..footer + 40], &file[footer + 44..]]);
                 file[footer + 40..footer + 44].copy_from_slice(&sum.to_le_bytes());
             }

@@ -10,12 +10,10 @@ use crate::support::model::Map;
 use crate::support::ranges::{any_range, remove_range};
 use crate::support::reads::{Contents, all_keyspaces};
 use crate::support::rng::{Rng, seeds, setting};
-use crate::support::stores::{open, small_options};
+use crate::support::stores::{any_compression, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
-use siftdb::{
-    Db, Error, Filter, FilterRebuild, Iter, Keyspace, KeyspaceOptions, Snapshot, WriteBatch,
-};
+use siftdb::{Db, Error, Filter, FilterRebuild, Iter, Keyspace, Snapshot, WriteBatch};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -121,10 +119,9 @@ impl World {
             self.gone.push(keyspace);
         } else {
             let filters = [Filter::none(), Filter::bloom(10.0), Filter::ribbon(8.0)];
-            let mut settings = KeyspaceOptions::new()
+            let mut settings = any_compression(&mut self.rng)
                 .filter(self.rng.pick(&filters).clone())
-                .block_bytes(*self.rng.pick(&[64, 512, 4096]))
-                .snappy(self.rng.chance(50));
+                .block_bytes(*self.rng.pick(&[64, 512, 4096]));
             if name == EXPIRING {
                 settings = settings.expire_after(Duration::from_secs(LIFE));
             }

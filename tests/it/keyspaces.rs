@@ -492,7 +492,7 @@ fn settings_are_saved_and_replaced() {
     let before = files(&env);
     db.keyspace_with("a", &second).unwrap();
     assert_eq!(files(&env), before, "an opening without a write changed a file");
-    assert_eq!(named(&db), "block_bytes=1024, snappy=false");
+    assert_eq!(named(&db), "block_bytes=1024, compression=none");
     drop(db);
     let db = open(&env, &small_options()).unwrap();
     assert_eq!(named(&db), "block_bytes=1024", "nothing was written");
@@ -503,7 +503,10 @@ fn settings_are_saved_and_replaced() {
     let crashed = env.power_cut();
     drop(db);
     for env in [env, crashed] {
-        assert_eq!(named(&open(&env, &small_options()).unwrap()), "block_bytes=1024, snappy=false");
+        assert_eq!(
+            named(&open(&env, &small_options()).unwrap()),
+            "block_bytes=1024, compression=none"
+        );
     }
 }
 

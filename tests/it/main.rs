@@ -81,6 +81,7 @@ mod close_now;
 mod cold_reads;
 mod compactions;
 mod compatibility;
+mod compression;
 mod concurrency;
 mod conflicts;
 mod corruption;

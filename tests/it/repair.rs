@@ -311,7 +311,7 @@ fn repair_stops_at_another_format_version() {
             sound(&env, "repaired");
         }
         let mut newer = image[&table].clone();
-        newer[version] = 2;
+        newer[version] = 3;
         let footer = version - 44;
         let sum = masked(&[&newer[footer..footer + 40], &newer[footer + 44..]]);
         newer[footer + 40..footer + 44].copy_from_slice(&sum.to_le_bytes());

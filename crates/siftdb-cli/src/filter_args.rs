@@ -9,7 +9,7 @@ use crate::numbers::{bits, size};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use siftdb::filter::Encoding;
-use siftdb::{Filter, FilterLayout, FilterPinning, KeyspaceOptions, Prefix};
+use siftdb::{Compression, Filter, FilterLayout, FilterPinning, KeyspaceOptions, Prefix};
 use siftdb_cli::filter_advice::{FilterAdvice, LevelAdvice};
 use std::time::Duration;
 
@@ -123,15 +123,37 @@ pub fn at_saved_levels(
         |(name, value): &&(String, String)| name == "filter" && !value.starts_with("monkey:");
     let Some((_, filter)) = settings.iter().find(is_of_levels) else { return Ok(named) };
     let filter = parse_filter(filter)?;
-    let levels = saved.settings().into_iter().filter_map(|(name, _)| level_of(&name));
+    let levels =
+        saved.settings().into_iter().filter_map(|(name, _)| level_of(&name, FILTER_AT_LEVEL));
     Ok(levels
-        .filter(|level| settings.iter().all(|(name, _)| level_of(name) != Some(*level)))
+        .filter(|level| {
+            settings.iter().all(|(name, _)| level_of(name, FILTER_AT_LEVEL) != Some(*level))
+        })
         .fold(named, |named, level| named.filter_at_level(level, filter.clone())))
 }
 
-/// The level of a setting `filter_at_level.LEVEL`.
-fn level_of(name: &str) -> Option<usize> {
-    name.strip_prefix("filter_at_level.")?.parse().ok()
+/// The level of a setting `NAME.LEVEL`.
+fn level_of(setting: &str, name: &str) -> Option<usize> {
+    setting.strip_prefix(name)?.strip_prefix('.')?.parse().ok()
+}
+
+/// A compression of data blocks: `none`, `snappy`, `lz4`, `zstd` or `zstd:LEVEL`.
+///
+/// # Errors
+/// Usage.
+pub fn parse_compression(text: &str) -> Outcome<Compression> {
+    let zstd = |level: &str| Some(Compression::Zstd(level.parse().ok()?));
+    let compression = match text {
+        "none" => Some(Compression::None),
+        "snappy" => Some(Compression::Snappy),
+        "lz4" => Some(Compression::Lz4),
+        "zstd" => Some(Compression::Zstd(3)),
+        text => text.strip_prefix("zstd:").and_then(zstd),
+    };
+    let refuse = || {
+        Failure::usage(format!("compression {text:?}; there are none, snappy, lz4 and zstd:LEVEL"))
+    };
+    compression.ok_or_else(refuse)
 }
 
 /// The settings with NAME=VALUE, as `siftdb settings` prints it.
@@ -150,17 +172,28 @@ pub fn with_setting(settings: KeyspaceOptions, assignment: &str) -> Outcome<Keys
         "filter_last_level" => settings.filter_last_level(flag()?),
         "block_bytes" => settings.block_bytes(size(value).map_err(refuse)? as usize),
         "block_hash_index" => settings.block_hash_index(flag()?),
+        "compression" => settings.compression(parse_compression(value)?),
+        "compression_at_last_level" => {
+            settings.compression_at_last_level(parse_compression(value)?)
+        }
+        // As it was spelled before there were others.
         "snappy" => settings.snappy(flag()?),
         "expire_after" => settings.expire_after(duration(value).map_err(refuse)?),
-        name => match level_of(name) {
-            Some(level) => settings.filter_at_level(level, parse_filter(value)?),
-            None => return Err(refuse(format!("no setting {name:?}; there are {SETTINGS}"))),
+        name => match [FILTER_AT_LEVEL, COMPRESSION_AT_LEVEL].map(|of| level_of(name, of)) {
+            [Some(level), _] => settings.filter_at_level(level, parse_filter(value)?),
+            [_, Some(level)] => settings.compression_at_level(level, parse_compression(value)?),
+            _ => return Err(refuse(format!("no setting {name:?}; there are {SETTINGS}"))),
         },
     })
 }
 
+const FILTER_AT_LEVEL: &str = "filter_at_level";
+
+const COMPRESSION_AT_LEVEL: &str = "compression_at_level";
+
 const SETTINGS: &str = "filter, filter_at_level.LEVEL, filter_at_last_level, filter_last_level, \
-                        block_bytes, block_hash_index, snappy and expire_after";
+                        block_bytes, block_hash_index, compression, compression_at_level.LEVEL, \
+                        compression_at_last_level and expire_after";
 
 /// A duration: `never`, or a number with a unit.
 fn duration(text: &str) -> Result<Duration, String> {
@@ -281,7 +314,9 @@ mod tests {
             "filter_last_level=false",
             "block_bytes=16384",
             "block_hash_index=true",
-            "snappy=false",
+            "compression=none",
+            "compression_at_level.6=lz4",
+            "compression_at_last_level=zstd:3",
             "expire_after=1500ms",
             "expire_after=never",
         ];
@@ -291,6 +326,8 @@ mod tests {
         }
         assert_eq!(parsed("expire_after=7d").unwrap().to_string(), "expire_after=604800000ms");
         assert_eq!(parsed("filter=bloom:12").unwrap().to_string(), all[0]);
+        assert_eq!(parsed("snappy=false").unwrap().to_string(), "compression=none");
+        assert_eq!(parsed("compression=zstd").unwrap().to_string(), "compression=zstd:3");
         let wrong = [
             "",
             "filter",
@@ -306,6 +343,9 @@ mod tests {
             "filter_at_level.x=none",
             "block_bytes=-1",
             "snappy=1",
+            "compression=zlib",
+            "compression=zstd:",
+            "compression_at_level.x=none",
             "expire_after=7",
             "expire_after=s",
             "expire_after=1.5s",

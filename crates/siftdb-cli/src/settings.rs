@@ -22,7 +22,9 @@ result! {
     ///   filter_last_level=true|false    whether tables of the last level have filters
     ///   block_bytes=SIZE                bytes of a data block before compression
     ///   block_hash_index=true|false     whether data blocks have a hash index
-    ///   snappy=true|false               whether data blocks are compressed
+    ///   compression=HOW                 how data blocks are compressed: none, snappy, lz4, zstd:N
+    ///   compression_at_level.LEVEL=HOW  the same at one level, 0 to 6
+    ///   compression_at_last_level=HOW   the same at the last level, whatever its number
     ///   expire_after=DURATION|never     how long after its write an entry expires: 500ms, 60s, 7d
     /// A FILTER is none, bloom:BITS, ENCODING:BITS, bloom-then-ribbon:BITS:LEVEL or monkey:SIZE,
     /// and after a space each of layout=full|partitioned[:BYTES]|block-based[:BYTES], prefix=ID,

@@ -172,8 +172,8 @@ mod tests {
     use crate::log::wal::writer::WalWriter;
     use crate::state::stats_file::SavedStats;
     use crate::table::builder::{TableBuilder, TableOptions};
+    use crate::table::compression::Compression;
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
-    use crate::table::format::Compression;
     use crate::tree::current::set_current;
     use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, VersionEdit};
     use crate::tree::manifest::ManifestWriter;

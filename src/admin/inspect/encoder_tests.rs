@@ -23,8 +23,9 @@ use crate::options::keyspace::KeyspaceOptions;
 use crate::state::stats_file::{SavedStats, save};
 use crate::table::block::builder::BlockBuilder;
 use crate::table::builder::{TableBuilder, TableOptions};
+use crate::table::compression::Compression;
 use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, TableFilter};
-use crate::table::format::{BlockHandle, BlockIdentity, BlockKind, Compression, Footer, Header};
+use crate::table::format::{BlockHandle, BlockIdentity, BlockKind, Codec, Footer, Header};
 use crate::table::index::IndexBuilder;
 use crate::table::properties::Properties;
 use crate::tree::current::set_current;
@@ -123,7 +124,7 @@ fn blocks() -> Structures {
     let identity = BlockIdentity { table_id: TABLE_ID, offset: 36, kind: BlockKind::Data };
     let [metaindex, index_handle] =
         [(900, 91), (1000, 29)].map(|(offset, size)| BlockHandle { offset, size });
-    let footer = Footer { table_id: TABLE_ID, metaindex, index: index_handle };
+    let footer = Footer { version: 1, table_id: TABLE_ID, metaindex, index: index_handle };
     vec![
         named("data block", data(16, false)),
         named("data block with hash index", data(2, true)),
@@ -135,9 +136,12 @@ fn blocks() -> Structures {
         named("properties with every field", every_property().encode()),
         named("properties with a range filter", with_range_filter.encode()),
         named("block prefix", identity.prefix(200)),
-        named("block trailer, none", identity.trailer(b"contents", Compression::None)),
-        named("block trailer, snappy", identity.trailer(b"contents", Compression::Snappy)),
-        named("table header", Header { table_id: TABLE_ID, keyspace: 7 }.encode()),
+        named("block trailer, none", identity.trailer(b"contents", Codec::None)),
+        named("block trailer, snappy", identity.trailer(b"contents", Codec::Snappy)),
+        named("table header", Header { version: 1, table_id: TABLE_ID, keyspace: 7 }.encode()),
+        named("table header, features", {
+            Header { version: 2, table_id: TABLE_ID, keyspace: 7 }.encode()
+        }),
         named("table footer", footer.encode()),
     ]
 }
@@ -158,7 +162,7 @@ fn every_property() -> Properties {
         raw_value_bytes: 50_000,
         index_bytes: 290,
         index_key_is_user_key: false,
-        compression: Compression::Snappy,
+        compression: Codec::Snappy,
         filter_policy: "rocksdb.BuiltinBloomFilter".into(),
         filter_encoding: "fast-local-bloom".into(),
         filter_layout: "partitioned:4096".into(),
@@ -172,6 +176,7 @@ fn every_property() -> Properties {
         range_filter_bytes: 0,
         range_filter_millibits: 0,
         range_filter_model: Vec::new(),
+        required_features: "lz4".into(),
         smallest_sequence: 4,
         largest_sequence: SEQUENCE_MAX,
         ingested: true,
@@ -401,11 +406,14 @@ fn settings() -> Structures {
         .filter_last_level(false)
         .block_bytes(16 << 10)
         .block_hash_index(true)
-        .snappy(true);
+        .compression(Compression::Snappy)
+        .compression_at_level(0, Compression::None)
+        .compression_at_level(1, Compression::Lz4)
+        .compression_at_last_level(Compression::Zstd(3));
     vec![
         named("settings, every one", encoded(every)),
         named("settings, none", encoded(KeyspaceOptions::new())),
-        named("settings, no hash index, no snappy", {
+        named("settings, no hash index, no compression", {
             encoded(KeyspaceOptions::new().block_hash_index(false).snappy(false))
         }),
         named("settings, no filter", filter(Filter::none())),

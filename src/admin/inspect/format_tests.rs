@@ -22,10 +22,9 @@ use crate::log::wal::writer::WalWriter;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::state::stats_file::{SavedStats, save};
 use crate::table::builder::{TableBuilder, TableOptions};
+use crate::table::compression::Compression;
 use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
-use crate::table::format::{
-    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, Compression, FOOTER_BYTES, HEADER_BYTES,
-};
+use crate::table::format::{BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, FOOTER_BYTES, HEADER_BYTES};
 use crate::tree::current::{mark_unfinished, set_current};
 use crate::tree::edit::{FirstLog, KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;

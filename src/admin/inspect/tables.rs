@@ -16,12 +16,13 @@ use crate::base::stats::text::counted;
 use crate::env::api::Env;
 use crate::env::foreign::foreign_or;
 use crate::table::block::cursor::BlockCursor;
+use crate::table::features::version_of;
 use crate::table::file::TableIo;
 use crate::table::filter::layout::PARTITIONED_PREFIX;
 use crate::table::filter::ranges::RANGE_FILTER_NAME;
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,
-    TABLE_MAGIC, TABLE_VERSION,
+    TABLE_MAGIC,
 };
 use crate::table::index::Index;
 use crate::table::reader::{Expect, Table};
@@ -181,8 +182,9 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
     let properties = table.properties();
     let name = table.path().file_name().unwrap_or_default().to_string_lossy();
     printer.line(format_args!(
-        "{name}  {} B  format {TABLE_VERSION}  id {:016x}  {}",
+        "{name}  {} B  format {}  id {:016x}  {}",
         table.file().bytes(),
+        version_of(&properties.required_features),
         table.table_id(),
         properties.compression.name()
     ))?;
@@ -206,7 +208,7 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
             quoted(user_key(&properties.largest_key))
         ))?;
     }
-    let header = match table.file().check_header(properties.keyspace.id) {
+    let header = match table.file().check_header(properties) {
         Ok(()) => "checksum ok".to_string(),
         Err(Error::Corruption { what, .. }) => what,
         Err(error) => return Err(error),

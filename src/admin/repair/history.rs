@@ -279,9 +279,12 @@ pub(crate) fn options_of(
 ) -> std::result::Result<Options, Undecodable> {
     let (policies, prefixes) = (options.custom_policies(), options.custom_prefixes());
     let saved = KeyspaceOptions::decode(&meta.settings, &policies, &prefixes)?;
-    Ok(match meta.id {
+    let data = match meta.id {
         // The data settings of a database's options are those of `default`.
-        DEFAULT_KEYSPACE => options.for_keyspace(&options.named().over(&saved)),
-        _ => options.for_keyspace(&saved),
-    })
+        DEFAULT_KEYSPACE => options.named().over(&saved),
+        _ => saved,
+    };
+    // Settings with a codec that is not there are those of a program with more features.
+    data.check_compression().map_err(|error| Undecodable::Unknown(error.to_string()))?;
+    Ok(options.for_keyspace(&data))
 }

@@ -23,6 +23,7 @@ use crate::log::wal::replay::Apply;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
+use crate::options::levels::TablePlace;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::{Table, TableContext};
 use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
@@ -134,7 +135,8 @@ impl<'a> Rebuild<'a> {
         let filter = target.options.table_filter(level, &target.runs);
         let label = target.keyspace.clone();
         let databases = self.databases.clone();
-        let table_options = target.options.table_options(label, databases, level, filter);
+        let place = TablePlace { level, is_last: target.runs.is_last(level) };
+        let table_options = target.options.table_options(label, databases, place, filter);
         JobContext {
             env: &self.options.env,
             directory: self.directory,

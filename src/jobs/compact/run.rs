@@ -28,6 +28,7 @@ use crate::jobs::obsolete::remove_files;
 use crate::jobs::rewrite::entry_rules::{EntryRules, job_time};
 use crate::jobs::rewrite::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::rewrite::stripes::{KeysBelow, SnapshotStripes};
+use crate::options::levels::TablePlace;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::jobs::ReservedOutput;
@@ -137,12 +138,28 @@ pub(crate) fn run_compaction(
     let reservation = Reservation::pick(engine, keyspace, |version| pick(&version.files()));
     let Some((mut reservation, version)) = reservation else { return Ok(None) };
     let task = reservation.task.clone();
-    if task.trivial_move && filter_budget::rewrites_move(keyspace, &version, &task) {
+    if task.trivial_move
+        && (filter_budget::rewrites_move(keyspace, &version, &task)
+            || recompresses_move(keyspace, &version, &task))
+    {
         reservation.task.trivial_move = false;
     }
     let filter = filter_budget::compaction_filter(keyspace, &version, &reservation.task);
     run_with_filter(&reservation, version, filter)?;
     Ok(Some(task))
+}
+
+/// True if a table that could move unread should be rewritten for its compression: the level that
+/// it goes to has another codec, and not just another level of one.
+fn recompresses_move(keyspace: &KeyspaceState, version: &Version, task: &CompactionTask) -> bool {
+    let options = keyspace.options.load();
+    let place = TablePlace::in_tree(task.output_level, &version.files());
+    let is_moved = |handle: &&Arc<TableHandle>| {
+        task.inputs.iter().any(|meta| meta.number == handle.meta.number)
+    };
+    let mut moved = version.level(task.input_level).iter().filter(is_moved);
+    let codec = options.compression_at(place).codec();
+    moved.any(|handle| handle.table.properties().compression != codec)
 }
 
 /// Runs the task that `pick` answers, to rebuild filters: its tables get what the options ask for
@@ -238,10 +255,11 @@ fn run_reserved(
     let (mut new, mut expired_through, mut dropped) = (NewTables::none(), None, 0);
     if !task.trivial_move {
         let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
+        let place = TablePlace::in_tree(task.output_level, &version.files());
         let options = keyspace.options.load().compaction_options();
         let context = JobContext {
             rules: EntryRules::of_compaction(engine, keyspace, &snapshots),
-            ..JobContext::new(engine, keyspace, task.output_level, filter)
+            ..JobContext::new(engine, keyspace, place, filter)
         };
         let outcome =
             merge(&context, task, version, &snapshots, &options).map_err(|error| match keyspace

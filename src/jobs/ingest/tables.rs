@@ -19,6 +19,7 @@ use crate::jobs::compact::filter_budget::{IngestedFilters, ingest_filter};
 use crate::jobs::ingest::level::deepest_level;
 use crate::jobs::ingest::table_thread::TableThread;
 use crate::jobs::rewrite::output::{INDEX_BYTES_MAX, new_table_id};
+use crate::options::levels::TablePlace;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
@@ -274,7 +275,8 @@ impl LoadTables {
         let span = KeySpan { start: &self.first_key, end: Bound::Included(key) };
         let bytes = self.ended_bytes + options.table_bytes;
         let compaction = options.compaction_options();
-        let level = deepest_level(&version.files(), &[span], bytes, &compaction, None);
+        let levels = version.files();
+        let level = deepest_level(&levels, &[span], bytes, &compaction, None);
         let expected = self.last_entries.unwrap_or(options.table_bytes / ENTRY_BYTES_GUESS);
         if options.filter_budget().is_some() {
             // What is left of the budget depends on the filter that is being written.
@@ -284,7 +286,8 @@ impl LoadTables {
         let filter = ingest_filter(&self.keyspace, &version, level, &before, expected);
         let label = KeyspaceLabel { id: self.keyspace.id, name: self.keyspace.name.clone() };
         let databases = self.engine.context.databases();
-        let mut table_options = options.table_options(label, databases, level, filter);
+        let place = TablePlace::in_tree(level, &levels);
+        let mut table_options = options.table_options(label, databases, place, filter);
         table_options.construction.budget = Some(Arc::clone(&self.engine.context.cache) as _);
         table_options.events = self.engine.context.events.clone();
         let number = self.engine.catalog.numbers.take_file_number();

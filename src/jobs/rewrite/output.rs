@@ -34,6 +34,7 @@ use crate::jobs::rewrite::entry_rules::EntryRules;
 use crate::jobs::rewrite::range_deletes::OutputDeletes;
 use crate::jobs::rewrite::stripes::SnapshotStripes;
 use crate::options::compaction_filter::CompactionDecision;
+use crate::options::levels::TablePlace;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::table::builder::{TableBuilder, TableOptions};
@@ -90,17 +91,17 @@ pub(crate) struct JobContext<'a> {
 }
 
 impl<'a> JobContext<'a> {
-    /// The job that writes tables of `level`, with `filter`.
+    /// The job that writes tables to `place`, with `filter`.
     pub(crate) fn new(
         engine: &'a Engine,
         keyspace: &KeyspaceState,
-        level: usize,
+        place: TablePlace,
         filter: Option<TableFilter>,
     ) -> Self {
         let label = KeyspaceLabel { id: keyspace.id, name: keyspace.name.clone() };
         let options = keyspace.options.load();
         let mut table_options =
-            options.table_options(label, engine.context.databases(), level, filter);
+            options.table_options(label, engine.context.databases(), place, filter);
         table_options.construction.budget = Some(Arc::clone(&engine.context.cache) as _);
         table_options.events = engine.context.events.clone();
         JobContext {

@@ -7,9 +7,7 @@ use crate::base::error::Result;
 use crate::cache::cache::Reservation;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::FilterSource;
-use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression,
-};
+use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec};
 use crate::table::index::{CachedBlock, Index, IndexEntry};
 
 /// The partitions of one filter. A pinned partition is kept as a `P`.
@@ -96,7 +94,7 @@ impl<P> Partitions<P> {
             let stored = stored.get(start..start + handle.size as usize + BLOCK_TRAILER_BYTES)?;
             let (table_id, offset) = (file.table_id(), handle.offset);
             let identity = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
-            let (filter, Compression::None) = identity.check(stored).ok()? else { return None };
+            let (filter, Codec::None) = identity.check(stored).ok()? else { return None };
             (!filter.is_empty()).then(|| prepare(filter))
         };
         Some((handles.iter().map(load).collect(), memory))

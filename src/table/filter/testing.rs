@@ -8,7 +8,7 @@ use crate::env::mem::MemEnv;
 use crate::table::file::TableFile;
 use crate::table::filter::layout::BlockSink;
 use crate::table::format::{
-    BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Compression, FOOTER_BYTES,
+    BLOCK_PREFIX_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec, FOOTER_BYTES,
 };
 use siftdb_filter::policy::FilterPolicy;
 use std::path::Path;
@@ -70,7 +70,7 @@ impl BlockSink for Sink {
         let handle = BlockHandle { offset, size: contents.len() as u64 };
         self.bytes.extend_from_slice(&place.prefix(contents.len() as u32));
         self.bytes.extend_from_slice(contents);
-        self.bytes.extend_from_slice(&place.trailer(contents, Compression::None));
+        self.bytes.extend_from_slice(&place.trailer(contents, Codec::None));
         self.blocks.push((handle, contents.to_vec()));
         Ok(handle)
     }

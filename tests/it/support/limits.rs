@@ -3,7 +3,7 @@
 use super::rng::Rng;
 use super::stores::{open, scan, scan_back, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Db, Filter, Keyspace, KeyspaceOptions, Options, WriteBatch};
+use siftdb::{Compression, Db, Filter, Keyspace, KeyspaceOptions, Options, WriteBatch};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
@@ -106,6 +106,10 @@ fn settings_at_limits() -> Vec<KeyspaceOptions> {
         none().block_bytes(64),
         none().block_bytes(4 << 20).block_hash_index(true),
         none().snappy(false).filter_last_level(false),
+        none()
+            .compression_at_level(0, Compression::None)
+            .compression_at_level(6, Compression::Snappy),
+        none().compression_at_last_level(Compression::None),
         none().filter_at_last_level(Filter::ribbon(100.0)),
         filter(Filter::none()),
         filter(Filter::bloom(1.0)),

@@ -1,8 +1,9 @@
 //! Databases in memory with options that make several levels of a few hundred kilobytes, and
 //! functions that read all of such a database.
 
+use super::rng::Rng;
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Db, Error, Keyspace, Options, Result};
+use siftdb::{Compression, Db, Error, Keyspace, KeyspaceOptions, Options, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,33 @@ pub fn small_options() -> Options {
         .level0_compaction_trigger(2)
         .block_cache_bytes(128 << 10)
         .max_open_files(8)
+}
+
+/// The compressions that this build has, one of each codec.
+pub fn compressions() -> Vec<Compression> {
+    let mut all = vec![Compression::None, Compression::Snappy];
+    if cfg!(feature = "lz4") {
+        all.push(Compression::Lz4);
+    }
+    if cfg!(feature = "zstd") {
+        all.push(Compression::Zstd(1));
+    }
+    all
+}
+
+/// Any of them, by level and at the last level, too.
+pub fn any_compression(rng: &mut Rng) -> KeyspaceOptions {
+    let all = compressions();
+    let mut settings = KeyspaceOptions::new().compression(*rng.pick(&all));
+    for level in 0..3 {
+        if rng.chance(25) {
+            settings = settings.compression_at_level(level, *rng.pick(&all));
+        }
+    }
+    match rng.chance(40) {
+        true => settings.compression_at_last_level(*rng.pick(&all)),
+        false => settings,
+    }
 }
 
 /// `env`, to be shared with a database.

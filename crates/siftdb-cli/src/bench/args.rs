@@ -67,7 +67,7 @@ pub struct BenchArgs {
     /// Size of the block cache
     #[arg(long, default_value = "64MiB")]
     pub cache: String,
-    /// Compression of data blocks: snappy or none
+    /// Compression of data blocks: none, snappy, lz4 or zstd:LEVEL
     #[arg(long, default_value = "snappy")]
     pub compression: String,
     /// Lookups with filters, without, or both by turns on the same database

@@ -8,7 +8,7 @@ use crate::args::options;
 use crate::bars::Bar;
 use crate::bench::args::BenchArgs;
 use crate::failure::{Failure, Outcome};
-use crate::filter_args::{layout as parse_layout, parse_filter};
+use crate::filter_args::{layout as parse_layout, parse_compression, parse_filter};
 use crate::interrupt::{on_interrupt, remove_whole, wait_if_interrupted};
 use crate::lines::key_set;
 use crate::numbers::{count, size};
@@ -56,15 +56,12 @@ impl CellSettings {
             filter = filter.layout(parse_layout(&layout).map_err(|what| refuse("layout", what))?);
         }
         let cache = size(&value("cache", &args.cache)).map_err(|what| refuse("cache", what))?;
-        let snappy = match value("compression", &args.compression).as_str() {
-            "snappy" => true,
-            "none" => false,
-            other => return Err(refuse("compression", format!("{other:?}; snappy or none"))),
-        };
+        let compression = parse_compression(&value("compression", &args.compression))?;
         let threads = value("threads", &args.threads.to_string());
         let threads = count(&threads).ok().filter(|threads| *threads <= 1024);
         let threads = threads.ok_or_else(|| refuse("threads", "1 to 1024".into()))?;
-        let options = Options::new().filter(filter).block_cache_bytes(cache).snappy(snappy);
+        let options =
+            Options::new().filter(filter).block_cache_bytes(cache).compression(compression);
         options.validate()?;
         Ok(CellSettings { options, threads: threads as usize })
     }

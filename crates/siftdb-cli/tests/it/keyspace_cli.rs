@@ -218,15 +218,18 @@ fn keyspaces_have_settings_of_their_own() {
     let settings = json(&["settings", &db, "--json"])["keyspaces"].clone();
     let value = |name: &str, value: &str| object!({ "name": name, "value": value });
     assert_eq!(settings[0], object!({ "keyspace": "default", "settings": [] }));
-    let seen = [value("filter", "ribbon:16"), value("snappy", "false")];
+    let seen = [value("filter", "ribbon:16"), value("compression", "none")];
     assert_eq!(settings[1], object!({ "keyspace": "seen", "settings": seen }));
     let text = ok(&["settings", &db]);
     assert!(text.contains("keyspace \"default\":\n  all settings have their defaults\n"), "{text}");
-    assert!(text.ends_with("keyspace \"seen\":\n  filter=ribbon:16\n  snappy=false\n"), "{text}");
+    assert!(
+        text.ends_with("keyspace \"seen\":\n  filter=ribbon:16\n  compression=none\n"),
+        "{text}"
+    );
     // Each is changed alone, and the other settings stay.
     ok(&["settings", &db, "--keyspace", "seen", "--set", "block_bytes=16KiB"]);
     let text = ok(&["settings", &db, "--keyspace", "seen"]);
-    let lines = ["keyspace \"seen\":", "filter=ribbon:16", "block_bytes=16384", "snappy=false"];
+    let lines = ["keyspace \"seen\":", "filter=ribbon:16", "block_bytes=16384", "compression=none"];
     assert_eq!(text.lines().map(str::trim).collect::<Vec<_>>(), lines);
     assert!(ok(&["settings", &db, "--keyspace", "default"]).contains("defaults"));
     // A rebuild of one keyspace leaves the others.
@@ -238,7 +241,7 @@ fn keyspaces_have_settings_of_their_own() {
     // A program finds them, and its own names win.
     let program = Db::open(&db).unwrap();
     let kept = program.keyspace("seen").unwrap().settings().to_string();
-    assert_eq!(kept, "filter=fast-local-bloom:8, block_bytes=16384, snappy=false");
+    assert_eq!(kept, "filter=fast-local-bloom:8, block_bytes=16384, compression=none");
     program.close().unwrap();
 }
 

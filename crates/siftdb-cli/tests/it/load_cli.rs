@@ -158,7 +158,7 @@ fn settings_are_those_of_loaded_tables() {
         let load = ["load", "--create", &db, &lines, "--keyspace", keyspace];
         ok(&[&load[..], &sets].concat());
         let settings = ok(&["settings", &db, "--keyspace", keyspace]);
-        assert!(settings.ends_with(":\n  filter=ribbon:16\n  snappy=false\n"), "{settings}");
+        assert!(settings.ends_with(":\n  filter=ribbon:16\n  compression=none\n"), "{settings}");
         let stats = json(&["filter", "stats", &db, "--keyspace", keyspace, "--json"]);
         let filters = stats.to_string();
         assert!(filters.contains("ribbon") && !filters.contains("bloom"), "{filters}");
