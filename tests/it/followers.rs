@@ -333,6 +333,72 @@ fn writers_between_two_calls_leave_a_prefix() {
     }
 }
 
+/// A writer after 15 operations, and after a keyspace came and went this often.
+fn after_changes(disk: &Arc<dyn Env>, changes: usize) -> Writer {
+    let mut writer = Writer::new(small_options(), disk, 1);
+    writer.write(15, false);
+    for _ in 0..changes {
+        drop(writer.db().keyspace(ALTERED).unwrap());
+        writer.db().drop_keyspace(ALTERED).unwrap();
+    }
+    writer
+}
+
+/// So many changes that the next creation of a keyspace begins another manifest. That one knows the
+/// number of the keyspace before it has the keyspace.
+fn changes_before_another_manifest() -> usize {
+    let begins_another = |changes: &usize| {
+        let disk = MemEnv::new();
+        let mut writer = after_changes(&as_env(&disk), *changes);
+        let current = || disk.read_file(&Path::new(HOME).join("CURRENT")).unwrap();
+        writer.write(4, false);
+        let before = current();
+        writer.write(1, false);
+        before != current()
+    };
+    (0..100).find(begins_another).unwrap()
+}
+
+#[test]
+fn keyspaces_that_come_and_go_during_a_refresh_are_no_change() {
+    let changes = changes_before_another_manifest();
+    let mut pairs = 0;
+    for calls_before in 0.. {
+        let mut is_created = false;
+        for calls_between in 0.. {
+            let disk: Arc<dyn Env> = Arc::new(MemEnv::new());
+            let mut writer = after_changes(&disk, changes);
+            let env = InterruptedEnv::new(&disk);
+            let follower = follow(&(Arc::new(env.clone()) as Arc<dyn Env>)).unwrap();
+            writer.write(3, false);
+            let writer = Arc::new(Mutex::new(writer));
+            // It is created after operation 20 and dropped after operation 40.
+            let (one, other, again) = (Arc::clone(&writer), Arc::clone(&writer), env.clone());
+            let create = move || {
+                one.lock().unwrap().write(12, false);
+                let drop_it = move || other.lock().unwrap().write(15, false);
+                again.interrupt(calls_between, Box::new(drop_it));
+            };
+            env.interrupt(calls_before, Box::new(create));
+            follower.refresh().unwrap();
+            env.is_left();
+            checked(1, &follower.moment());
+            let n = writer.lock().unwrap().n;
+            is_created = n >= 30;
+            pairs += 1;
+            follower.refresh().unwrap();
+            assert_eq!(checked(1, &follower.moment()), n);
+            if n < 45 {
+                break;
+            }
+        }
+        if !is_created {
+            break;
+        }
+    }
+    assert!(pairs > 100, "{pairs}");
+}
+
 #[test]
 fn followers_show_every_acknowledged_write() {
     for seed in seeds(12) {
