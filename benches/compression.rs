@@ -2,10 +2,10 @@
 //!
 //! `cargo bench -p siftdb-benches --bench compression -- FILE...`; without a file, the sources of
 //! siftdb. Each goes into one database for each compression of the last level, under the number of
-//! the line, or as keys with short values if the name of the file begins with `keys`. A row has
-//! the bytes of the tables, as a share of those with Snappy, the time of writing and compacting all
-//! of it, and that of a lookup with a cache of 8 MiB, which holds the index and few blocks of a
-//! large file.
+//! the line, or as keys with short values if the name of the file begins with `keys`.
+//!
+//! A row has the bytes of the tables, also as a share of those with Snappy, and two times: for
+//! writing and compacting all of it, and for a lookup. The cache has 8 MiB.
 
 use siftdb::{Compression, Db, Options, Result, WriteBatch};
 use siftdb_cli::experiment::mix;

@@ -194,9 +194,8 @@ impl Following {
         Err(Error::FollowerOvertaken { directory: self.directory.clone(), tries: TRIES })
     }
 
-    /// True if this attempt goes by the same manifest as the one before, and that is current and as
-    /// long still. What the attempt met may have another reason than what the one before met, and
-    /// the writer may have given it after the manifest was read.
+    /// True if this attempt and the one before went by the same manifest, and the manifest has not
+    /// changed since. Otherwise the writer may be the reason for what the attempt met.
     fn is_settled(&mut self) -> bool {
         self.stale_at == Some(self.attempted) && !self.manifest_has_changed()
     }

@@ -344,8 +344,8 @@ fn after_changes(disk: &Arc<dyn Env>, changes: usize) -> Writer {
     writer
 }
 
-/// So many changes that the next creation of a keyspace begins another manifest. That one knows the
-/// number of the keyspace before it has the keyspace.
+/// The number of changes after which the next creation of a keyspace begins another manifest. That
+/// manifest gives the keyspace's number away first, and names the keyspace in its next edit.
 fn changes_before_another_manifest() -> usize {
     let begins_another = |changes: &usize| {
         let disk = MemEnv::new();
