@@ -21,6 +21,7 @@ use crate::options::filter::{Filter, Unregistered};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::table::compression::Compression;
 use crate::table::filter::layout::{FilterLayout, FilterPinning};
+use crate::table::format::Codec;
 use crate::tree::fields::{Decoded, Value, damaged, malformed, record};
 use siftdb_filter::encoding::{Encoding, FilterReader};
 use siftdb_filter::policy::FilterPolicy;
@@ -265,31 +266,26 @@ macro_rules! cases {
 }
 cases!(FilterPinning, "filter pinning": None, TopLevel, All);
 
-/// A varint, and the level after that of Zstandard.
+/// The number of the codec in blocks, and the level after that of Zstandard.
 impl Value for Compression {
     fn put(&self, dst: &mut Vec<u8>) {
-        let case: u64 = match self {
-            Compression::None => 0,
-            Compression::Snappy => 1,
-            Compression::Lz4 => 2,
-            Compression::Zstd(_) => 3,
-        };
-        case.put(dst);
+        u64::from(self.codec() as u8).put(dst);
         if let Compression::Zstd(level) = self {
             level.unsigned_abs().put(dst);
         }
     }
 
     fn take(bytes: &mut Decoder<'_>, name: &str) -> Decoded<Self> {
-        match u64::take(bytes, name)? {
-            0 => Ok(Compression::None),
-            1 => Ok(Compression::Snappy),
-            2 => Ok(Compression::Lz4),
-            3 => {
+        let number = u64::take(bytes, name)?;
+        let codec = u8::try_from(number).ok().and_then(Codec::from_byte);
+        match codec.ok_or_else(|| Undecodable::Unknown(format!("compression {number}")))? {
+            Codec::None => Ok(Compression::None),
+            Codec::Snappy => Ok(Compression::Snappy),
+            Codec::Lz4 => Ok(Compression::Lz4),
+            Codec::Zstd => {
                 let level = i32::try_from(u32::take(bytes, name)?);
                 level.map(Compression::Zstd).map_err(|_| malformed(name))
             }
-            case => Err(Undecodable::Unknown(format!("compression {case}"))),
         }
     }
 }

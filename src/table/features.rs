@@ -20,8 +20,7 @@ impl Codec {
     pub(crate) fn feature(self) -> Option<&'static str> {
         match self {
             Codec::None | Codec::Snappy => None,
-            Codec::Lz4 => Some("lz4"),
-            Codec::Zstd => Some("zstd"),
+            Codec::Lz4 | Codec::Zstd => Some(self.name()),
         }
     }
 
