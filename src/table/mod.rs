@@ -38,11 +38,12 @@
 //! filter, searches the index (`df` < dock ≤ `dp`), reads block 1 and finds its entry. One of
 //! *door* ends at the filter, about 99 times in 100.
 //!
-//! `builder`, `block_file` and `writer` write a table. `reader` opens it and looks up a key,
-//! `batch` many keys at once, `iter` iterates, `verify` and `salvage` read all of it. `filter` has
-//! the layouts of filters, `properties` what a reader must know. `fetch` is the only way to a block
-//! (slot, cache, file), `file` reads it, `compression` has the codecs, `features` what a table
-//! needs of its reader. `index` names blocks, `block` has the blocks themselves, `format` the rest.
+//! `builder`, `block_file` and `writer` write a table. `reader` opens it, with `opening`, and looks
+//! up a key, `batch` many keys at once, `iter` iterates, `verify` and `salvage` read all of it.
+//! `filter` has the layouts of filters, `properties` what a reader must know. `fetch` is the only
+//! way to a block (slot, cache, file), `file` reads it, `compression` has the codecs, `features`
+//! what a table needs of its reader. `index` names blocks, `block` has the blocks themselves,
+//! `format` the rest.
 
 #[cfg(test)]
 mod ingested_tests;
@@ -59,6 +60,7 @@ pub(crate) mod salvage;
 pub(crate) mod iter;
 pub(crate) mod batch;
 pub(crate) mod reader;
+mod opening;
 pub(crate) mod builder;
 pub(crate) mod block_file;
 pub(crate) mod writer;

@@ -23,8 +23,6 @@ use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::cache::Reservation;
 use crate::env::handle::{FileHandle, FilePool};
-use crate::table::block::cursor::for_each_entry;
-use crate::table::features::{check_features, version_of};
 use crate::table::fetch::{BlockRef, not_found};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
@@ -34,6 +32,9 @@ use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
+use crate::table::opening::{
+    given_sequence, read_footer, read_metaindex, read_properties, read_range_deletes,
+};
 use crate::table::properties::Properties;
 use siftdb_filter::encoding::{FilterVerdict, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
@@ -127,6 +128,11 @@ struct ResidentDeletes {
 }
 
 impl ResidentDeletes {
+    fn new(deletes: RangeDeletes, file: &TableFile) -> Box<Self> {
+        let memory = file.cache().try_reserve(deletes.memory_bytes());
+        Box::new(ResidentDeletes { deletes, _memory: memory })
+    }
+
     /// Not inlined: lookups in tables without range deletes should not carry this code.
     #[inline(never)]
     fn covering(&self, key: &LookupKey) -> SequenceNumber {
@@ -159,13 +165,14 @@ impl Table {
             let what = format!("a table of keyspace {id} ({name:?}), the manifest says {expected}");
             return Err(file.corruption(0, what));
         }
-        let global_sequence = given_sequence(&file, &mut properties, expect)?;
+        let global_sequence = given_sequence(&file, &mut properties, expect.global_sequence)?;
         let file = file
             .with_index_keys(properties.index_key_is_user_key)
             .with_global_sequence(global_sequence);
 
         let mut io = TableIo::default();
         let range_deletes = read_range_deletes(&file, &metaindex, &properties)?;
+        let range_deletes = range_deletes.map(|deletes| ResidentDeletes::new(deletes, &file));
         let is_filter = |name: &str| name != PROPERTIES_NAME && name != RANGE_DELETES_NAME;
         let filter_entry = metaindex.iter().find(|(name, _)| is_filter(name));
         let filter_offset = filter_entry.map_or(0, |(_, handle)| handle.offset);
@@ -513,98 +520,6 @@ impl DataIndex {
         let index = file.read_index(self.handle, BlockKind::Index, io)?;
         Ok(self.pinned.get_or_init(|| index))
     }
-}
-
-fn read_footer(handle: &FileHandle, bytes: u64) -> Result<Footer> {
-    let path = handle.path();
-    let Some(offset) = bytes.checked_sub(FOOTER_BYTES as u64) else {
-        let what = format!("a table of {bytes} bytes, less than its footer");
-        return Err(Error::corruption(path, 0, what));
-    };
-    let mut buffer = [0; FOOTER_BYTES];
-    handle.read_exact_at(offset, &mut buffer)?;
-    Footer::decode(&buffer, path, offset)
-}
-
-fn read_metaindex(file: &TableFile, handle: BlockHandle) -> Result<Vec<(String, BlockHandle)>> {
-    let block = file.read_meta(handle, BlockKind::Metaindex)?;
-    let mut entries = Vec::new();
-    for_each_entry(&block, |name, value| {
-        let name = String::from_utf8_lossy(name).into_owned();
-        let Some(target) = BlockHandle::decode(value) else {
-            let what = format!("metaindex with a malformed handle of \"{name}\"");
-            return Err(file.corruption(handle.offset, what));
-        };
-        entries.push((name, target));
-        Ok(())
-    })?;
-    Ok(entries)
-}
-
-/// The properties, which must be those of a table of this version.
-fn read_properties(
-    file: &TableFile,
-    metaindex: &[(String, BlockHandle)],
-    version: u32,
-) -> Result<Properties> {
-    let Some(&(_, handle)) = metaindex.iter().find(|(name, _)| name == PROPERTIES_NAME) else {
-        return Err(file.corruption(file.blocks_end(), "a table without properties"));
-    };
-    let block = file.read_meta(handle, BlockKind::Properties)?;
-    check_features(&block, file.path())?;
-    let properties =
-        Properties::decode(&block).map_err(|what| file.corruption(handle.offset, what))?;
-    let expected = version_of(&properties.required_features);
-    if version != expected {
-        let what = format!("version {version} in the footer, properties of version {expected}");
-        return Err(file.corruption(file.blocks_end(), what));
-    }
-    Ok(properties)
-}
-
-/// The range deletes, which must be those that the properties count.
-fn read_range_deletes(
-    file: &TableFile,
-    metaindex: &[(String, BlockHandle)],
-    properties: &Properties,
-) -> Result<Option<Box<ResidentDeletes>>> {
-    let expected = properties.range_deletes;
-    let Some(&(_, handle)) = metaindex.iter().find(|(name, _)| name == RANGE_DELETES_NAME) else {
-        let what = || format!("a table without its {expected} range deletes");
-        return if expected == 0 { Ok(None) } else { Err(file.corruption(0, what())) };
-    };
-    let deletes = file.read_range_deletes(handle)?;
-    let (found, sequences) = (deletes.count(), deletes.sequences());
-    if found != expected || found == 0 {
-        let what = format!("{found} range deletes, the properties say {expected}");
-        return Err(file.corruption(handle.offset, what));
-    }
-    let recorded = properties.smallest_sequence..=properties.largest_sequence;
-    if sequences.is_some_and(|(a, b)| !recorded.contains(&a) || !recorded.contains(&b)) {
-        let what = format!("range deletes outside of the table's sequences {recorded:?}");
-        return Err(file.corruption(handle.offset, what));
-    }
-    let memory = file.cache().try_reserve(deletes.memory_bytes());
-    Ok(Some(Box::new(ResidentDeletes { deletes, _memory: memory })))
-}
-
-/// The sequence that the manifest gives an ingested table. Its properties get it, too. Without a
-/// manifest, the table is read with the sequences that are in it.
-fn given_sequence(
-    file: &TableFile,
-    properties: &mut Properties,
-    expect: Expect,
-) -> Result<Option<SequenceNumber>> {
-    let what = match (properties.ingested, expect.global_sequence) {
-        (_, None) | (false, Some(None)) => return Ok(None),
-        (true, Some(Some(sequence))) => {
-            properties.set_sequence(sequence);
-            return Ok(Some(sequence));
-        }
-        (true, Some(None)) => "an ingested table whose sequence the manifest does not say",
-        (false, Some(Some(_))) => "no ingested table, but the manifest gives it a sequence",
-    };
-    Err(file.corruption(0, what))
 }
 
 impl std::fmt::Debug for Table {

@@ -240,7 +240,8 @@ fn answers_are_those_of_normal_reads() {
                 read_many(&store, &follower, &store.map, keeps_all, rng),
             ];
             let [yes, no] = [0, 1].map(|which| answered.map(|of| of[which]).iter().sum::<usize>());
-            assert!(yes > 20 && no > 20, "{name}, {cache}: {answered:?}");
+            // How many depends on when compactions ran.
+            assert!(yes > 0 && no > 0, "{name}, {cache}: {answered:?}");
             assert_eq!(store.db.stats().filter_errors, 0, "{name}");
         }
     }
