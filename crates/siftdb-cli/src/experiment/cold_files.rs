@@ -219,9 +219,11 @@ mod tests {
         assert_eq!(files.sample().len(), 100);
         assert!(files.sample().iter().any(|(file, _)| *file == 0));
         assert!(files.sample().iter().any(|(file, _)| *file == 1));
-        match make_cold(directory.path()) {
-            Ok(()) => assert!(check(&files.sample(), |page| files.is_cached(page)).is_ok()),
-            Err(why) => assert!(why.starts_with("no cold figures of "), "{why}"),
-        }
+        // On a busy machine the last pages that the check had read may stay.
+        let is_cold_or_refused = || match make_cold(directory.path()) {
+            Ok(()) => check(&files.sample(), |page| files.is_cached(page)).is_ok(),
+            Err(why) => why.starts_with("no cold figures of "),
+        };
+        assert!((0..20).any(|_| is_cold_or_refused()));
     }
 }
