@@ -15,7 +15,7 @@ use crate::support::ranges::remove_range;
 use crate::support::reads::all_keyspaces;
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{
-    begun_logs, copy_of, files, files_ending, is_honest, name, open, small_options,
+    begun_logs, compressions, copy_of, files, files_ending, is_honest, name, open, small_options,
 };
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
@@ -119,7 +119,8 @@ impl Writer {
             let unique = self.rng.next();
             let (key, size) = (key(unique as usize % 30), 10 + self.rng.below(40));
             if self.rng.chance(85) {
-                let value = bytes(unique, size);
+                // Every codec makes less of it.
+                let value = bytes(unique, size / 2).repeat(2);
                 batch.put(&key, &value);
                 state.insert(key, value);
             } else {
@@ -151,9 +152,14 @@ fn key(number: usize) -> Vec<u8> {
 
 /// A database with a table at level 1, one at level 0 that shadows part of it, and a log with
 /// synced and unsynced batches, all with range deletes and entries that expire: after its process
-/// died, and after a clean close.
-fn images(filter: &NamedFilter) -> [Image; 2] {
-    let options = small_options().filter(filter.filter.clone()).auto_compaction(false);
+/// died, and after a clean close. Its number chooses how each of the tables is compressed.
+fn images((number, filter): (usize, &NamedFilter)) -> [Image; 2] {
+    let compression = |level| compressions()[(number + level) % compressions().len()];
+    let options = small_options()
+        .filter(filter.filter.clone())
+        .compression_at_level(0, compression(0))
+        .compression_at_level(1, compression(1))
+        .auto_compaction(false);
     let env = MemEnv::with_log();
     // The store is read at the time of the system.
     env.set_now(UNIX_EPOCH);
@@ -500,8 +506,8 @@ fn stride() -> usize {
 #[test]
 fn flipped_bytes_never_give_wrong_answers() {
     let tally = Tally::default();
-    for filter in all_filters() {
-        for image in images(&filter) {
+    for filter in all_filters().iter().enumerate() {
+        for image in images(filter) {
             try_all(&image, &flips(&image, stride()), 8, &tally);
         }
     }
@@ -516,7 +522,7 @@ fn flipped_bytes_never_give_wrong_answers() {
 fn every_flipped_byte_in_each_layout() {
     let tally = Tally::default();
     for (number, filter) in one_of_each_layout().iter().enumerate() {
-        for (state, image) in images(filter).iter().enumerate() {
+        for (state, image) in images((number, filter)).iter().enumerate() {
             let of_tables = state == 1;
             let mut damages = flips(image, 1);
             damages.retain(|damage| match name(&damage.path) {
@@ -534,7 +540,7 @@ fn every_flipped_byte_in_each_layout() {
 fn cut_files_never_give_wrong_answers() {
     let tally = Tally::default();
     for (number, filter) in one_of_each_layout().iter().enumerate() {
-        for image in images(filter) {
+        for image in images((number, filter)) {
             let stride = if number == 0 { 1 } else { stride() };
             try_all(&image, &cuts(&image, stride), 8, &tally);
         }
@@ -567,8 +573,8 @@ fn report(what: &str, tally: &Tally) {
 #[test]
 fn exchanged_files_never_give_wrong_answers() {
     let tally = Tally::default();
-    for filter in one_of_each_layout() {
-        for image in images(&filter) {
+    for filter in one_of_each_layout().iter().enumerate() {
+        for image in images(filter) {
             try_all(&image, &zeroed(&image, 4 * stride()), 8, &tally);
             try_all(&image, &extended(&image), 2, &tally);
             try_all(&image, &exchanged(&image), 2, &tally);
@@ -586,8 +592,9 @@ fn every_damage_to_every_store() {
     let all = Tally::default();
     let stride = setting("SIFTDB_CORRUPTION_STRIDE", 1);
     let mut bytes = 0;
-    for filter in all_filters().into_iter().chain(prefix_filters()) {
-        for image in images(&filter) {
+    let filters: Vec<_> = all_filters().into_iter().chain(prefix_filters()).collect();
+    for filter in filters.iter().enumerate() {
+        for image in images(filter) {
             bytes += image.files.values().map(Vec::len).sum::<usize>();
             try_all(&image, &flips(&image, stride), 1, &all);
             try_all(&image, &cuts(&image, stride), 1, &all);
@@ -742,7 +749,7 @@ fn damaged_manifests_never_mix_keyspaces() {
 
 #[test]
 fn missing_files_are_reported() {
-    for image in images(&all_filters()[0]) {
+    for image in images((0, &all_filters()[0])) {
         for path in image.files.keys().filter(|path| !path.ends_with("STATS")) {
             let env = image.with(path, None);
             let place = format!("{} missing", name(path));
@@ -759,7 +766,7 @@ fn missing_files_are_reported() {
 
 #[test]
 fn swapped_emptied_and_extended_files_are_noticed() {
-    for image in images(&all_filters()[0]) {
+    for image in images((0, &all_filters()[0])) {
         for end in [".sst", ".wal", "CURRENT", "000001", "000002", "000003"] {
             for path in image.paths(end) {
                 let empty = image.with(&path, Some(Vec::new()));
@@ -788,7 +795,7 @@ fn swapped_emptied_and_extended_files_are_noticed() {
 
 #[test]
 fn foreign_files_stay_and_obsolete_ones_go() {
-    let [killed, _] = images(&all_filters()[0]);
+    let [killed, _] = images((0, &all_filters()[0]));
     let env = copy_of(&killed.files);
     let foreign =
         ["notes.txt", "7.sst", "000007.sst.bak", "CURRENT~", "sub/000001.sst", "099989.sst"];
@@ -816,7 +823,7 @@ fn foreign_files_stay_and_obsolete_ones_go() {
 
 #[test]
 fn a_database_without_current_is_not_new() {
-    let [_, closed] = images(&all_filters()[0]);
+    let [_, closed] = images((0, &all_filters()[0]));
     let current = closed.paths("CURRENT").remove(0);
     let env = closed.with(&current, None);
     let error = open(&env, &closed.options).expect_err("files of a store are there");
@@ -825,7 +832,7 @@ fn a_database_without_current_is_not_new() {
 
 #[test]
 fn opening_after_a_clean_close_writes_nothing() {
-    for image in images(&all_filters()[4]) {
+    for image in images((4, &all_filters()[4])) {
         let env = copy_of(&image.files);
         let before = files(&env);
         let db = open(&env, &image.options).unwrap();
@@ -865,7 +872,7 @@ fn put_in_place(what: &str, path: &Path, good: &Path) -> bool {
 fn special_files_are_refused_and_left_alone() {
     let kinds =
         ["directory", "link", "dangling link", "link to itself", "FIFO", "device", "socket"];
-    let [_, closed] = images(&all_filters()[0]);
+    let [_, closed] = images((0, &all_filters()[0]));
     let directory = tempfile::tempdir().unwrap();
     let (home, aside) = (directory.path().join("db"), directory.path().join("aside"));
     on_disk(&closed, &home);
@@ -913,7 +920,7 @@ fn special_files_are_refused_and_left_alone() {
 
 #[test]
 fn unusual_directories_work_or_are_errors() {
-    let [_, closed] = images(&all_filters()[0]);
+    let [_, closed] = images((0, &all_filters()[0]));
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     on_disk(&closed, &at("db"));
