@@ -4,8 +4,8 @@
 //! siftdb. Each goes into one database for each compression of the last level, under the number of
 //! the line, or as keys with short values if the name of the file begins with `keys`.
 //!
-//! A row has the bytes of the tables, also as a share of those with Snappy, and two times: for
-//! writing and compacting all of it, and for a lookup. The cache has 8 MiB.
+//! A row has the bytes of the tables, also as a share of those with Snappy and blocks of the same
+//! size, and two times: for writing and compacting all of it, and for a lookup. The cache has 8 MiB.
 
 use siftdb::{Compression, Db, Options, Result, WriteBatch};
 use siftdb_cli::experiment::mix;
@@ -20,6 +20,9 @@ const COMPRESSIONS: [Compression; 6] = [
     Compression::Zstd(3),
     Compression::Zstd(9),
 ];
+
+/// Sizes of blocks: the default, and one for data that is read in order.
+const BLOCK_KIB: [usize; 2] = [4, 16];
 
 /// Lookups of one measurement.
 const LOOKUPS: u64 = 50_000;
@@ -75,10 +78,11 @@ fn write(db: &Db, entries: &Entries) -> Result<()> {
 fn measure(
     directory: &Path,
     entries: &Entries,
+    block_kib: usize,
     compression: Compression,
 ) -> Result<(u64, f64, f64)> {
-    let options = Options::new().block_cache_bytes(8 << 20).compression_at_last_level(compression);
-    let db = options.open(directory)?;
+    let options = Options::new().block_cache_bytes(8 << 20).block_bytes(block_kib << 10);
+    let db = options.compression_at_last_level(compression).open(directory)?;
     let started = Instant::now();
     write(&db, entries)?;
     let seconds = started.elapsed().as_secs_f64();
@@ -102,20 +106,24 @@ fn main() -> Result<()> {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
         inputs.push(("sources".to_string(), sources(&src)));
     }
-    println!("file | compression | tables, MB | of Snappy | write, s | lookup, ns");
+    println!("file | block, KiB | compression | tables, MB | of Snappy | write, s | lookup, ns");
     for (name, text) in inputs {
         let entries = entries_of(&name, &text);
-        let mut of_snappy = 0.0;
-        for compression in COMPRESSIONS {
-            let directory = tempfile::tempdir().expect("a directory");
-            let (bytes, seconds, lookup) = measure(directory.path(), &entries, compression)?;
-            if compression == Compression::Snappy {
-                of_snappy = bytes as f64;
+        for block_kib in BLOCK_KIB {
+            let mut of_snappy = 0.0;
+            for compression in COMPRESSIONS {
+                let directory = tempfile::tempdir().expect("a directory");
+                let (bytes, seconds, lookup) =
+                    measure(directory.path(), &entries, block_kib, compression)?;
+                if compression == Compression::Snappy {
+                    of_snappy = bytes as f64;
+                }
+                let (megabytes, share) = (bytes as f64 / 1e6, bytes as f64 / of_snappy);
+                println!(
+                    "{name} | {block_kib} | {compression} | {megabytes:.2} | {share:.2} | \
+                     {seconds:.2} | {lookup:.0}"
+                );
             }
-            let (megabytes, share) = (bytes as f64 / 1e6, bytes as f64 / of_snappy);
-            println!(
-                "{name} | {compression} | {megabytes:.2} | {share:.2} | {seconds:.2} | {lookup:.0}"
-            );
         }
     }
     Ok(())
