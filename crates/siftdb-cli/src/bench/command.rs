@@ -70,6 +70,9 @@ result! {
         wrong_answers;
         /// bytes written, bytes of files, for one of the user's
         write_amplification, space_amplification;
+        /// the first of them by reason: log, level0 to level6, and filters, which are parts of
+        /// their levels; empty if nothing was written
+        write_amplification_by_reason;
         /// at the end
         disk_bytes, cache_bytes, pinned_bytes, memtable_bytes, resident_bytes;
         /// filters (true: lookups may ask them), operations, entries (keys of these), seconds,

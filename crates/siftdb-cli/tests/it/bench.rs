@@ -272,7 +272,12 @@ fn every_workload_runs_and_finds_its_entries() {
             assert_eq!(entries, KEYS, "{}", workload.name);
             assert_eq!(store.db().iter().count() as u64, KEYS, "{}", workload.name);
             let counts = measured.variants[0].counts.unwrap();
-            assert!(counts.write_amplification().unwrap() > 1.0, "{counts:?}");
+            let all = counts.write_amplification().unwrap();
+            assert!(all > 1.0, "{counts:?}");
+            let reasons = counts.write_amplification_by_reason();
+            let sum: f64 = reasons.iter().filter(|one| one.0 != "filters").map(|one| one.1).sum();
+            assert!((sum - all).abs() < 1e-9, "{reasons:?} of {all}");
+            assert_eq!(reasons[0].0, "log");
         } else {
             assert_eq!(operations, 500, "{}", workload.name);
             assert!(entries >= 500, "{}", workload.name);

@@ -72,14 +72,18 @@ impl Run {
         format!("{} {}{space}{cell}", self.store, self.measured.workload)
     }
 
-    /// Bytes written to files for each byte of the user in this run.
-    pub fn write_amplification(&self) -> Option<f64> {
+    /// What the store counted in this run, of all variants together.
+    pub(crate) fn counts(&self) -> Option<Counts> {
         let counts = self.measured.variants.iter().filter_map(|variant| variant.counts);
-        let sum = counts.reduce(|mut sum, counts| {
+        counts.reduce(|mut sum, counts| {
             sum.add(&Counts::default(), &counts);
             sum
-        });
-        sum?.write_amplification()
+        })
+    }
+
+    /// Bytes written to files for each byte of the user in this run.
+    pub fn write_amplification(&self) -> Option<f64> {
+        self.counts()?.write_amplification()
     }
 
     /// Bytes of files for each byte of the user's entries.
@@ -101,6 +105,10 @@ impl Run {
         let mut run = object(&[self.first_fields(), self.last_fields()].concat());
         run.insert("settings".into(), settings.into());
         run.insert("off_on_ratio".into(), json!(self.measured.ratio));
+        let reasons = self.counts().map(|counts| counts.write_amplification_by_reason());
+        let reasons: Map<String, Value> =
+            reasons.into_iter().flatten().map(|(reason, bytes)| (reason, json!(bytes))).collect();
+        run.insert("write_amplification_by_reason".into(), reasons.into());
         run.insert("variants".into(), variants.collect::<Vec<Value>>().into());
         run.into()
     }

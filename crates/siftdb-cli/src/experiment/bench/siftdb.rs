@@ -112,7 +112,11 @@ impl Store for SiftdbStore {
             false_positives: total.false_positives,
             not_paying: total.not_paying,
             user_bytes: stats.entry_bytes,
-            bytes_written: stats.wal_bytes + stats.flush_bytes + stats.compaction_bytes_written,
+            log_bytes_written: stats.wal_bytes,
+            level_bytes_written: std::array::from_fn(|level| {
+                stats.levels.get(level).map_or(0, |level| level.bytes_written)
+            }),
+            filter_bytes_written: stats.levels.iter().map(|level| level.filter_bytes_written).sum(),
         })
     }
 

@@ -128,8 +128,12 @@ pub struct Counts {
     pub not_paying: u64,
     /// Bytes of keys and values that were written by the user.
     pub user_bytes: u64,
-    /// Bytes written to logs and tables, by compaction too.
-    pub bytes_written: u64,
+    /// Bytes written to logs.
+    pub log_bytes_written: u64,
+    /// Bytes of tables written to each level: by flushes, bulk loads and compactions.
+    pub level_bytes_written: [u64; 7],
+    /// Those of them that are filters.
+    pub filter_bytes_written: u64,
 }
 
 impl Counts {
@@ -143,7 +147,13 @@ impl Counts {
         self.false_positives += now.false_positives.saturating_sub(before.false_positives);
         self.not_paying += now.not_paying.saturating_sub(before.not_paying);
         self.user_bytes += now.user_bytes.saturating_sub(before.user_bytes);
-        self.bytes_written += now.bytes_written.saturating_sub(before.bytes_written);
+        self.log_bytes_written += now.log_bytes_written.saturating_sub(before.log_bytes_written);
+        let levels = before.level_bytes_written.iter().zip(&now.level_bytes_written);
+        for (sum, (before, now)) in self.level_bytes_written.iter_mut().zip(levels) {
+            *sum += now.saturating_sub(*before);
+        }
+        self.filter_bytes_written +=
+            now.filter_bytes_written.saturating_sub(before.filter_bytes_written);
     }
 
     /// The share of false positives in the filters' answers about absent keys; `None` before any.
@@ -152,9 +162,21 @@ impl Counts {
         (absent > 0).then(|| self.false_positives as f64 / absent as f64)
     }
 
-    /// Bytes written for each byte of the user; `None` if there are none.
+    /// Bytes written to logs and tables for each byte of the user; `None` if there are none.
     pub fn write_amplification(&self) -> Option<f64> {
-        (self.user_bytes > 0).then(|| self.bytes_written as f64 / self.user_bytes as f64)
+        let written = self.log_bytes_written + self.level_bytes_written.iter().sum::<u64>();
+        (self.user_bytes > 0).then(|| written as f64 / self.user_bytes as f64)
+    }
+
+    /// The same by reason: the log and each level, if anything was written there. Last the filters,
+    /// which are counted with their levels, too. Empty if there are no bytes of the user.
+    pub fn write_amplification_by_reason(&self) -> Vec<(String, f64)> {
+        let of_level = |(level, written): (usize, &u64)| (format!("level{level}"), *written);
+        let mut reasons = vec![("log".to_owned(), self.log_bytes_written)];
+        reasons.extend(self.level_bytes_written.iter().enumerate().map(of_level));
+        reasons.push(("filters".to_owned(), self.filter_bytes_written));
+        let written = reasons.into_iter().filter(|(_, bytes)| *bytes > 0 && self.user_bytes > 0);
+        written.map(|(reason, bytes)| (reason, bytes as f64 / self.user_bytes as f64)).collect()
     }
 }
 
