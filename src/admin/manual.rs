@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::manual::{FilterRebuild, ManualCompaction, ManualGoal};
-use crate::jobs::compact::run::{run_compaction, run_filter_rebuild};
+use crate::jobs::compact::run::{Cursors, run_compaction, run_filter_rebuild};
 use crate::jobs::workers::{CompactionToken, compact_most_urgent, run_job};
 use crate::memtable::memtable::Memtable;
 use crate::options::access::CompactRangeOptions;
@@ -19,7 +19,7 @@ use crate::state::write_queue::Switch;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
 use crate::write::commit;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Flushes the memtables that `switch` names and waits.
 ///
@@ -88,7 +88,7 @@ pub(crate) fn compact_range(
     let mut refused = Ok(());
     run_job(engine, &mut || {
         let options = keyspace.options.load().compaction_options();
-        let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
+        let next = |levels: &LevelFiles, _: &_| compaction.next_task(levels, &options, is_due);
         let task = run_compaction(engine, keyspace, next);
         ends_at_refusal(task.map(|task| task.is_some()), &mut refused)
     });
@@ -154,13 +154,13 @@ pub(crate) fn rebuild_filters(
     let (goal, levels) = (ManualGoal::RebuildFilters, keyspace.view.load().version.files());
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
-    let (mut cursors, mut turn) = (BTreeMap::new(), 0u64);
+    let (cursors, mut turn) = (Cursors::default(), 0u64);
     let mut refused = Ok(());
     run_job(engine, &mut || {
         // Every other turn is for a compaction that is due anyway: writers wait for level 0.
         turn += 1;
         engine.jobs.schedule_compactions([keyspace.id]);
-        if turn.is_multiple_of(2) && compact_most_urgent(engine, &mut cursors)? {
+        if turn.is_multiple_of(2) && compact_most_urgent(engine, &cursors)? {
             return Ok(true);
         }
         let due = due();

@@ -38,7 +38,10 @@ fn tables(env: &MemEnv) -> usize {
 fn wait_until_compacted(db: &Db) {
     let jobs = || db.engine().jobs.schedule.lock();
     let deadline = Instant::now() + Duration::from_secs(20);
-    while { jobs() }.running > 0 || !{ jobs() }.compactions_wanted.is_empty() || jobs().compacting {
+    while { jobs() }.running > 0
+        || !{ jobs() }.compactions_wanted.is_empty()
+        || jobs().is_compacting()
+    {
         assert!(Instant::now() < deadline, "the same compaction is tried again and again");
         yield_now();
     }
@@ -257,7 +260,7 @@ fn a_refused_rewrite_of_a_filter_leaves_its_turn_to_other_tables() {
     let version = Arc::clone(&keyspace.view.load().version);
     keyspace.filter_workload.lock().written_bytes = 1 << 30;
     let mut rewritten = Vec::new();
-    while let Some((task, _)) = next_rewrite(keyspace, &version, true) {
+    while let Some((task, _)) = next_rewrite(keyspace, &version, &[], true) {
         let number = task.inputs[0].number;
         assert!(!rewritten.contains(&number), "refused before");
         rewritten.push(number);

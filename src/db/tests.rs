@@ -275,7 +275,7 @@ fn close_waits_for_the_compaction_of_a_caller() {
     let options = Options::new().env(Arc::new(MemEnv::new()));
     let db = options.open("/db").unwrap();
     // As if another thread's `compact_range` was still running.
-    db.engine().jobs.schedule.lock().compacting = true;
+    db.engine().jobs.schedule.lock().caller_compacts = true;
     let (ends, ended) = channel();
     scope(|scope| {
         let closer = db.clone();
@@ -283,7 +283,7 @@ fn close_waits_for_the_compaction_of_a_caller() {
         // The close does not return. If it did not wait, it would return within microseconds.
         assert!(ended.recv_timeout(Duration::from_millis(200)).is_err(), "closed too early");
         assert!(db.engine().jobs.schedule.lock().stopping);
-        db.engine().jobs.schedule.lock().compacting = false;
+        db.engine().jobs.schedule.lock().caller_compacts = false;
         db.engine().jobs.done.notify_all();
         ended.recv_timeout(Duration::from_secs(20)).expect("never closed").unwrap();
     });

@@ -1,6 +1,7 @@
 //! Tests of the order in which the compaction worker and callers of `compact_range` run.
 
 use crate::base::events::event::Event;
+use crate::db::keyspace::Keyspace;
 use crate::env::mem::MemEnv;
 use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
 use crate::options::database::Options;
@@ -24,6 +25,43 @@ impl CompactionFilter for Gate {
     }
 }
 
+/// A long compaction of one keyspace does not keep another one waiting.
+#[test]
+fn compactions_run_beside_one_that_is_held_up() {
+    let gate = Arc::new(Gate::default());
+    let options = Options::new().level0_compaction_trigger(2).compaction_threads(2);
+    let db = options.env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    let held_up = KeyspaceOptions::new().compaction_filter(Arc::<Gate>::clone(&gate) as _);
+    let slow = db.keyspace_with("slow", &held_up).unwrap();
+    let fast = db.keyspace("fast").unwrap();
+    let within_seconds = |is_done: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_done() && Instant::now() < deadline {
+            yield_now();
+        }
+        is_done()
+    };
+    let claims = || db.engine().jobs.schedule.lock().claims.len();
+    let is_compacted = |keyspace: &Keyspace| keyspace.tables().iter().all(|one| one.level == 1);
+    for value in ["1", "2"] {
+        slow.put("k", value).unwrap();
+        slow.flush().unwrap();
+    }
+    let begins = within_seconds(&|| claims() == 1);
+    for value in ["1", "2"] {
+        fast.put("k", value).unwrap();
+        fast.flush().unwrap();
+    }
+    let goes_on = within_seconds(&|| is_compacted(&fast) && claims() == 1);
+    let waits = !is_compacted(&slow);
+    // Before anything can fail: a close waits for what is held up.
+    gate.0.set(()).unwrap();
+    assert!(begins && goes_on && waits, "{begins} {goes_on} {waits}");
+    assert!(within_seconds(&|| is_compacted(&slow) && claims() == 0));
+    assert_eq!(slow.get("k").unwrap().unwrap(), "2");
+    db.close().unwrap();
+}
+
 /// Under a steady load some compaction is always due. The caller must not wait for all of them.
 #[test]
 fn a_waiting_caller_compacts_before_the_worker_goes_on() {
@@ -35,7 +73,8 @@ fn a_waiting_caller_compacts_before_the_worker_goes_on() {
         }
     };
     let options = Options::new().level0_compaction_trigger(2).event_listener(Arc::new(listener));
-    let db = options.env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    let options = options.compaction_threads(1).env(Arc::new(MemEnv::new()));
+    let db = options.open("/db").unwrap();
     let held_up = KeyspaceOptions::new().compaction_filter(Arc::<Gate>::clone(&gate) as _);
     for name in ["a", "b", "c", "d"] {
         let keyspace = db.keyspace_with(name, &held_up).unwrap();

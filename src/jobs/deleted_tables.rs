@@ -46,7 +46,9 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
         engine.catalog.snapshots.keep_deleted.store(kept, Ordering::Relaxed);
     }
     // A compaction asks again when it ends.
-    let is_compacted = |number: &u64| engine.jobs.schedule.lock().reserved_tables.contains(number);
+    let is_compacted = |number: &u64| {
+        engine.jobs.schedule.lock().claims.iter().any(|claim| claim.tables.contains(number))
+    };
     if hidden.iter().all(is_compacted) {
         return Ok(());
     }

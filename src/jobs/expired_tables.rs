@@ -1,8 +1,7 @@
 //! Removes tables whose entries have all expired, without reading them.
 //!
-//! [`remove_expired_tables`] is the whole job. It runs with the right to compact, so no compaction
-//! reads or writes tables of the keyspace at the same time. A flush may run: everything in it is
-//! newer.
+//! [`remove_expired_tables`] is the whole job. The tables that a running compaction replaces stay.
+//! A flush may run: everything in it is newer.
 //!
 //! An expired entry hides older versions of its key, so a table stays if an older one overlaps it:
 //! a compaction then rewrites it. It also stays while a snapshot may need what a newer table hides.
@@ -10,7 +9,7 @@
 //! [`ExpiryWatch`] says when the compaction worker looks next.
 
 use crate::base::error::Result;
-use crate::base::key::{KeyspaceId, SequenceNumber};
+use crate::base::key::KeyspaceId;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::Arc;
 use crate::jobs::rewrite::entry_rules::job_time;
@@ -45,7 +44,12 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
     let mut entries = 0;
     let removal = |_: &NewTables| {
         // The tables as they are: a flush or the removal of hidden tables may have ended since.
-        let expired = expired_tables(&keyspace.view.load().version.files(), now, oldest);
+        let claims = engine.jobs.claims_of(keyspace.id);
+        let is_kept = |meta: &FileMeta| {
+            meta.largest_sequence > oldest
+                || claims.iter().any(|claim| claim.tables.contains(&meta.number))
+        };
+        let expired = expired_tables(&keyspace.view.load().version.files(), now, is_kept);
         entries = expired.iter().map(|(_, meta)| meta.entries).sum();
         let deleted = expired.iter().map(|(level, meta)| DeletedFile {
             keyspace: keyspace.id,
@@ -64,12 +68,12 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
     Ok(removed)
 }
 
-/// The tables, with their levels, that may go at `now`. No read from `oldest` on needs what they
-/// hide.
+/// The tables, with their levels, that may go at `now`. One that `is_kept` stays: a read may need
+/// what it hides, or a compaction replaces it.
 fn expired_tables(
     levels: &LevelFiles,
     now: u64,
-    oldest: SequenceNumber,
+    is_kept: impl Fn(&FileMeta) -> bool,
 ) -> Vec<(usize, Arc<FileMeta>)> {
     // From the oldest on: what goes itself is in nobody's way.
     let mut stay: Vec<&Arc<FileMeta>> = Vec::new();
@@ -78,7 +82,7 @@ fn expired_tables(
         // Level 0 has its newest tables first. In any other level none overlaps another.
         for meta in tables.iter().rev() {
             let is_free = || stay.iter().all(|older| !older.span().overlaps(&meta.span()));
-            if meta.is_expired(now) && meta.largest_sequence <= oldest && is_free() {
+            if meta.is_expired(now) && !is_kept(meta) && is_free() {
                 expired.push((level, Arc::clone(meta)));
             } else {
                 stay.push(meta);
@@ -175,7 +179,8 @@ mod tests {
             ("L2: 1[a..c]x100t50 2[d..f] 3[g..h]x100t50", 50, 10, "3 1"),
         ];
         for (drawing, now, oldest, expected) in golden {
-            let expired = expired_tables(&drawn_levels(drawing), now, oldest);
+            let is_kept = |meta: &FileMeta| meta.largest_sequence > oldest;
+            let expired = expired_tables(&drawn_levels(drawing), now, is_kept);
             let numbers: Vec<_> = expired.iter().map(|(_, meta)| meta.number.to_string()).collect();
             assert_eq!(numbers.join(" "), expected, "{drawing}");
         }

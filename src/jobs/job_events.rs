@@ -7,6 +7,7 @@
 
 use crate::base::error::Error;
 use crate::base::events::event::Event;
+use crate::base::sync::Ordering;
 use crate::base::trace::{Span, span};
 use crate::memtable::memtable::Memtable;
 use crate::state::engine::Engine;
@@ -88,6 +89,7 @@ impl<'a> FlushEvents<'a> {
 /// A compaction that runs.
 pub(crate) struct CompactionEvents<'a> {
     engine: &'a Engine,
+    number: u64,
     keyspace: &'a KeyspaceState,
     input_level: usize,
     output_level: usize,
@@ -111,13 +113,21 @@ impl<'a> CompactionEvents<'a> {
             output_level = output_level as u64;
             tables, entries, bytes
         );
+        let number = engine.jobs.compactions_begun.fetch_add(1, Ordering::Relaxed) + 1;
         engine.context.events.emit(|| {
             let TableSums { tables, entries, bytes } = TableSums::of(replaced);
-            let keyspace = keyspace.name.clone();
-            Event::CompactionBegun { keyspace, input_level, output_level, tables, entries, bytes }
+            Event::CompactionBegun {
+                number,
+                keyspace: keyspace.name.clone(),
+                input_level,
+                output_level,
+                tables,
+                entries,
+                bytes,
+            }
         });
         let started = Instant::now();
-        CompactionEvents { engine, keyspace, input_level, output_level, started, span }
+        CompactionEvents { engine, number, keyspace, input_level, output_level, started, span }
     }
 
     /// It wrote these tables and dropped that many entries.
@@ -133,6 +143,7 @@ impl<'a> CompactionEvents<'a> {
     fn end(&self, sums: TableSums, entries_dropped: u64, error: Option<&Error>) {
         let TableSums { tables, entries, bytes } = sums;
         self.engine.context.events.emit(|| Event::CompactionEnded {
+            number: self.number,
             keyspace: self.keyspace.name.clone(),
             input_level: self.input_level,
             output_level: self.output_level,

@@ -1,20 +1,18 @@
-//! The two background threads: one flushes memtables, makes logs ahead of need and removes tables
-//! that range deletes hide, one compacts. While there are writes, the one that is free compares
-//! `LOCK` every 100 ms.
+//! The background threads: one flushes memtables, makes logs ahead of need and removes tables that
+//! range deletes hide, the others compact. While there are writes, one that is free compares `LOCK`
+//! every 100 ms.
 //!
 //! The failure or panic of a job becomes the background error: the database takes no more writes
-//! and still reads (I8). At most one flush and one compaction run at a time. Flushes belong to
-//! their worker; a compaction belongs to the thread that holds the [`CompactionToken`], the worker
-//! or a caller of `compact_range`. A worker owns the engine, never a handle: the drop of the
-//! last `Db` stops and joins the workers. `sync_thread.rs` has the third thread, which only tickets
-//! start.
+//! and still reads (I8). At most one flush runs at a time. Compactions belong to the threads that
+//! hold a [`CompactionToken`]: one for each worker that compacts, or one alone for a caller of
+//! `compact_range`. A worker owns the engine, never a handle: the drop of the last `Db` stops and
+//! joins the workers. `sync_thread.rs` has a thread that only tickets start.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::base::sync::thread::{Builder, JoinHandle};
 use crate::base::sync::{Arc, Ordering};
-use crate::jobs::compact::picker::CompactionCursors;
-use crate::jobs::compact::run::{compact_once, urgency};
+use crate::jobs::compact::run::{Cursors, compact_once, urgency};
 use crate::jobs::deleted_tables::remove_deleted_tables;
 use crate::jobs::expired_tables::{ExpiryWatch, WAIT_MAX, Watched, remove_expired_tables};
 use crate::jobs::flush::{flush_pending, flush_pending_through};
@@ -27,7 +25,7 @@ use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::writer::Writer;
 use siftdb_filter::policy::guarded;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::mem::take;
 use std::time::Duration;
 
@@ -36,21 +34,34 @@ use std::time::Duration;
 /// # Errors
 /// The system refuses a thread.
 pub(crate) fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
-    let spawn = |name: &str, worker: fn(&Engine)| {
-        let owned = Arc::clone(engine);
-        let thread = Builder::new().name(name.into()).spawn(move || worker(&owned));
-        thread.map_err(|error| Error::io("spawn", &engine.context.directory, error))
-    };
     flush_if_much(engine);
-    let flusher = spawn("siftdb-flush", flush_worker)?;
-    match spawn("siftdb-compact", compaction_worker) {
-        Ok(compactor) => Ok(vec![flusher, compactor]),
+    let mut workers = Vec::new();
+    match start_all(engine, &mut workers) {
+        Ok(()) => Ok(workers),
         Err(error) => {
-            let mut workers = vec![flusher];
             let _ = stop(engine, &mut workers);
             Err(error)
         }
     }
+}
+
+fn start_all(engine: &Arc<Engine>, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
+    let mut spawn = |name: &str, worker: Box<dyn FnOnce(&Engine) + Send>| {
+        let owned = Arc::clone(engine);
+        let thread = Builder::new().name(name.into()).spawn(move || worker(&owned));
+        workers.push(thread.map_err(|e| Error::io("spawn", &engine.context.directory, e))?);
+        Ok(())
+    };
+    spawn("siftdb-flush", Box::new(flush_worker))?;
+    let cursors = Arc::new(Cursors::default());
+    for number in 0..engine.context.options.compaction_threads {
+        let cursors = Arc::clone(&cursors);
+        // One of them is enough to see that tables expire.
+        let watch = (number == 0).then(ExpiryWatch::default);
+        let worker = move |engine: &Engine| compaction_worker(engine, &cursors, watch);
+        spawn("siftdb-compact", Box::new(worker))?;
+    }
+    Ok(())
 }
 
 /// Asks for a flush of recovered memtables if they take a quarter of the write buffer. Otherwise a
@@ -102,41 +113,63 @@ pub(crate) fn stop(engine: &Engine, workers: &mut Vec<JoinHandle<()>>) -> Result
     // is unlocked.
     drop(engine.jobs.flushes.lock());
     let mut jobs = engine.jobs.schedule.lock();
-    while jobs.compacting {
+    while jobs.is_compacting() {
         engine.jobs.done.wait(jobs.for_condvar());
     }
     outcome
 }
 
 /// The right to compact; returned on drop, also if the compaction panics.
-pub(crate) struct CompactionToken<'a>(&'a Engine);
+pub(crate) struct CompactionToken<'a> {
+    engine: &'a Engine,
+    /// No worker compacts at the same time.
+    is_alone: bool,
+}
 
 impl<'a> CompactionToken<'a> {
-    /// Waits until no other compaction runs. The worker takes no further task meanwhile: under a
-    /// steady load there is always a next one.
+    /// Waits until no other compaction runs, and has none begin. The workers take no further task
+    /// meanwhile: under a steady load there is always a next one.
     ///
     /// # Errors
     /// `Closed` if the database is closed in the meantime.
     pub(crate) fn wait(engine: &'a Engine) -> Result<Self> {
         let mut jobs = engine.jobs.schedule.lock();
         jobs.callers_waiting += 1;
-        while jobs.compacting && !jobs.stopping {
+        while jobs.is_compacting() && !jobs.stopping {
             engine.jobs.done.wait(jobs.for_condvar());
         }
         jobs.callers_waiting -= 1;
         if jobs.stopping {
             return Err(Error::Closed);
         }
-        jobs.compacting = true;
-        Ok(CompactionToken(engine))
+        jobs.caller_compacts = true;
+        Ok(CompactionToken { engine, is_alone: true })
+    }
+
+    /// One for a worker, if there may be something to compact.
+    fn of_worker(engine: &'a Engine) -> Option<Self> {
+        let mut jobs = engine.jobs.schedule.lock();
+        // What waits for a close or a resume would begin again and again.
+        let begins = !engine.context.closed.load(Ordering::Relaxed)
+            && !engine.jobs.background_error.is_set()
+            && !jobs.caller_compacts
+            && jobs.callers_waiting == 0
+            && !jobs.compactions_wanted.is_empty();
+        jobs.compacting_workers += usize::from(begins);
+        begins.then(|| CompactionToken { engine, is_alone: false })
     }
 }
 
 impl Drop for CompactionToken<'_> {
     fn drop(&mut self) {
-        self.0.jobs.schedule.lock().compacting = false;
-        self.0.jobs.work.wake();
-        self.0.jobs.done.notify_all();
+        let mut jobs = self.engine.jobs.schedule.lock();
+        match self.is_alone {
+            true => jobs.caller_compacts = false,
+            false => jobs.compacting_workers -= 1,
+        }
+        drop(jobs);
+        self.engine.jobs.work.wake();
+        self.engine.jobs.done.notify_all();
     }
 }
 
@@ -220,34 +253,22 @@ fn flush_worker(engine: &Engine) {
     }
 }
 
-fn compaction_worker(engine: &Engine) {
-    let mut cursors: BTreeMap<KeyspaceId, CompactionCursors> = BTreeMap::new();
-    let mut watch = ExpiryWatch::default();
+fn compaction_worker(engine: &Engine, cursors: &Cursors, mut watch: Option<ExpiryWatch>) {
     loop {
         compare_lock(engine);
         let generation = engine.jobs.work.generation();
-        let begins = {
-            let mut jobs = engine.jobs.schedule.lock();
-            if jobs.stopping {
-                return;
-            }
-            // What waits for a close or a resume would begin again and again.
-            let may_begin = !engine.context.closed.load(Ordering::Relaxed)
-                && !engine.jobs.background_error.is_set()
-                && !jobs.compacting
-                && jobs.callers_waiting == 0;
-            let begins = may_begin && !jobs.compactions_wanted.is_empty();
-            jobs.compacting |= begins;
-            begins
-        };
-        if begins {
-            let _token = CompactionToken(engine);
+        if engine.jobs.schedule.lock().stopping {
+            return;
+        }
+        if let Some(_token) = CompactionToken::of_worker(engine) {
             run_job(engine, &mut || {
-                let more = compact_most_urgent(engine, &mut cursors)?;
+                let more = compact_most_urgent(engine, cursors)?;
                 Ok(more && engine.jobs.schedule.lock().callers_waiting == 0)
             });
+        } else if let Some(watch) = &mut watch {
+            wait_for_compaction(engine, watch, generation);
         } else {
-            wait_for_compaction(engine, &mut watch, generation);
+            wait_for_wakeup(&engine.writer, &engine.jobs, generation, None);
         }
     }
 }
@@ -280,10 +301,7 @@ fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, generation: u64
 
 /// Runs one compaction of the keyspace that is most in need of one, of those that were named. False
 /// if none is in need.
-pub(crate) fn compact_most_urgent(
-    engine: &Engine,
-    cursors: &mut BTreeMap<KeyspaceId, CompactionCursors>,
-) -> Result<bool> {
+pub(crate) fn compact_most_urgent(engine: &Engine, cursors: &Cursors) -> Result<bool> {
     let wanted: Vec<_> = {
         let jobs = engine.jobs.schedule.lock();
         let keyspaces = engine.catalog.keyspaces.lock();
@@ -308,7 +326,7 @@ pub(crate) fn compact_most_urgent(
         false => Ok(false),
     };
     let changed = match expired {
-        Ok(false) => compact_once(engine, keyspace, cursors.entry(id).or_default()),
+        Ok(false) => compact_once(engine, keyspace, cursors),
         ended => ended,
     };
     match changed {
@@ -317,7 +335,7 @@ pub(crate) fn compact_most_urgent(
             engine.jobs.schedule.lock().compactions_wanted.insert(id);
         }
         Err(Error::KeyspaceDropped { .. }) => {
-            cursors.remove(&id);
+            cursors.lock().remove(&id);
         }
         Err(error) => {
             // As before: nothing else compacts it once the error is cleared.

@@ -176,6 +176,11 @@ options! {
         /// rewriting, and more tables that each lookup probes.
         level0_compaction_trigger(count: usize) = 4, in 1..=64;
 
+        /// Threads that compact, each at another part of a tree or in another keyspace. Default:
+        /// half of the processors, 1 to 4; 1 to 64. Each takes some MiB while it compacts, besides
+        /// the filters that it builds, which count against `block_cache_bytes`.
+        compaction_threads(count: usize) = compaction_threads_default(), in 1..=64;
+
         /// Compact in the background. Default: true. If off, tables stay where flushes put them
         /// until [`Keyspace::compact_range`](crate::Keyspace::compact_range) is called, and level 0
         /// never slows writes. For tests and measurements.
@@ -407,6 +412,10 @@ impl Options {
         let named = registered.filter_map(|filter| filter.members.prefix.as_ref()?.as_custom());
         distinct(named.chain(&self.prefixes))
     }
+}
+
+fn compaction_threads_default() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| (processors.get() / 2).clamp(1, 4))
 }
 
 fn check_range(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<()> {

@@ -34,7 +34,7 @@ pub(crate) struct FilterWorkload {
     /// Entries flushed since the last compaction began, and the most flushed during a recent one.
     flushed: f64,
     flushed_in_compaction: f64,
-    /// By how many bytes the running compaction changes the sum of all filters.
+    /// By how many bytes the running compactions change the sum of all filters.
     pub pending_bytes: f64,
     /// Bytes that jobs wrote, and those of them that were written for a filter alone.
     pub written_bytes: u64,
@@ -99,7 +99,7 @@ impl FilterWorkload {
 
     /// Notes the start of a compaction that takes `level0_tables` of level 0.
     pub(crate) fn compaction_begins(&mut self, level0_tables: usize, pending_bytes: f64) {
-        self.pending_bytes = pending_bytes;
+        self.pending_bytes += pending_bytes;
         self.flushed_in_compaction = (FLUSHED_KEPT * self.flushed_in_compaction).max(self.flushed);
         self.flushed = 0.0;
         if level0_tables > 0 {
@@ -107,8 +107,8 @@ impl FilterWorkload {
         }
     }
 
-    /// Notes its end, once its tables are in the tree.
-    pub(crate) fn compaction_ended(&mut self) {
+    /// Notes that no compaction runs any more: the tables of all are in the tree, or refused.
+    pub(crate) fn compactions_ended(&mut self) {
         self.pending_bytes = 0.0;
     }
 }

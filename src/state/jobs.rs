@@ -4,12 +4,12 @@ use crate::base::error::Error;
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{Arc, Condvar, Wakeup};
+use crate::base::sync::{Arc, AtomicU64, Condvar, Wakeup};
 use crate::state::background_error::BackgroundError;
+use crate::state::claim::Claim;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use std::collections::BTreeSet;
-use std::ops::Bound;
 
 /// The workers' schedule, reservations, and the background error.
 pub(crate) struct Jobs {
@@ -23,17 +23,8 @@ pub(crate) struct Jobs {
     pub background_error: BackgroundError,
     /// Held during a flush: one at a time.
     pub flushes: RankedMutex<()>,
-}
-
-/// Where the tables of a running compaction will be.
-#[derive(Clone, Debug)]
-pub(crate) struct ReservedOutput {
-    pub keyspace: KeyspaceId,
-    pub level: usize,
-    /// Their first key, or a smaller one.
-    pub start: Vec<u8>,
-    /// Their end, or a later one.
-    pub end: Bound<Vec<u8>>,
+    /// Compactions that have begun, which the listener knows by their number.
+    pub compactions_begun: AtomicU64,
 }
 
 /// The background work that is wanted or running.
@@ -51,20 +42,27 @@ pub(crate) struct Schedule {
     pub deleted_tables: BTreeSet<KeyspaceId>,
     /// Jobs that run, in workers and in callers. Their failure may still have to be recorded.
     pub running: usize,
-    /// A compaction runs, in the worker or in a caller of `compact_range`.
-    pub compacting: bool,
-    /// Callers that wait to compact: the worker leaves them the next turn.
+    /// Workers that compact.
+    pub compacting_workers: usize,
+    /// A caller of `compact_range` compacts, and no worker does.
+    pub caller_compacts: bool,
+    /// Callers that wait to compact: the workers leave them the next turn.
     pub callers_waiting: usize,
-    /// The numbers of the tables that the compaction replaces.
-    pub reserved_tables: Vec<u64>,
-    /// Where its tables will be.
-    pub reserved_output: Option<ReservedOutput>,
+    /// What the running compactions change.
+    pub claims: Vec<Arc<Claim>>,
     /// The last recovered sequence, if the opening asked for a flush of what it recovered.
     pub recovered_through: SequenceNumber,
     /// Checkpoints that are being made.
     pub checkpoints: usize,
     /// Workers end as soon as they can.
     pub stopping: bool,
+}
+
+impl Schedule {
+    /// True if a compaction runs, in a worker or in a caller.
+    pub(crate) fn is_compacting(&self) -> bool {
+        self.caller_compacts || self.compacting_workers > 0
+    }
 }
 
 impl Jobs {
@@ -76,6 +74,7 @@ impl Jobs {
             done: Condvar::default(),
             background_error: BackgroundError::default(),
             flushes: RankedMutex::new(LockRank::Flushes, ()),
+            compactions_begun: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +89,12 @@ impl Jobs {
         self.work.wake();
         self.done.notify_all();
         error
+    }
+
+    /// What the running compactions of `keyspace` change.
+    pub(crate) fn claims_of(&self, keyspace: KeyspaceId) -> Vec<Arc<Claim>> {
+        let schedule = self.schedule.lock();
+        schedule.claims.iter().filter(|claim| claim.keyspace == keyspace).cloned().collect()
     }
 
     /// Asks the workers for a flush.

@@ -1,7 +1,8 @@
 //! The state that reads, writes and jobs share.
 //!
 //! `engine` is one open database: its owners `context`, `catalog`, `writer` and `jobs`; `session`
-//! begins the log and manifest of a session and switches memtables; `keyspace` is the state of one
+//! begins the log and manifest of a session and switches memtables; `claim` is the part of a tree
+//! that a running compaction changes; `keyspace` is the state of one
 //! keyspace and the list of all; `write_queue` forms groups of writers; `read_set` is what a
 //! transaction has read and `recent_writes` what it is compared with; `sync_ticket` resolves when
 //! earlier writes are synced; `lock_watch` has the workers compare `LOCK` while there are writes;
@@ -15,6 +16,7 @@ pub(crate) mod stalls;
 pub(crate) mod session;
 pub(crate) mod engine;
 pub(crate) mod jobs;
+pub(crate) mod claim;
 pub(crate) mod writer;
 pub(crate) mod catalog;
 pub(crate) mod write_queue;

@@ -34,6 +34,7 @@ fn limited_options() -> Vec<Limited> {
             Options::new().table_bytes(n).level_base_bytes(1 << 50)
         }),
         ("level_base_bytes", 64 << 20, 1 << 50, |n| Options::new().level_base_bytes(n)),
+        ("compaction_threads", 1, 64, |n| Options::new().compaction_threads(n as usize)),
         ("level0_compaction_trigger", 1, 64, |n| {
             Options::new().level0_compaction_trigger(n as usize)
         }),

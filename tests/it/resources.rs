@@ -150,15 +150,17 @@ fn closed_databases_leave_no_thread_or_descriptor() {
         check("200, one after the other");
 
         let open = |number: usize| small_options().open(at(number)).unwrap();
+        let workers = 1 + 3;
         let many: Vec<Db> = (0..40).map(open).collect();
         for db in &many {
             db.put("c", "3").unwrap();
             db.compact_range(..).unwrap();
             assert_eq!(db.get("a").unwrap().unwrap(), "1");
         }
-        assert_eq!(count_of("task"), threads + 2 * many.len(), "two workers each");
+        assert_eq!(count_of("task"), threads + workers * many.len(), "one flushes, three compact");
         many.iter().for_each(|db| db.sync_ticket().wait().unwrap());
-        assert_eq!(count_of("task"), threads + 3 * many.len(), "and one that syncs for tickets");
+        let with_syncs = threads + (workers + 1) * many.len();
+        assert_eq!(count_of("task"), with_syncs, "and one that syncs for tickets");
         many.iter().step_by(2).for_each(|db| db.close().unwrap());
         drop(many);
         check("40 at once, half of them closed before they were dropped");

@@ -65,7 +65,8 @@ impl<F: Fn(&Event) + Send + Sync> EventListener for F {
 /// # What the order tells
 ///
 /// - An event of a job that begins comes before the one that ends it, also if the job failed. At
-///   most one flush and one compaction run at a time, so neither meets another of its kind.
+///   most one flush runs at a time. Compactions have a number, because several may run
+///   ([`Options::compaction_threads`](crate::Options::compaction_threads)).
 /// - [`FilterBuilt`](Event::FilterBuilt) of a table comes before its
 ///   [`TableCreated`](Event::TableCreated), and that before its
 ///   [`TableRemoved`](Event::TableRemoved).
@@ -124,6 +125,8 @@ pub enum Event {
     /// A compaction begins to rewrite tables, or to move them down as they are.
     #[non_exhaustive]
     CompactionBegun {
+        /// Several may run at the same time: the end of this one has the same number.
+        number: u64,
         /// Name of the keyspace.
         keyspace: String,
         /// The level that it takes tables from.
@@ -140,6 +143,8 @@ pub enum Event {
     /// A compaction has ended.
     #[non_exhaustive]
     CompactionEnded {
+        /// The number that it had when it began.
+        number: u64,
         /// Name of the keyspace.
         keyspace: String,
         /// The level that it took tables from.

@@ -19,6 +19,7 @@ use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
 use crate::options::database::Options;
+use crate::state::claim::Claim;
 use crate::state::filter_workload::FilterWorkload;
 use crate::state::keyspace::KeyspaceState;
 use crate::table::filter::layout::TableFilter;
@@ -300,7 +301,9 @@ pub(crate) fn compaction_filter(
     let entries: u64 = task.replaced().map(|(_, meta)| meta.entries).sum();
     let replaced = division.replaced_bytes(task);
     let flushed = division.bytes(division.flush_millibits(), workload.expected_entries());
-    let room = USED_AIM * division.budget_bytes - (division.used_bytes() - replaced) - flushed;
+    // What other compactions add is taken, too.
+    let used = division.used_bytes() - replaced + workload.pending_bytes.max(0.0);
+    let room = USED_AIM * division.budget_bytes - used - flushed;
     let allotted = f64::from(division.allotted[level]);
     let millibits = division.millibits(room, entries);
     let millibits = millibits.clamp(ALLOTTED_MIN * allotted, ALLOTTED_MAX * allotted);
@@ -343,10 +346,11 @@ pub(crate) fn rewrites_move(
 /// The table to write again for its filter, and that filter. While compactions are due, this is
 /// the table furthest above its allotment, if the budget is used up. Where none is due, it is the
 /// one furthest below, or, where there is no room for it, the one furthest above. A table whose
-/// rewrite was refused is left out.
+/// rewrite was refused is left out, and so is one with keys of a running compaction.
 pub(crate) fn next_rewrite(
     keyspace: &KeyspaceState,
     version: &Version,
+    claims: &[Arc<Claim>],
     is_idle: bool,
 ) -> Option<(CompactionTask, Option<TableFilter>)> {
     let options = &**keyspace.options.load();
@@ -358,7 +362,11 @@ pub(crate) fn next_rewrite(
         false => with_usual_level0(options, &workload, &runs),
     };
     let division = Division::of(options, version, &runs, &planned)?;
-    let may_write = |handle: &TableHandle| !keyspace.is_refused(&[handle.meta.number]);
+    let may_write = |handle: &TableHandle| {
+        let span = handle.meta.span();
+        !keyspace.is_refused(&[handle.meta.number])
+            && !claims.iter().any(|claim| claim.span().overlaps(&span))
+    };
     let (level, handle) = division.furthest_off(is_idle, may_write)?;
     // A changed option must not have the whole tree written again.
     let affordable = REWRITTEN_SHARE * workload.written_bytes as f64;
@@ -366,7 +374,7 @@ pub(crate) fn next_rewrite(
         return None;
     }
     workload.rewritten_bytes += handle.meta.bytes;
-    workload.pending_bytes = division.change_bytes(level, handle);
+    workload.pending_bytes += division.change_bytes(level, handle);
     let filter = options.table_filter_of(level, &runs, division.allotted[level]);
     Some((CompactionTask::rewrite(&shape, level, vec![Arc::clone(&handle.meta)]), filter))
 }

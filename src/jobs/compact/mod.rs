@@ -1,10 +1,12 @@
 //! Compaction: rewrites tables into the next level, or in place.
 //!
 //! `picker` looks at the sizes and keys of all tables and names the next `task`; it reads no file.
-//! `manual` does the same for a request by the user. `run` runs a task and installs its result.
+//! `manual` does the same for a request by the user. `run` runs a task and installs its result;
+//! `reservation` keeps the tasks that run at the same time apart.
 //! `output_cuts` says where its outputs end, and `filter_budget` which filters they get.
 
 pub(crate) mod run;
+mod reservation;
 pub(crate) mod filter_budget;
 pub(crate) mod manual;
 mod output_cuts;

@@ -21,6 +21,7 @@ use crate::base::key::SequenceNumber;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
+use crate::state::claim::Claim;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{
     borrowed, ends_before, key_span, overlap_closure, overlapping_tables, sequence_span,
@@ -57,7 +58,8 @@ impl CompactionCursors {
 
 /// The most urgent compaction, if any. `oldest_sequence_needed` is the oldest live snapshot, or
 /// the published sequence without one; `now` is the time by which entries expire. A task that
-/// `is_refused` leaves its turn to the next one of its level, then to other levels and garbage.
+/// `is_refused` leaves its turn to the next one of its level, then to other levels and garbage, and
+/// so does one that has to wait for a running compaction, of those that made `claims`.
 #[must_use]
 pub(crate) fn pick(
     levels: &LevelFiles,
@@ -65,9 +67,11 @@ pub(crate) fn pick(
     cursors: &CompactionCursors,
     oldest_sequence_needed: SequenceNumber,
     now: u64,
+    claims: &[Arc<Claim>],
     is_refused: &dyn Fn(&CompactionTask) -> bool,
 ) -> Option<CompactionTask> {
-    let scores = (0..LEVELS - 1).map(|level| (level, score(levels, level, options)));
+    let staying = without_leaving(levels, claims);
+    let scores = (0..LEVELS - 1).map(|level| (level, score(&staying, level, options)));
     let mut due: Vec<_> = scores.filter(|(_, score)| *score >= 1.0).collect();
     // Stable: the upper level wins a tie.
     due.sort_by(|(_, one), (_, other)| other.total_cmp(one));
@@ -76,7 +80,36 @@ pub(crate) fn pick(
         tables.map(move |table| down(levels, level, table, options))
     });
     let garbage = garbage_tasks(levels, options, oldest_sequence_needed, now);
-    tasks.chain(garbage).find(|task| !is_refused(task))
+    first_free(tasks.chain(garbage).filter(|task| !is_refused(task)), claims)
+}
+
+/// The tables without those that running compactions take down from their level.
+fn without_leaving(levels: &LevelFiles, claims: &[Arc<Claim>]) -> LevelFiles {
+    let mut staying = levels.clone();
+    for claim in claims {
+        for tables in &mut staying[*claim.levels.start()..*claim.levels.end()] {
+            tables.retain(|meta| !claim.tables.contains(&meta.number));
+        }
+    }
+    staying
+}
+
+/// The first of `tasks` that may run beside those that made `claims`. What has to wait claims its
+/// part of the tree, too: otherwise compactions of level 1, one beside the other, would keep the
+/// tables of level 0 waiting for ever.
+fn first_free(
+    mut tasks: impl Iterator<Item = CompactionTask>,
+    claims: &[Arc<Claim>],
+) -> Option<CompactionTask> {
+    let mut claims = claims.to_vec();
+    tasks.find(|task| {
+        let Some(claim) = task.claim() else { return false };
+        let is_free = !claims.iter().any(|other| other.conflicts(&claim));
+        if !is_free {
+            claims.push(Arc::new(claim));
+        }
+        is_free
+    })
 }
 
 /// The tables that may begin the next compaction of a level, the first one first: only the oldest
@@ -252,7 +285,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn picked(drawing: &str, cursors: &CompactionCursors) -> String {
-        described(pick(&drawn_levels(drawing), &OPTIONS, cursors, 10, 1_000, &|_| false).as_ref())
+        described(
+            pick(&drawn_levels(drawing), &OPTIONS, cursors, 10, 1_000, &[], &|_| false).as_ref(),
+        )
     }
 
     #[test]
@@ -302,7 +337,7 @@ mod tests {
         let mut refused: Vec<String> = Vec::new();
         loop {
             let is_refused = |task: &CompactionTask| refused.contains(&described(Some(task)));
-            let picked = pick(&levels, &OPTIONS, &cursors, 10, 0, &is_refused);
+            let picked = pick(&levels, &OPTIONS, &cursors, 10, 0, &[], &is_refused);
             let Some(task) = picked else { return refused };
             let task = described(Some(&task));
             assert!(!refused.contains(&task), "{task}, again");
@@ -327,6 +362,57 @@ mod tests {
         );
     }
 
+    /// The tasks that are picked one after the other, if none of them ends.
+    fn tasks_side_by_side(drawing: &str) -> Vec<String> {
+        let (levels, mut cursors) = (drawn_levels(drawing), CompactionCursors::default());
+        let (mut claims, mut tasks) = (Vec::new(), Vec::new());
+        while let Some(task) = pick(&levels, &OPTIONS, &cursors, 10, 0, &claims, &|_| false) {
+            cursors.advance(&task);
+            claims.push(Arc::new(task.claim().unwrap()));
+            tasks.push(described(Some(&task)));
+        }
+        tasks
+    }
+
+    #[test]
+    fn tasks_side_by_side_are_apart() {
+        let golden = [
+            // Tables of one level that share none of the next.
+            (
+                "L1: 1[a..c]:300 2[d..f]:300 3[g..i]:300\nL2: 4[b..e] 5[h..h]",
+                "L1 1 + L2 4 -> L2; L1 3 + L2 5 -> L2",
+            ),
+            // What leaves a level does not count there any more.
+            ("L1: 1[a..c] 2[d..f] 3[g..i]\nL2: 4[b..c]", "L1 1 + L2 4 -> L2"),
+            // Two levels are due.
+            (
+                "L0: 4[a..z] 3[a..z] 2[a..z] 1[a..z]\nL2: 5[a..c]:3001\nL3: 6[b..b]",
+                "L2 5 + L3 6 -> L3; L0 4 3 2 1 -> L1",
+            ),
+            // What level 1 gives would come between what level 0 gives.
+            (
+                "L0: 4[a..z] 3[a..z] 2[a..z] 1[a..z]\nL1: 5[a..c]:200 6[d..f]:200",
+                "L1 5 -> L2, a move",
+            ),
+            // Level 0 waits for the first of level 1, and the second waits for level 0.
+            (
+                "L0: 4[a..c] 3[a..z] 2[a..z] 1[x..z]\nL1: 5[a..c]:300 6[d..f]:300\nL2: 7[a..a]",
+                "L1 5 + L2 7 -> L2",
+            ),
+            // 2 and 4 would become one table with their small neighbour 3, around 1.
+            ("L1: 1[c..d]:300 2[g..h]:5g90\nL2: 3[a..b]:5 4[g..g]:5", "L1 1 -> L2, a move"),
+            // Garbage of other levels, but not what lies among the tables of a running task.
+            (
+                "L1: 1[a..c]:300\nL2: 2[b..b] 3[c..d]\nL5: 4[b..b]g90 5[x..y]g90",
+                "L1 1 + L2 2 3 -> L2; L5 4 -> L5; L5 5 -> L5",
+            ),
+            ("L2: 1[a..c]g90 2[d..e]g90\nL3: 3[b..d]", "L2 1 + L3 3 -> L3"),
+        ];
+        for (drawing, expected) in golden {
+            assert_eq!(tasks_side_by_side(drawing).join("; "), expected, "{drawing}");
+        }
+    }
+
     #[test]
     fn rounds_continue_after_the_last_table() {
         let drawing = "L1: 1[a..c] 2[d..f] 3[g..i]";
@@ -334,7 +420,7 @@ mod tests {
         let mut cursors = CompactionCursors::default();
         let mut inputs = Vec::new();
         for _ in 0..4 {
-            let task = pick(&levels, &OPTIONS, &cursors, 10, 0, &|_| false).unwrap();
+            let task = pick(&levels, &OPTIONS, &cursors, 10, 0, &[], &|_| false).unwrap();
             inputs.push(task.inputs[0].number);
             cursors.advance(&task);
         }
@@ -484,7 +570,7 @@ mod tests {
             prop_assert!((0..LEVELS).all(|l| order_conflicts(l, levels[l].iter().map(|m| &**m)).is_empty()));
             let mut cursors = CompactionCursors::default();
             let mut steps = 0;
-            while let Some(task) = pick(&levels, &OPTIONS, &cursors, 1000, 0, &|_| false) {
+            while let Some(task) = pick(&levels, &OPTIONS, &cursors, 1000, 0, &[], &|_| false) {
                 let text = described(Some(&task));
                 steps += 1;
                 prop_assert!(steps < 200, "{}", text);
@@ -519,7 +605,7 @@ mod tests {
             let table =
                 format!("L0: {}[{flush:05}..{flush:05}]^{flush}@{flush}:1000", 2 * flush + 1);
             levels[0].insert(0, Arc::clone(&drawn_levels(&table)[0][0]));
-            while let Some(task) = pick(&levels, &options, &cursors, u64::MAX, 0, &|_| false) {
+            while let Some(task) = pick(&levels, &options, &cursors, u64::MAX, 0, &[], &|_| false) {
                 cursors.advance(&task);
                 if !task.trivial_move {
                     written += task.replaced().map(|(_, meta)| meta.bytes).sum::<u64>();
@@ -543,7 +629,7 @@ mod tests {
         );
         let mut cursors = CompactionCursors::default();
         let mut steps = 0;
-        while let Some(task) = pick(&levels, &OPTIONS, &cursors, 10, 0, &|_| false) {
+        while let Some(task) = pick(&levels, &OPTIONS, &cursors, 10, 0, &[], &|_| false) {
             cursors.advance(&task);
             steps += 1;
             assert!(steps < 100, "{}", described(Some(&task)));

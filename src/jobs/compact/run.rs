@@ -15,13 +15,14 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
-use crate::base::key::SequenceNumber;
+use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Mutex};
 use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::output_cuts::OutputCuts;
 use crate::jobs::compact::picker::{CompactionCursors, pick, score};
+use crate::jobs::compact::reservation::Reservation;
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::job_events::{CompactionEvents, TableSums};
 use crate::jobs::obsolete::remove_files;
@@ -29,9 +30,9 @@ use crate::jobs::rewrite::entry_rules::{EntryRules, job_time};
 use crate::jobs::rewrite::output::{JobContext, JobOutcome, Rewrite};
 use crate::jobs::rewrite::stripes::{KeysBelow, SnapshotStripes};
 use crate::options::levels::TablePlace;
+use crate::state::claim::Claim;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
-use crate::state::jobs::ReservedOutput;
 use crate::state::keyspace::KeyspaceState;
 use crate::table::filter::layout::TableFilter;
 use crate::tree::edit::VersionEdit;
@@ -39,18 +40,23 @@ use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::new_tables::{DurableTables, NewTables};
-use crate::tree::overlap::{key_span, sequence_span};
+use crate::tree::overlap::sequence_span;
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::{LevelFiles, Version};
+use std::collections::BTreeMap;
 
-/// Runs the most urgent compaction of `keyspace`. False if none is due.
+/// Where the next compactions of each keyspace start. Workers share it.
+pub(crate) type Cursors = Mutex<BTreeMap<KeyspaceId, CompactionCursors>>;
+
+/// Runs the most urgent compaction of `keyspace`. False if none is due, or if all that are due wait
+/// for others.
 ///
 /// # Errors
 /// The failure of the compaction or of the manifest; `KeyspaceDropped`.
 pub(crate) fn compact_once(
     engine: &Engine,
     keyspace: &KeyspaceState,
-    cursors: &mut CompactionCursors,
+    cursors: &Cursors,
 ) -> Result<bool> {
     if !engine.context.options.auto_compaction {
         return Ok(false);
@@ -59,15 +65,19 @@ pub(crate) fn compact_once(
         engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
     let options = keyspace.options.load().compaction_options();
     let now = job_time(&engine.context, &engine.catalog);
-    let pick = |shape: &LevelFiles| {
+    let pick = |shape: &LevelFiles, claims: &[Arc<Claim>]| {
         forget_changed(keyspace, shape);
         let is_refused = |task: &CompactionTask| keyspace.is_refused(&replaced_tables(task));
-        pick(shape, &options, cursors, oldest, now, &is_refused)
+        let mut cursors = cursors.lock();
+        let cursors = cursors.entry(keyspace.id).or_default();
+        let task = pick(shape, &options, cursors, oldest, now, claims, &is_refused)?;
+        // Before it runs: another worker continues behind it.
+        cursors.advance(&task);
+        Some(task)
     };
     let changed = match run_compaction(engine, keyspace, pick) {
         Ok(None) => rewrite_filter(engine, keyspace, true),
         Ok(Some(task)) => {
-            cursors.advance(&task);
             let rewritten = match task.trivial_move {
                 true => Ok(false),
                 false => rewrite_filter(engine, keyspace, false),
@@ -114,10 +124,12 @@ pub(crate) fn urgency(keyspace: &KeyspaceState) -> f64 {
 }
 
 /// Rewrites the table whose filter is furthest off its share of a budget. False if none is.
+/// `is_idle` if no compaction is due.
 fn rewrite_filter(engine: &Engine, keyspace: &KeyspaceState, is_idle: bool) -> Result<bool> {
     let mut filter = None;
-    let reservation = Reservation::pick(engine, keyspace, |version| {
-        let (task, table_filter) = filter_budget::next_rewrite(keyspace, version, is_idle)?;
+    let reservation = Reservation::pick(engine, keyspace, |version, claims| {
+        let is_idle = is_idle && claims.is_empty();
+        let (task, table_filter) = filter_budget::next_rewrite(keyspace, version, claims, is_idle)?;
         filter = table_filter;
         Some(task)
     });
@@ -126,16 +138,18 @@ fn rewrite_filter(engine: &Engine, keyspace: &KeyspaceState, is_idle: bool) -> R
     Ok(true)
 }
 
-/// Runs the task that `pick` answers and installs its result. Returns the task; `None` without one.
+/// Runs the task that `pick` answers, given what running compactions claim, and installs its
+/// result. Returns the task; `None` without one.
 ///
 /// # Errors
 /// As for [`compact_once`].
 pub(crate) fn run_compaction(
     engine: &Engine,
     keyspace: &KeyspaceState,
-    pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
+    pick: impl FnOnce(&LevelFiles, &[Arc<Claim>]) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
-    let reservation = Reservation::pick(engine, keyspace, |version| pick(&version.files()));
+    let reservation =
+        Reservation::pick(engine, keyspace, |version, claims| pick(&version.files(), claims));
     let Some((mut reservation, version)) = reservation else { return Ok(None) };
     let task = reservation.task.clone();
     if task.trivial_move
@@ -172,56 +186,11 @@ pub(crate) fn run_filter_rebuild(
     keyspace: &KeyspaceState,
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
-    let reservation = Reservation::pick(engine, keyspace, |version| pick(&version.files()));
+    let reservation = Reservation::pick(engine, keyspace, |version, _| pick(&version.files()));
     let Some((reservation, version)) = reservation else { return Ok(None) };
     let filter = filter_budget::rebuild_filter(keyspace, &version, &reservation.task);
     run_with_filter(&reservation, version, filter)?;
     Ok(Some(reservation.task.clone()))
-}
-
-/// A task that runs: no other job removes its tables (`jobs/deleted_tables.rs`).
-struct Reservation<'a> {
-    engine: &'a Engine,
-    keyspace: &'a KeyspaceState,
-    task: CompactionTask,
-}
-
-impl<'a> Reservation<'a> {
-    /// Claims the tables of the task that `pick` answers; the version is the one it got. At most
-    /// one compaction runs, so there is at most one reservation.
-    fn pick(
-        engine: &'a Engine,
-        keyspace: &'a KeyspaceState,
-        pick: impl FnOnce(&Version) -> Option<CompactionTask>,
-    ) -> Option<(Self, Arc<Version>)> {
-        // Under the lock that an edit takes: the tables are there when they are claimed.
-        let _versions = engine.catalog.versions.lock();
-        let version = Arc::clone(&keyspace.view.load().version);
-        let task = pick(&version)?;
-        let tables = task.replaced().map(|(_, meta)| meta.number).collect();
-        let replaced: Vec<_> = task.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
-        let into = key_span(&replaced).map(|span| ReservedOutput {
-            keyspace: keyspace.id,
-            level: task.output_level,
-            start: span.start.to_vec(),
-            end: span.end.map(<[u8]>::to_vec),
-        });
-        let mut jobs = engine.jobs.schedule.lock();
-        (jobs.reserved_tables, jobs.reserved_output) = (tables, into);
-        drop(jobs);
-        Some((Reservation { engine, keyspace, task }, version))
-    }
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        let mut jobs = self.engine.jobs.schedule.lock();
-        jobs.reserved_tables.clear();
-        jobs.reserved_output = None;
-        drop(jobs);
-        // Those that range deletes hid in the meantime, or what they became.
-        self.engine.jobs.schedule_table_removal(self.keyspace);
-    }
 }
 
 fn run_with_filter(
@@ -229,7 +198,7 @@ fn run_with_filter(
     version: Arc<Version>,
     filter: Option<TableFilter>,
 ) -> Result<()> {
-    let Reservation { engine, keyspace, task } = reservation;
+    let Reservation { engine, keyspace, task, .. } = reservation;
     let levels = (task.input_level, task.output_level);
     let replaced = task.replaced().map(|(_, meta)| &**meta);
     let events = CompactionEvents::begin(engine, keyspace, levels, replaced);
@@ -237,7 +206,6 @@ fn run_with_filter(
         if matches!(error, Error::Defect { .. }) {
             engine.context.counters.stripe().add(Counter::CompactionsRefused, 1);
             remember_refused(keyspace, task);
-            keyspace.filter_workload.lock().compaction_ended();
         }
         events.failed(error);
     })
@@ -249,7 +217,7 @@ fn run_reserved(
     filter: Option<TableFilter>,
     events: &CompactionEvents<'_>,
 ) -> Result<()> {
-    let Reservation { engine, keyspace, task } = reservation;
+    let Reservation { engine, keyspace, task, .. } = reservation;
     let stripe = engine.context.counters.stripe();
     let Context { env, directory, .. } = &*engine.context;
     let (mut new, mut expired_through, mut dropped) = (NewTables::none(), None, 0);
@@ -303,7 +271,6 @@ fn run_reserved(
         return Err(error);
     }
     events.done(sums, dropped);
-    keyspace.filter_workload.lock().compaction_ended();
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(engine);
     engine.jobs.schedule_tombstone_flush(keyspace);
@@ -480,7 +447,7 @@ mod tests {
         let oldest = |tree: &Tree| tree.needed()[0];
         let mut tasks = 0;
         while let Some(task) =
-            pick(&tree.version.files(), options, cursors, oldest(tree), 0, &|_| false)
+            pick(&tree.version.files(), options, cursors, oldest(tree), 0, &[], &|_| false)
         {
             tasks += 1;
             assert!(tasks < 1000, "compactions without an end");
@@ -512,15 +479,34 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Write { first: u16, step: u16, count: u16, value_bytes: Option<u8> },
+        Write {
+            first: u16,
+            step: u16,
+            count: u16,
+            value_bytes: Option<u8>,
+        },
         DeleteRange(u16, Option<u16>),
-        DeleteRanges { first: u16, step: u16, count: u16, width: u16 },
-        Ingest { first: u16, step: u16, count: u16, value_bytes: Option<u8> },
+        DeleteRanges {
+            first: u16,
+            step: u16,
+            count: u16,
+            width: u16,
+        },
+        Ingest {
+            first: u16,
+            step: u16,
+            count: u16,
+            value_bytes: Option<u8>,
+        },
         Flush,
         Seal,
         TakeSnapshot,
         DropSnapshot,
         Settle,
+        /// The most urgent compaction that may run beside those that have begun.
+        Begin,
+        /// The end of one of them.
+        End(u8),
         CompactRange(u16, u16),
     }
 
@@ -555,19 +541,53 @@ mod tests {
             2 => Just(Step::TakeSnapshot),
             2 => Just(Step::DropSnapshot),
             3 => Just(Step::Settle),
+            8 => Just(Step::Begin),
+            5 => any::<u8>().prop_map(Step::End),
             1 => (0u16..250, 0u16..250).prop_map(|(a, b)| Step::CompactRange(a.min(b), a.max(b))),
         ];
         proptest::collection::vec(step, 1..60)
     }
 
-    /// Whatever is flushed, compacted and dropped, every snapshot reads what it always did; and once
-    /// all is deleted and no snapshot is left, nothing remains.
+    /// A compaction that has begun: with the tree and the snapshots of that moment.
+    type Running = (CompactionTask, Arc<Version>, Vec<SequenceNumber>);
+
+    fn begin(
+        tree: &Tree,
+        running: &mut Vec<Running>,
+        cursors: &mut CompactionCursors,
+        options: &CompactionOptions,
+    ) {
+        let claims: Vec<_> =
+            running.iter().map(|(task, ..)| task.claim().unwrap().into()).collect();
+        let (shape, needed) = (tree.version.files(), tree.needed());
+        if let Some(task) = pick(&shape, options, cursors, needed[0], 0, &claims, &|_| false) {
+            cursors.advance(&task);
+            running.push((task, Arc::clone(&tree.version), needed));
+        }
+    }
+
+    fn end(tree: &mut Tree, (task, version, needed): Running, options: &CompactionOptions) {
+        let output = match task.trivial_move {
+            true => JobOutcome::default(),
+            false => merge(&tree.context(), &task, version, &needed, options).unwrap(),
+        };
+        tree.install(task.edit(0, output.tables));
+        check_shape(tree, options);
+    }
+
+    /// Whatever is flushed, compacted and dropped, also by several compactions at a time, every
+    /// snapshot reads what it always did; and once all is deleted and no snapshot is left, nothing
+    /// remains.
     fn check_history(steps: Vec<Step>, (wide, by_range): (bool, bool), block_bytes: usize) {
         let options = if wide { &WIDE } else { &OPTIONS };
         let mut tree = Tree::new();
         tree.block_bytes = block_bytes;
         let mut cursors = CompactionCursors::default();
+        let mut running = Vec::new();
         for step in steps {
+            if matches!(step, Step::Settle | Step::CompactRange(..)) {
+                running.drain(..).for_each(|one| end(&mut tree, one, options));
+            }
             match step {
                 Step::Write { first, step, count, value_bytes } => {
                     for i in 0..count {
@@ -603,6 +623,12 @@ mod tests {
                     tree.snapshots.pop_first();
                 }
                 Step::Settle => settle(&mut tree, &mut cursors, options),
+                Step::Begin => begin(&tree, &mut running, &mut cursors, options),
+                Step::End(_) if running.is_empty() => {}
+                Step::End(at) => {
+                    let one = running.swap_remove(usize::from(at) % running.len());
+                    end(&mut tree, one, options);
+                }
                 Step::CompactRange(first, last) => {
                     tree.flush();
                     let range = (key(first)..key(last)).into_bounds();
@@ -611,6 +637,7 @@ mod tests {
             }
             tree.check();
         }
+        running.drain(..).for_each(|one| end(&mut tree, one, options));
         tree.snapshots.clear();
         match by_range {
             true => tree.delete_range(Vec::new(), None),
@@ -708,7 +735,7 @@ mod tests {
         }
         let shape = tree.version.files();
         let task =
-            pick(&shape, options, &CompactionCursors::default(), tree.sequence, 0, &|_| false)
+            pick(&shape, options, &CompactionCursors::default(), tree.sequence, 0, &[], &|_| false)
                 .unwrap();
         assert_eq!((task.inputs.len(), task.output_level), (3, 0));
         let ages = sequence_span(&shape[0]).unwrap();

@@ -22,6 +22,7 @@
 use crate::base::key::KeyspaceId;
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
+use crate::state::claim::Claim;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{key_span, overlapping_tables, total_bytes};
@@ -145,6 +146,20 @@ impl CompactionTask {
         let between = between.flat_map(|(level, tables)| tables.iter().map(move |m| (level, m)));
         let lower = self.overlapping.iter().map(|meta| (self.output_level, meta));
         upper.chain(between).chain(lower)
+    }
+
+    /// The part of the tree that the task changes; `None` without a table.
+    #[must_use]
+    pub(crate) fn claim(&self) -> Option<Claim> {
+        let replaced: Vec<_> = self.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
+        let span = key_span(&replaced)?;
+        Some(Claim {
+            keyspace: replaced.first()?.keyspace,
+            levels: self.input_level..=self.output_level,
+            tables: replaced.iter().map(|meta| meta.number).collect(),
+            start: span.start.to_vec(),
+            end: span.end.map(<[u8]>::to_vec),
+        })
     }
 
     /// The edit that replaces the inputs with `added`. A trivial move adds the input itself and

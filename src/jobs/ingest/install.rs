@@ -113,11 +113,10 @@ fn flush_in_the_way(
 /// The level that the load would go to now.
 fn level_of(jobs: &Jobs, keyspace: &KeyspaceState, load: &LoadTables) -> usize {
     // A compaction claims its tables under the lock of versions, which the last call holds.
-    let running = jobs.schedule.lock().reserved_output.clone();
-    let running = running.filter(|into| into.keyspace == keyspace.id);
+    let claims = jobs.claims_of(keyspace.id);
     let levels = keyspace.view.load().version.files();
     let options = keyspace.options.load().compaction_options();
-    deepest_level(&levels, &load.spans(), load.bytes(), &options, running.as_ref())
+    deepest_level(&levels, &load.spans(), load.bytes(), &options, &claims)
 }
 
 /// How an attempt ended.
@@ -215,7 +214,7 @@ fn wait_for_level0(engine: &Engine, keyspace: &KeyspaceState, load: &LoadTables)
         !view.dropped
             && view.version.level(0).len() >= stop
             && !keyspace.keeps_level0()
-            && deepest_level(&view.version.files(), &spans, load.bytes(), &options, None) == 0
+            && deepest_level(&view.version.files(), &spans, load.bytes(), &options, &[]) == 0
     };
     if !is_full() {
         return Ok(());

@@ -5,14 +5,14 @@ use crate::base::key::{put_key_with_trailer, user_key};
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::memtable::memtable::Memtable;
-use crate::state::jobs::ReservedOutput;
-use crate::tree::overlap::{KeySpan, borrowed, total_bytes};
+use crate::state::claim::Claim;
+use crate::tree::overlap::{KeySpan, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
 use std::ops::Bound;
 
 /// The deepest level that may take tables with these keys, newer than all others: neither it nor a
-/// level above has a table that shares keys with one of them, and it is not the one that a running
+/// level above has a table that shares keys with one of them, and it is not one that a running
 /// compaction writes tables around them to.
 ///
 /// It is not deeper than the last level of the tree, or than the first level after that in which
@@ -22,7 +22,7 @@ pub(crate) fn deepest_level(
     spans: &[KeySpan<'_>],
     bytes: u64,
     options: &CompactionOptions,
-    running: Option<&ReservedOutput>,
+    claims: &[Arc<Claim>],
 ) -> usize {
     let shares_keys = |other: &KeySpan<'_>| spans.iter().any(|span| span.overlaps(other));
     let last = levels.iter().rposition(|tables| !tables.is_empty()).unwrap_or(0).max(1);
@@ -34,10 +34,9 @@ pub(crate) fn deepest_level(
         if tables.iter().any(|meta| shares_keys(&meta.span())) {
             break;
         }
-        let is_written = running.is_some_and(|into| {
-            let span = KeySpan { start: &into.start, end: borrowed(&into.end) };
-            into.level == level && shares_keys(&span)
-        });
+        let writes_here = |claim: &Arc<Claim>| *claim.levels.end() == level;
+        let is_written =
+            claims.iter().any(|claim| writes_here(claim) && shares_keys(&claim.span()));
         if !is_written {
             deepest = level;
         }

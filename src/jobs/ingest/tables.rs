@@ -276,7 +276,7 @@ impl LoadTables {
         let bytes = self.ended_bytes + options.table_bytes;
         let compaction = options.compaction_options();
         let levels = version.files();
-        let level = deepest_level(&levels, &[span], bytes, &compaction, None);
+        let level = deepest_level(&levels, &[span], bytes, &compaction, &[]);
         let expected = self.last_entries.unwrap_or(options.table_bytes / ENTRY_BYTES_GUESS);
         if options.filter_budget().is_some() {
             // What is left of the budget depends on the filter that is being written.

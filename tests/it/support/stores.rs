@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// The path of the databases on their disks in memory.
 pub const HOME: &str = "/db";
 
-/// Small blocks, tables, levels, write buffer and cache, so that little data causes everything that
-/// happens in a large database.
+/// Small blocks, tables, levels, write buffer and cache, and several compactions at a time, so that
+/// little data causes everything that happens in a large database.
 pub fn small_options() -> Options {
     Options::new()
         .write_buffer_bytes(64 << 10)
@@ -22,6 +22,7 @@ pub fn small_options() -> Options {
         .manifest_bytes(1 << 10)
         .level_base_bytes(64 << 10)
         .level0_compaction_trigger(2)
+        .compaction_threads(3)
         .block_cache_bytes(128 << 10)
         .max_open_files(8)
 }
