@@ -1,4 +1,5 @@
-//! The engines, one small file each, each rival behind the feature of its name.
+//! The engines, one small file for each store, each rival behind the feature of its name.
+//! RocksDB is several engines: the same store with other settings.
 
 #[cfg(feature = "fjall")]
 mod fjall;
@@ -19,6 +20,8 @@ pub const ENGINES: &[&Engine] = &[
     &siftdb::ENGINE,
     #[cfg(feature = "rocksdb")]
     &rocksdb::ENGINE,
+    #[cfg(feature = "rocksdb")]
+    &rocksdb::TUNED,
     #[cfg(feature = "leveldb")]
     &leveldb::ENGINE,
     #[cfg(feature = "fjall")]
