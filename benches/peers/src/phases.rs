@@ -96,6 +96,7 @@ impl Phase {
             Layout::NoFilter => matches!(self, Phase::Miss | Phase::Hit | Phase::Level0),
         };
         asks_filters
+            && (self == Phase::LargeValues || !engine.separates_values)
             && match self {
                 Phase::LargeValues => engine.log_structured,
                 Phase::Level0 => engine.level0_files > 0,

@@ -1,5 +1,5 @@
 //! The engines, one small file for each store, each rival behind the feature of its name.
-//! RocksDB is several engines: the same store with other settings.
+//! RocksDB and fjall are several engines: the same store with other settings.
 
 #[cfg(feature = "fjall")]
 mod fjall;
@@ -22,10 +22,14 @@ pub const ENGINES: &[&Engine] = &[
     &rocksdb::ENGINE,
     #[cfg(feature = "rocksdb")]
     &rocksdb::TUNED,
+    #[cfg(feature = "rocksdb")]
+    &rocksdb::BLOBS,
     #[cfg(feature = "leveldb")]
     &leveldb::ENGINE,
     #[cfg(feature = "fjall")]
     &fjall::ENGINE,
+    #[cfg(feature = "fjall")]
+    &fjall::SEPARATED,
     #[cfg(feature = "redb")]
     &redb::ENGINE,
     #[cfg(feature = "lmdb")]

@@ -1,9 +1,9 @@
-//! RocksDB, built from source by its crate: with the common settings, and with those that its
-//! experts choose for lookups.
+//! RocksDB, built from source by its crate: with the common settings, with those that its experts
+//! choose for lookups, and with large values in blob files.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Settings, Store,
-    WRITE_BUFFER_BYTES,
+    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, SEPARATED_BYTES, Settings,
+    Store, WRITE_BUFFER_BYTES,
 };
 use crate::machine::crate_version;
 use crate::workload::Batch;
@@ -21,6 +21,7 @@ pub const ENGINE: Engine = Engine {
     level0_files: 10,
     compression: Some("Snappy"),
     maps_files: true,
+    separates_values: false,
     settings: "own layout: full filters and whole indexes outside of the cache; LRU cache; \
                get_pinned",
     open,
@@ -34,6 +35,16 @@ pub const TUNED: Engine = Engine {
                filter of the memtable, 2 % of it; interpolation search in uniform index blocks; \
                partitioned layout: partitions of level 0 pinned",
     open: open_tuned,
+    ..ENGINE
+};
+
+/// Integrated BlobDB.
+pub const BLOBS: Engine = Engine {
+    name: "rocksdb-blobs",
+    separates_values: true,
+    settings: "as rocksdb, and: values of 1 KiB or more in blob files; their garbage collection \
+               with its default thresholds; blobs in the block cache",
+    open: open_blobs,
     ..ENGINE
 };
 
@@ -64,6 +75,16 @@ fn open_tuned(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let search = "block_based_table_factory=\
                   {index_block_search_type=kAuto;uniform_cv_threshold=0.2}";
     open_with(directory, &options.get_options_from_string(search)?)
+}
+
+fn open_blobs(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let cache = Cache::new_lru_cache(usize::try_from(settings.cache_bytes)?);
+    let mut options = database_options(settings, &table_options(settings, &cache));
+    options.set_enable_blob_files(true);
+    options.set_min_blob_size(SEPARATED_BYTES.into());
+    options.set_enable_blob_gc(true);
+    options.set_blob_cache(&cache);
+    open_with(directory, &options)
 }
 
 fn open_with(directory: &Path, options: &Options) -> Result<Box<dyn Store>> {
