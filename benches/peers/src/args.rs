@@ -17,7 +17,8 @@ pub struct Args {
     /// Rounds of each phase; the report gives their median and spread.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..1000))]
     pub rounds: u32,
-    /// Engines to compare, by name; by default all that this binary was built with.
+    /// Engines to compare, by name; by default all that this binary was built with
+    /// and that have a selected phase.
     #[arg(long, value_delimiter = ',')]
     pub engines: Vec<String>,
     /// Layouts to measure, by name: own, partitioned, block-based, no-filter; by default all that
@@ -61,13 +62,17 @@ pub struct Args {
 }
 
 impl Args {
-    /// The selected engines, in the order of the columns.
+    /// The selected engines, in the order of the columns; without names, those that have one of the
+    /// selected phases.
     pub fn selected_engines(&self) -> Result<Vec<&'static Engine>> {
         for name in &self.engines {
             find_engine(name)?;
         }
-        let all = self.engines.is_empty();
-        let chosen = |engine: &&&Engine| all || self.engines.iter().any(|name| name == engine.name);
+        let phases = self.selected_phases();
+        let chosen = |engine: &&&Engine| match self.engines.is_empty() {
+            true => phases.iter().any(|phase| phase.applies(engine, Layout::Own)),
+            false => self.engines.iter().any(|name| name == engine.name),
+        };
         Ok(ENGINES.iter().filter(chosen).copied().collect())
     }
 

@@ -51,6 +51,9 @@ pub struct Engine {
     pub compression: Option<&'static str>,
     /// Whether it can read its files through memory maps, or does so always.
     pub maps_files: bool,
+    /// Whether it stores large values outside of the tree. Such an engine has the phase of large
+    /// values only.
+    pub separates_values: bool,
     /// Where its settings differ from the common ones, for the report.
     pub settings: &'static str,
     /// Opens or creates a database in a directory that exists.
@@ -84,6 +87,10 @@ pub struct Settings {
 
 /// Bits a key in every filter.
 pub const BITS_PER_KEY: u8 = 10;
+
+/// The least bytes of a value that is stored outside of the tree, by engines that do so.
+#[cfg(any(feature = "rocksdb", feature = "fjall"))]
+pub const SEPARATED_BYTES: u32 = 1024;
 
 /// Bytes of a data block.
 pub const BLOCK_BYTES: usize = 4096;

@@ -9,7 +9,8 @@
 //! - `runner`, `report`, `machine`: the first process: alternation, tables and JSON, versions
 //! - `rows`: every row of the report, with the budgets
 //! - `worker`, `phases`: the others: one round of one phase at a time
-//! - `reads`, `cold`, `writes`, `sustained`, `writers`, `transactions`: what the phases do
+//! - `reads`, `cold`, `writes`, `sustained`, `large_values`, `writers`, `transactions`: what the
+//!   phases do
 //! - `databases`, `clock`: what the phases need: databases in the right state, and time
 //! - `sample`, `tally`: a figure, and what was found
 //! - `neighbour`: a thread that keeps the shared cache busy, if asked for
@@ -22,6 +23,7 @@ mod cold;
 mod databases;
 mod engine;
 mod engines;
+mod large_values;
 mod machine;
 mod neighbour;
 mod phases;

@@ -7,6 +7,7 @@
 use crate::cold;
 use crate::databases::{Databases, Stage};
 use crate::engine::{Engine, Layout, Result};
+use crate::large_values;
 use crate::reads;
 use crate::sample::Sample;
 use crate::sustained;
@@ -63,6 +64,9 @@ pub enum Phase {
     /// Put all entries one by one in random order, then all again in another, and settle: over
     /// time, the slowest puts, bytes written and taken. Not by default.
     Sustained,
+    /// Put values of 16 KiB in random order, then all twice again, and settle: bytes written and
+    /// taken; hits and a full scan. Engines that are LSM trees only. Not by default.
+    LargeValues,
     /// Put by 1, 2, 4 and 8 threads at once, without sync and durably. Not by default.
     Writers,
     /// Transactions of a get and a put, a counter, a bank, and a large one next to puts. Not by
@@ -71,9 +75,17 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether it runs if no phases are selected: the others take long.
+    /// Whether it runs if no phases are selected.
     pub fn by_default(self) -> bool {
-        !matches!(self, Phase::Cold | Phase::Sustained | Phase::Writers | Phase::Transactions)
+        let takes_long = matches!(
+            self,
+            Phase::Cold
+                | Phase::Sustained
+                | Phase::LargeValues
+                | Phase::Writers
+                | Phase::Transactions
+        );
+        !takes_long
     }
 
     /// Whether an engine has this phase in a layout.
@@ -84,7 +96,9 @@ impl Phase {
             Layout::NoFilter => matches!(self, Phase::Miss | Phase::Hit | Phase::Level0),
         };
         asks_filters
+            && (self == Phase::LargeValues || !engine.separates_values)
             && match self {
+                Phase::LargeValues => engine.log_structured,
                 Phase::Level0 => engine.level0_files > 0,
                 Phase::StarvedMapped => engine.maps_files,
                 Phase::StarvedCompressed => engine.compression.is_some(),
@@ -125,6 +139,7 @@ pub fn run(phase: Phase, round: u64, databases: &mut Databases<'_>) -> Result<Ve
         Phase::Durable => writes::durable(databases),
         Phase::Memory => writes::memory(databases),
         Phase::Sustained => sustained::sustained(databases, round),
+        Phase::LargeValues => large_values::large_values(databases, round),
         Phase::Writers => writers::writers(databases),
         Phase::Transactions => transactions::transactions(databases, round),
     }

@@ -6,11 +6,12 @@
 use crate::args::Args;
 use crate::databases::{MEMTABLE_ENTRIES, STARVED_CACHE_BYTES};
 use crate::engine::{BITS_PER_KEY, BLOCK_BYTES, Engine, Result, WRITE_BUFFER_BYTES, name};
+use crate::large_values::CACHE_PART;
 use crate::machine;
-use crate::rows::{RATE, ROWS, Row};
+use crate::rows::{ROWS, Row};
 use crate::runner::Results;
 use crate::sample::Sample;
-use crate::workload::Workload;
+use crate::workload::{LARGE_VALUE_BYTES, Workload};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::Path;
@@ -74,6 +75,13 @@ fn settings(args: &Args) -> Vec<(String, String)> {
             ),
         ),
         ("rounds", format!("{}, of {} lookups each", args.rounds, workload.lookups)),
+        (
+            "large values",
+            format!(
+                "{} of {LARGE_VALUE_BYTES} B, cache for one in {CACHE_PART}",
+                workload.large_values
+            ),
+        ),
         (
             "neighbour",
             args.neighbour.map_or("none".to_owned(), |mb| format!("writes {mb} MB in no order")),
@@ -175,7 +183,7 @@ fn comparisons(engines: &[&Engine]) -> Vec<Against> {
 fn ratio(row: &Row, against: &Against, results: &Results) -> Option<f64> {
     let cost = |name: &str| {
         let [_, median, _] = spread(&results.rounds(row, name))?;
-        Some(if row.unit == RATE { 1.0 / median } else { median })
+        Some(if row.more_is_better() { 1.0 / median } else { median })
     };
     let best = against.names.iter().filter_map(|name| cost(name)).reduce(f64::min)?;
     Some(cost(OURS)? / best)

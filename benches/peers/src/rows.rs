@@ -12,8 +12,11 @@ const WALL: &str = "ns wall";
 /// Milliseconds of wall time.
 const MS: &str = "ms";
 
-/// Operations in a second, the only unit of which more is better.
-pub const RATE: &str = "1/s";
+/// Operations in a second.
+const RATE: &str = "1/s";
+
+/// Millions of bytes in a second.
+const SPEED: &str = "MB/s";
 
 /// Millions of bytes.
 const MB: &str = "MB";
@@ -34,6 +37,13 @@ pub struct Row {
     pub title: &'static str,
     /// The unit of its figures.
     pub unit: &'static str,
+}
+
+impl Row {
+    /// Whether more of its unit is better, as of nothing but rates.
+    pub fn more_is_better(&self) -> bool {
+        matches!(self.unit, RATE | SPEED)
+    }
 }
 
 const fn row(id: &'static str, layout: Layout, title: &'static str, unit: &'static str) -> Row {
@@ -90,6 +100,14 @@ pub const ROWS: &[Row] = &[
     row("sustained-written", Own, "sustained: write amplification", TIMES),
     row("sustained-space-most", Own, "sustained: space amplification, at most", TIMES),
     row("sustained-space", Own, "sustained: space amplification, settled", TIMES),
+    row("large-put", Own, "large values: put", WALL),
+    row("large-settle", Own, "large values: settle", MS),
+    row("large-written-puts", Own, "large values: write amplification, by the last put", TIMES),
+    row("large-written", Own, "large values: write amplification, settled", TIMES),
+    row("large-space-most", Own, "large values: space amplification, at most", TIMES),
+    row("large-space", Own, "large values: space amplification, settled", TIMES),
+    row("large-hit", Own, "large values: hits", RATE),
+    row("large-full-scan", Own, "large values: full scan", SPEED),
     row("writers-1", Own, "puts, 1 thread", RATE),
     row("writers-2", Own, "puts, 2 threads", RATE),
     row("writers-4", Own, "puts, 4 threads", RATE),

@@ -26,7 +26,14 @@ pub struct WorkloadArgs {
     /// Bytes of each value.
     #[arg(long, default_value_t = 100, value_parser = value_parser!(u64).range(1..1 << 20))]
     pub value_bytes: u64,
+    /// Number of values in the phase of large values, which has entries of its own.
+    #[arg(long, default_value_t = 300_000, value_name = "VALUES")]
+    #[arg(value_parser = value_parser!(u64).range(1000..1 << 32))]
+    pub large_values: u64,
 }
+
+/// Bytes of each value in the phase of large values.
+pub const LARGE_VALUE_BYTES: u64 = 16 << 10;
 
 /// Everything there is to write and to look up.
 pub struct Workload {
@@ -38,6 +45,8 @@ pub struct Workload {
     pub shape: KeyShape,
     /// Bytes of each value.
     pub value_bytes: usize,
+    /// Number of values in the phase of large values.
+    pub large_values: u64,
     data: Data,
     shuffled: OnceLock<Vec<u32>>,
     sorted: OnceLock<Vec<u32>>,
@@ -65,10 +74,22 @@ impl Workload {
             lookups: args.lookups.unwrap_or(args.keys.min(1_000_000)),
             shape: args.key_shape,
             value_bytes,
+            large_values: args.large_values,
             data: Data::of_shape(args.key_shape, args.keys, value_bytes),
             shuffled: OnceLock::new(),
             sorted: OnceLock::new(),
         }
+    }
+
+    /// The entries of the phase of large values, and at most as many lookups.
+    pub fn large(&self) -> Self {
+        Workload::new(&WorkloadArgs {
+            keys: self.large_values,
+            lookups: Some(self.lookups.min(self.large_values)),
+            key_shape: self.shape,
+            value_bytes: LARGE_VALUE_BYTES,
+            large_values: self.large_values,
+        })
     }
 
     /// Bytes of all keys and values.
@@ -83,12 +104,17 @@ impl Workload {
 
     /// A batch of the entries `numbers`.
     pub fn batch(&self, numbers: &[u32]) -> Batch<'_> {
-        self.batch_of(numbers.iter().map(|n| u64::from(*n)), 0)
+        self.version(numbers, 0)
     }
 
     /// A batch of the entries `numbers`, each with another value.
     pub fn overwriting(&self, numbers: &[u32]) -> Batch<'_> {
-        self.batch_of(numbers.iter().map(|n| u64::from(*n)), 1)
+        self.version(numbers, 1)
+    }
+
+    /// A batch of the entries `numbers`, each with the value after `version` overwrites.
+    pub fn version(&self, numbers: &[u32], version: u64) -> Batch<'_> {
+        self.batch_of(numbers.iter().map(|n| u64::from(*n)), version)
     }
 
     /// A batch of `count` entries that are in no other batch, from number `first` of such entries

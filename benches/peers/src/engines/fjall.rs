@@ -1,8 +1,8 @@
-//! fjall: one keyspace.
+//! fjall: one keyspace, without and with key-value separation.
 
 use crate::engine::{
-    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Run, Settings, Store,
-    Transaction, Transactions, WRITE_BUFFER_BYTES, number,
+    BITS_PER_KEY, BLOCK_BYTES, Each, Engine, Layout, Reader, Result, Run, SEPARATED_BYTES,
+    Settings, Store, Transaction, Transactions, WRITE_BUFFER_BYTES, number,
 };
 use crate::machine::crate_version;
 use crate::workload::Batch;
@@ -12,8 +12,8 @@ use fjall::config::{
     PartitioningPolicy, PinningPolicy,
 };
 use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase,
-    OptimisticTxKeyspace, OptimisticWriteTx, PersistMode, Readable,
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions,
+    OptimisticTxDatabase, OptimisticTxKeyspace, OptimisticWriteTx, PersistMode, Readable,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -27,14 +27,43 @@ pub const ENGINE: Engine = Engine {
     level0_files: 10,
     compression: Some("LZ4"),
     maps_files: false,
+    separates_values: false,
     settings: "own layout: full filters and whole indexes, pinned at every level",
     open,
     open_transactions: Some(open_transactions),
 };
 
+/// With key-value separation.
+pub const SEPARATED: Engine = Engine {
+    name: "fjall-separated",
+    separates_values: true,
+    settings: "as fjall, and: values of 1 KiB or more in blob files, not compressed; their garbage \
+               collection with its default thresholds",
+    open: open_separated,
+    ..ENGINE
+};
+
 fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
-    let database = Database::builder(directory).cache_size(settings.cache_bytes).open()?;
-    let keyspace = database.keyspace("peers", || keyspace_options(settings))?;
+    open_with(directory, settings, keyspace_options(settings))
+}
+
+fn open_separated(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let separation = KvSeparationOptions::default()
+        .separation_threshold(SEPARATED_BYTES)
+        .compression(CompressionType::None);
+    let options = keyspace_options(settings).with_kv_separation(Some(separation));
+    open_with(directory, settings, options)
+}
+
+fn open_with(
+    directory: &Path,
+    settings: &Settings,
+    options: KeyspaceCreateOptions,
+) -> Result<Box<dyn Store>> {
+    // By default the journal compresses values of 4 KiB or more, whatever tables do.
+    let builder = Database::builder(directory).journal_compression(CompressionType::None);
+    let database = builder.cache_size(settings.cache_bytes).open()?;
+    let keyspace = database.keyspace("peers", || options)?;
     Ok(Box::new(Fjall { database, keyspace }))
 }
 

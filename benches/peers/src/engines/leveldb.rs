@@ -23,6 +23,7 @@ pub const ENGINE: Engine = Engine {
     level0_files: 4,
     compression: Some("Snappy"),
     maps_files: true,
+    separates_values: false,
     settings: "own layout: block-based filters in memory; 4 files at levels 0 to 2 in the level-0 \
                phase, compacted while it runs; reads do not verify checksums, its default",
     open,

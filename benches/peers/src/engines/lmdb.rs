@@ -20,6 +20,7 @@ pub const ENGINE: Engine = Engine {
     level0_files: 0,
     compression: None,
     maps_files: true,
+    separates_values: false,
     settings: "no sync: NO_SYNC; the page cache is its cache; one read transaction a phase",
     open,
     open_transactions: None,

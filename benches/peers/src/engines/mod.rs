@@ -1,4 +1,5 @@
-//! The engines, one small file each, each rival behind the feature of its name.
+//! The engines, one small file for each store, each rival behind the feature of its name.
+//! RocksDB and fjall are several engines: the same store with other settings.
 
 #[cfg(feature = "fjall")]
 mod fjall;
@@ -19,10 +20,16 @@ pub const ENGINES: &[&Engine] = &[
     &siftdb::ENGINE,
     #[cfg(feature = "rocksdb")]
     &rocksdb::ENGINE,
+    #[cfg(feature = "rocksdb")]
+    &rocksdb::TUNED,
+    #[cfg(feature = "rocksdb")]
+    &rocksdb::BLOBS,
     #[cfg(feature = "leveldb")]
     &leveldb::ENGINE,
     #[cfg(feature = "fjall")]
     &fjall::ENGINE,
+    #[cfg(feature = "fjall")]
+    &fjall::SEPARATED,
     #[cfg(feature = "redb")]
     &redb::ENGINE,
     #[cfg(feature = "lmdb")]

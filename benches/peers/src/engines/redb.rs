@@ -22,6 +22,7 @@ pub const ENGINE: Engine = Engine {
     level0_files: 0,
     compression: None,
     maps_files: false,
+    separates_values: false,
     settings: "no sync: Durability::None, lost when the process dies; one read transaction a phase",
     open,
     open_transactions: Some(open_transactions),

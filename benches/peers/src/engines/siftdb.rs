@@ -21,6 +21,7 @@ pub const ENGINE: Engine = Engine {
     level0_files: 10,
     compression: Some("Snappy"),
     maps_files: true,
+    separates_values: false,
     settings: "own layout: full filters at every level",
     open,
     open_transactions: Some(open_transactions),
