@@ -20,6 +20,7 @@ fn options(env: &MemEnv) -> Options {
         .write_buffer_bytes(64 << 10)
         .immutable_memtables_max(1)
         .level0_compaction_trigger(1)
+        .compaction_threads(2)
 }
 
 fn open(env: &MemEnv) -> Db {
