@@ -7,9 +7,10 @@ use crate::base::sync::Mutex;
 use crate::db::database::Db;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
-use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use crate::env::testing::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use crate::jobs::compact::filter_budget::next_rewrite;
 use crate::jobs::compact::manual::FilterRebuild;
+use crate::jobs::compact::run::{Cursors, compact_once};
 use crate::jobs::workers::CompactionToken;
 use crate::options::access::CompactRangeOptions;
 use crate::options::database::Options;
@@ -198,6 +199,25 @@ fn a_compaction_that_cannot_write_the_manifest_ends_all_writes() {
         assert_eq!(db.get("k").unwrap().unwrap(), "2");
     }
     assert!(failed.contains(&"write_at") && failed.contains(&"sync_data"), "{failed:?}");
+}
+
+/// A worker that is about to choose tables when a load fails to begin its log must leave the load's
+/// tables alone: nothing else says that their sequence was durable.
+#[test]
+fn no_compaction_begins_after_a_failure() {
+    let db = open(Arc::new(MemEnv::new()));
+    let engine = db.engine();
+    let token = CompactionToken::wait(engine).unwrap();
+    db.put("k", "1").unwrap();
+    db.flush().unwrap();
+    let tables = || db.tables().iter().map(|table| (table.number, table.level)).collect::<Vec<_>>();
+    let before = tables();
+    let full = std::io::Error::from_raw_os_error(ENOSPC);
+    engine.set_background_error(Error::io("write_at", Path::new("/db/000009.wal"), full));
+    let keyspace = engine.catalog.default.clone();
+    assert!(!compact_once(engine, &keyspace, &Cursors::default()).unwrap());
+    assert_eq!(tables(), before);
+    drop(token);
 }
 
 /// Level 0 is full when `write` begins, and its compaction is refused while it waits.

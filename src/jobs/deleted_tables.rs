@@ -55,6 +55,10 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
     let synced_through = sync_range_deletes(engine, &view)?;
     engine.check_lock()?;
     let removal = |_: &NewTables| {
+        // As in `Reservation::pick`.
+        if engine.jobs.background_error.is_set() {
+            return None;
+        }
         let current = Arc::clone(&keyspace.view.load().version);
         // A compaction may have begun or ended since. What it moved is still hidden.
         let deleted: Vec<_> = files(&current)

@@ -26,6 +26,11 @@ impl<'a> Reservation<'a> {
         // Under the lock that an edit takes: the tables are there when they are claimed, and no
         // other worker claims at the same time.
         let _versions = engine.catalog.versions.lock();
+        // A load that could not begin its log failed under this lock: only its tables say now that
+        // their sequence was durable, so they have to stay (`log/wal/recover.rs`).
+        if engine.jobs.background_error.is_set() {
+            return None;
+        }
         let version = Arc::clone(&keyspace.view.load().version);
         let claims = engine.jobs.claims_of(keyspace.id);
         let task = pick(&version, &claims)?;
