@@ -10,8 +10,7 @@ use crate::db::open;
 use crate::db::snapshot::Snapshot;
 use crate::env::mem::MemEnv;
 use crate::interleavings::run::check;
-use crate::jobs::compact::picker::CompactionCursors;
-use crate::jobs::compact::run::compact_once;
+use crate::jobs::compact::run::{Cursors, compact_once};
 use crate::jobs::flush::flush_pending;
 use crate::jobs::ingest::install::install;
 use crate::jobs::ingest::tables::LoadTables;
@@ -68,8 +67,7 @@ impl Store {
     }
 
     fn compact(&self) {
-        let cursors = &mut CompactionCursors::default();
-        compact_once(&self.engine, &self.engine.catalog.default, cursors).unwrap();
+        compact_once(&self.engine, &self.engine.catalog.default, &Cursors::default()).unwrap();
     }
 
     /// What `read` finds: no older than what was acknowledged when it began, no newer than what

@@ -11,8 +11,7 @@ use crate::db::open;
 use crate::db::transaction::Transaction;
 use crate::env::mem::MemEnv;
 use crate::interleavings::run::check;
-use crate::jobs::compact::picker::CompactionCursors;
-use crate::jobs::compact::run::compact_once;
+use crate::jobs::compact::run::{Cursors, compact_once};
 use crate::jobs::flush::flush_pending;
 use crate::options::database::Options;
 use crate::state::engine::Engine;
@@ -38,7 +37,7 @@ fn flush(engine: &Engine) {
 }
 
 fn compact(engine: &Engine) {
-    compact_once(engine, &engine.catalog.default, &mut CompactionCursors::default()).unwrap();
+    compact_once(engine, &engine.catalog.default, &Cursors::default()).unwrap();
 }
 
 /// More writes than the list of recent ones holds, in one batch.
