@@ -336,6 +336,8 @@ pub(crate) fn compact_most_urgent(engine: &Engine, cursors: &Cursors) -> Result<
         }
         Err(Error::KeyspaceDropped { .. }) => {
             cursors.lock().remove(&id);
+            // Its task has named it again, and the list may still have it for a moment.
+            engine.jobs.schedule.lock().compactions_wanted.remove(&id);
         }
         Err(error) => {
             // As before: nothing else compacts it once the error is cleared.
