@@ -46,23 +46,19 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
         engine.catalog.snapshots.keep_deleted.store(kept, Ordering::Relaxed);
     }
     // A compaction asks again when it ends.
-    let is_compacted = |number: &u64| {
-        engine.jobs.schedule.lock().claims.iter().any(|claim| claim.tables.contains(number))
-    };
-    if hidden.iter().all(is_compacted) {
+    let claims = engine.jobs.claims_of(keyspace.id);
+    if hidden.iter().all(|number| claims.iter().any(|claim| claim.tables.contains(number))) {
         return Ok(());
     }
     let synced_through = sync_range_deletes(engine, &view)?;
     engine.check_lock()?;
     let removal = |_: &NewTables| {
-        // As in `Reservation::pick`.
-        if engine.jobs.background_error.is_set() {
-            return None;
-        }
-        let current = Arc::clone(&keyspace.view.load().version);
         // A compaction may have begun or ended since. What it moved is still hidden.
+        let claims = engine.jobs.claims_before_change(keyspace.id)?;
+        let is_claimed = |number: &u64| claims.iter().any(|claim| claim.tables.contains(number));
+        let current = Arc::clone(&keyspace.view.load().version);
         let deleted: Vec<_> = files(&current)
-            .filter(|(_, meta)| hidden.contains(&meta.number) && !is_compacted(&meta.number))
+            .filter(|(_, meta)| hidden.contains(&meta.number) && !is_claimed(&meta.number))
             .map(|(level, meta)| DeletedFile { keyspace: keyspace.id, level, number: meta.number })
             .collect();
         let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };

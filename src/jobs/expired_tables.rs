@@ -43,12 +43,8 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
     engine.check_lock()?;
     let mut entries = 0;
     let removal = |_: &NewTables| {
-        // As in `Reservation::pick`.
-        if engine.jobs.background_error.is_set() {
-            return None;
-        }
         // The tables as they are: a flush or the removal of hidden tables may have ended since.
-        let claims = engine.jobs.claims_of(keyspace.id);
+        let claims = engine.jobs.claims_before_change(keyspace.id)?;
         let is_kept = |meta: &FileMeta| {
             meta.largest_sequence > oldest
                 || claims.iter().any(|claim| claim.tables.contains(&meta.number))

@@ -6,8 +6,8 @@
 //! entries; `deleted_tables` removes tables that range deletes hide, and `expired_tables` those in
 //! which everything has expired; `obsolete` frees memtables and removes files; `sync_thread` syncs
 //! logs for tickets; `job_events` tells of jobs; `ingest` writes the tables of a bulk load and puts
-//! them into the tree. At most one flush runs at a time; compactions run beside each other where
-//! they are apart.
+//! them into the tree. At most one flush runs at a time; several compactions run at a
+//! time if they share no level and keys.
 
 pub(crate) mod ingest;
 pub(crate) mod workers;

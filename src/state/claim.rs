@@ -1,9 +1,9 @@
 //! [`Claim`]: the part of a tree that a compaction changes while it runs.
 //!
-//! Compactions that run at the same time claim parts that are apart, so each may take the rest of
-//! the tree as it was when it began. An older version of a key can come into a table below a
-//! compaction only out of another table below it, and that table was in the list of the compaction
-//! when it began: so what it drops as the last of its key is still the last when it ends.
+//! Compactions that run at the same time claim parts that have no level and key in common. Each
+//! lists, when it begins, the deeper tables that may have older versions of its keys, and drops a
+//! tombstone only if none has. The list stays right while others run: they may move an older
+//! version to another deep table, but only out of a table that is in the list.
 
 use crate::base::key::KeyspaceId;
 use crate::tree::overlap::{KeySpan, borrowed};
@@ -13,13 +13,13 @@ use std::ops::{Bound, RangeInclusive};
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub keyspace: KeyspaceId,
-    /// From the level of its inputs to that of its outputs.
+    /// The level that it takes tables from, up to the level that it writes to.
     pub levels: RangeInclusive<usize>,
     /// The numbers of the tables that it replaces.
     pub tables: Vec<u64>,
     /// The first key of these tables.
     pub start: Vec<u8>,
-    /// Where they end. What it writes lies between.
+    /// Where they end. The tables that it writes are within the same keys.
     pub end: Bound<Vec<u8>>,
 }
 
@@ -29,9 +29,9 @@ impl Claim {
         KeySpan { start: &self.start, end: borrowed(&self.end) }
     }
 
-    /// True if the two may not run at the same time. Tables of both may be in one level, and what
-    /// one writes there may lie between those of the other. That is enough: at level 0, two merged
-    /// tables could each be older and newer than the other.
+    /// True if the two must not run at the same time: they share a level, and keys there. It is not
+    /// enough that they share no table. One could write a table between two of the other, which
+    /// become one table.
     pub(crate) fn conflicts(&self, other: &Claim) -> bool {
         let shares_level =
             self.levels.start() <= other.levels.end() && other.levels.start() <= self.levels.end();

@@ -97,6 +97,14 @@ impl Jobs {
         schedule.claims.iter().filter(|claim| claim.keyspace == keyspace).cloned().collect()
     }
 
+    /// The same, for a job that is about to replace or remove other tables; `None` if it must not,
+    /// because something failed. Called under the lock of versions, like the last step of a bulk
+    /// load. If the log after a load cannot be begun, the load's tables are all that says that
+    /// their sequence was durable, so they have to stay (`log/wal/recover.rs`).
+    pub(crate) fn claims_before_change(&self, keyspace: KeyspaceId) -> Option<Vec<Arc<Claim>>> {
+        (!self.background_error.is_set()).then(|| self.claims_of(keyspace))
+    }
+
     /// Asks the workers for a flush.
     pub(crate) fn schedule_flush(&self) {
         self.schedule.lock().flush_wanted = true;

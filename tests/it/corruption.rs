@@ -175,6 +175,14 @@ fn images((number, filter): (usize, &NamedFilter)) -> [Image; 2] {
     writer.write_expired(&db, 7);
     writer.write(&db, 12, false);
     db.flush().unwrap();
+    for table in db.tables() {
+        // Otherwise the damage would meet no compressed block.
+        let bytes =
+            env.read_file(&Path::new("/db").join(format!("{:06}.sst", table.number))).unwrap();
+        let long = writer.states.iter().flat_map(Map::values).filter(|value| value.len() >= 40);
+        let is_whole = |value: &Vec<u8>| bytes.windows(value.len()).any(|part| part == value);
+        assert_eq!({ long }.any(is_whole), table.compression == "none", "{table:?}");
+    }
     // The flush is done; its log is removed a moment later.
     while begun_logs(&env).len() > 1 {
         std::thread::yield_now();

@@ -58,8 +58,8 @@ impl CompactionCursors {
 
 /// The most urgent compaction, if any. `oldest_sequence_needed` is the oldest live snapshot, or
 /// the published sequence without one; `now` is the time by which entries expire. A task that
-/// `is_refused` leaves its turn to the next one of its level, then to other levels and garbage, and
-/// so does one that has to wait for a running compaction, of those that made `claims`.
+/// `is_refused` leaves its turn to the next one of its level, then to other levels and garbage. So
+/// does one that has to wait for a running compaction; `claims` has what those change.
 #[must_use]
 pub(crate) fn pick(
     levels: &LevelFiles,
@@ -94,9 +94,9 @@ fn without_leaving(levels: &LevelFiles, claims: &[Arc<Claim>]) -> LevelFiles {
     staying
 }
 
-/// The first of `tasks` that may run beside those that made `claims`. What has to wait claims its
-/// part of the tree, too: otherwise compactions of level 1, one beside the other, would keep the
-/// tables of level 0 waiting for ever.
+/// The first of `tasks` that has no conflict with `claims`, nor with a task before it in the list.
+/// So a task that has to wait is not overtaken: otherwise one compaction of level 1 after the other
+/// could begin, and level 0, which needs all of level 1, would never have its turn.
 fn first_free(
     mut tasks: impl Iterator<Item = CompactionTask>,
     claims: &[Arc<Claim>],

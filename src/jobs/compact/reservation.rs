@@ -16,8 +16,8 @@ pub(super) struct Reservation<'a> {
 }
 
 impl<'a> Reservation<'a> {
-    /// Claims the part of the tree of the task that `pick` answers, given what running compactions
-    /// claim; the version is the one it got.
+    /// Asks `pick` for a task, given the version and what running compactions claim, and claims the
+    /// task's part of the tree. Returns the version, too. `None` without a task or after a failure.
     pub(super) fn pick(
         engine: &'a Engine,
         keyspace: &'a KeyspaceState,
@@ -26,13 +26,8 @@ impl<'a> Reservation<'a> {
         // Under the lock that an edit takes: the tables are there when they are claimed, and no
         // other worker claims at the same time.
         let _versions = engine.catalog.versions.lock();
-        // A load that could not begin its log failed under this lock: only its tables say now that
-        // their sequence was durable, so they have to stay (`log/wal/recover.rs`).
-        if engine.jobs.background_error.is_set() {
-            return None;
-        }
+        let claims = engine.jobs.claims_before_change(keyspace.id)?;
         let version = Arc::clone(&keyspace.view.load().version);
-        let claims = engine.jobs.claims_of(keyspace.id);
         let task = pick(&version, &claims)?;
         let claim = Arc::new(task.claim()?);
         debug_assert!(!claims.iter().any(|other| other.conflicts(&claim)), "{claim:?}");

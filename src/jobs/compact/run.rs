@@ -71,7 +71,7 @@ pub(crate) fn compact_once(
         let mut cursors = cursors.lock();
         let cursors = cursors.entry(keyspace.id).or_default();
         let task = pick(shape, &options, cursors, oldest, now, claims, &is_refused)?;
-        // Before it runs: another worker continues behind it.
+        // Before the task runs, so that another worker takes the tables after it.
         cursors.advance(&task);
         Some(task)
     };
@@ -479,33 +479,16 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Write {
-            first: u16,
-            step: u16,
-            count: u16,
-            value_bytes: Option<u8>,
-        },
+        Write { first: u16, step: u16, count: u16, value_bytes: Option<u8> },
         DeleteRange(u16, Option<u16>),
-        DeleteRanges {
-            first: u16,
-            step: u16,
-            count: u16,
-            width: u16,
-        },
-        Ingest {
-            first: u16,
-            step: u16,
-            count: u16,
-            value_bytes: Option<u8>,
-        },
+        DeleteRanges { first: u16, step: u16, count: u16, width: u16 },
+        Ingest { first: u16, step: u16, count: u16, value_bytes: Option<u8> },
         Flush,
         Seal,
         TakeSnapshot,
         DropSnapshot,
         Settle,
-        /// The most urgent compaction that may run beside those that have begun.
         Begin,
-        /// The end of one of them.
         End(u8),
         CompactRange(u16, u16),
     }
@@ -551,6 +534,7 @@ mod tests {
     /// A compaction that has begun: with the tree and the snapshots of that moment.
     type Running = (CompactionTask, Arc<Version>, Vec<SequenceNumber>);
 
+    /// Begins the most urgent compaction that has no conflict with those in `running`.
     fn begin(
         tree: &Tree,
         running: &mut Vec<Running>,

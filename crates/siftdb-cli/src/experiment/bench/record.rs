@@ -73,7 +73,7 @@ impl Run {
     }
 
     /// What the store counted in this run, of all variants together.
-    pub(crate) fn counts(&self) -> Option<Counts> {
+    fn counts(&self) -> Option<Counts> {
         let counts = self.measured.variants.iter().filter_map(|variant| variant.counts);
         counts.reduce(|mut sum, counts| {
             sum.add(&Counts::default(), &counts);
@@ -84,6 +84,11 @@ impl Run {
     /// Bytes written to files for each byte of the user in this run.
     pub fn write_amplification(&self) -> Option<f64> {
         self.counts()?.write_amplification()
+    }
+
+    /// The same by reason, as [`Counts::write_amplification_by_reason`].
+    pub fn write_amplification_by_reason(&self) -> Vec<(String, f64)> {
+        self.counts().map_or_else(Vec::new, |counts| counts.write_amplification_by_reason())
     }
 
     /// Bytes of files for each byte of the user's entries.
@@ -105,9 +110,11 @@ impl Run {
         let mut run = object(&[self.first_fields(), self.last_fields()].concat());
         run.insert("settings".into(), settings.into());
         run.insert("off_on_ratio".into(), json!(self.measured.ratio));
-        let reasons = self.counts().map(|counts| counts.write_amplification_by_reason());
-        let reasons: Map<String, Value> =
-            reasons.into_iter().flatten().map(|(reason, bytes)| (reason, json!(bytes))).collect();
+        let reasons: Map<String, Value> = self
+            .write_amplification_by_reason()
+            .into_iter()
+            .map(|(reason, bytes)| (reason, json!(bytes)))
+            .collect();
         run.insert("write_amplification_by_reason".into(), reasons.into());
         run.insert("variants".into(), variants.collect::<Vec<Value>>().into());
         run.into()

@@ -79,10 +79,9 @@ impl Run {
         }
         if let Some(amplification) = self.write_amplification() {
             write!(line, "; {amplification:.2} bytes written for one")?;
-            let reasons = self.counts().map(|counts| counts.write_amplification_by_reason());
-            let reasons = reasons.into_iter().flatten();
+            let reasons = self.write_amplification_by_reason();
             let reasons: Vec<_> =
-                reasons.map(|(reason, bytes)| format!("{reason} {bytes:.2}")).collect();
+                reasons.iter().map(|(reason, bytes)| format!("{reason} {bytes:.2}")).collect();
             write!(line, " ({})", reasons.join(", "))?;
         }
         if let Some(amplification) = self.space_amplification() {
