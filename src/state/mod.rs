@@ -9,10 +9,12 @@
 //! `turns` lets transactions that run again run one at a time; `read_view` is what a read looks at;
 //! `snapshots` lists live snapshots; `live_logs` tells which logs are needed; `background_error`
 //! keeps the first failure; `filter_workload` is what a filter budget is divided by; `stats_file`
-//! keeps counters across openings; `stalls` counts and tells how long writers wait; `lock_rank` has
-//! the order of the locks, which debug builds check.
+//! keeps counters across openings; `debt` tells how far flushes and compactions are behind, and
+//! `stalls` counts and tells how long writers wait for them; `lock_rank` has the order of the
+//! locks, which debug builds check.
 
 pub(crate) mod stalls;
+pub(crate) mod debt;
 pub(crate) mod session;
 pub(crate) mod engine;
 pub(crate) mod jobs;

@@ -12,8 +12,15 @@ use crate::state::session::nanos;
 use crate::state::writer::Writer;
 use std::time::{Duration, Instant};
 
-/// Each group waits this long while level 0 grows faster than it is compacted.
-const SLOWDOWN: Duration = Duration::from_millis(1);
+/// What groups owe adds up to this before one of them waits: the system wakes no thread sooner
+/// than some tens of microseconds after its time.
+const OWED_MIN: Duration = Duration::from_millis(1);
+
+/// The longest wait of one group. A large batch leaves the rest of what it owes to the next groups.
+const SLOWDOWN_MAX: Duration = Duration::from_millis(10);
+
+/// The most that is owed.
+const OWED_MAX: Duration = Duration::from_millis(100);
 
 /// The name of a slowdown in events.
 const SLOWDOWN_CAUSE: &str = "slowdown";
@@ -49,9 +56,28 @@ impl Stall {
     }
 }
 
-/// Delays a group. The listener is told of the first of several in a row.
+/// A group owes `owed_nanos`: it waits, unless that and what earlier ones owe is too little yet.
+/// The listener is told of the first wait of several in a row.
 #[cold]
-pub(crate) fn slow_down(context: &Context, writer: &Writer) {
+pub(crate) fn slow_down(context: &Context, writer: &Writer, owed_nanos: u64) {
+    // Only the leader of the write queue changes it.
+    let owed = Duration::from_nanos(writer.owed_nanos.load(Ordering::Relaxed) + owed_nanos);
+    let mut left = owed.min(OWED_MAX);
+    if left >= OWED_MIN {
+        tell_slowdown(context, writer);
+        let _span = span!("stall", context.directory, cause = SLOWDOWN_CAUSE);
+        let started = Instant::now();
+        thread::sleep(left.min(SLOWDOWN_MAX));
+        // Awake later than that, it has paid for later groups.
+        left = left.saturating_sub(started.elapsed());
+        context.counters.add(Counter::Slowdowns, 1);
+        context.counters.add(Counter::SlowdownNanos, nanos(started));
+    }
+    let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+    writer.owed_nanos.store(left, Ordering::Relaxed);
+}
+
+fn tell_slowdown(context: &Context, writer: &Writer) {
     if context.events.is_on() {
         let mut since = writer.slowed_since.lock();
         // A close has ended the episode, or will end it: it takes this lock after its flag is set.
@@ -60,14 +86,9 @@ pub(crate) fn slow_down(context: &Context, writer: &Writer) {
             *since = Some(Instant::now());
         }
     }
-    let _span = span!("stall", context.directory, cause = SLOWDOWN_CAUSE);
-    let started = Instant::now();
-    thread::sleep(SLOWDOWN);
-    context.counters.add(Counter::Level0Slowdowns, 1);
-    context.counters.add(Counter::Level0SlowdownNanos, nanos(started));
 }
 
-/// Called for a group that is not delayed, and by a close.
+/// Called for a group without debt, and by a close. What earlier groups still owe stays owed.
 #[inline]
 pub(crate) fn full_speed(context: &Context, writer: &Writer) {
     // Only a listener asks when a slowdown ends; without one this is a load and a branch.

@@ -23,6 +23,8 @@ pub(crate) struct Writer {
     pub old_log_bytes: AtomicU64,
     /// Bytes of all active memtables.
     pub active_bytes: AtomicUsize,
+    /// Nanoseconds that writes have yet to wait, because the background work is behind.
+    pub owed_nanos: AtomicU64,
     /// When writes were first slowed down, as the listener was told; `None` while they are not.
     pub slowed_since: Mutex<Option<Instant>>,
     /// The last writes, while transactions are alive.
@@ -68,6 +70,7 @@ impl Writer {
             live_logs: RankedMutex::new(LockRank::LiveLogs, LiveLogs::new(keep_log_bytes)),
             old_log_bytes: AtomicU64::new(0),
             active_bytes: AtomicUsize::new(0),
+            owed_nanos: AtomicU64::new(0),
             slowed_since: Mutex::default(),
             recent: Default::default(),
             retries: Default::default(),

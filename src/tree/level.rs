@@ -136,6 +136,8 @@ pub(crate) struct Level {
     /// One for each table, in the order of the search.
     pub probes: Vec<TableProbe>,
     pub handles: Vec<Arc<TableHandle>>,
+    /// Bytes of the tables.
+    pub bytes: u64,
 }
 
 impl Level {
@@ -144,6 +146,7 @@ impl Level {
         Level {
             fences: handles.iter().map(|handle| Fence::new(handle.meta.span())).collect(),
             probes: handles.iter().map(TableProbe::new).collect(),
+            bytes: handles.iter().map(|handle| handle.meta.bytes).sum(),
             handles,
         }
     }

@@ -201,12 +201,12 @@ pub enum Event {
     #[non_exhaustive]
     StallBegun {
         /// Why: `"memtable"` if memtables or logs wait for their flush, `"level0"` if level 0 of a
-        /// keyspace is full, `"slowdown"` if it grows faster than it is compacted, so that each
-        /// group of writes is delayed by a millisecond.
+        /// keyspace is full, `"slowdown"` if flushes or compactions are behind, so that writes are
+        /// delayed, the more the further they are behind.
         cause: &'static str,
     },
-    /// Writes run at full speed again. A slowdown ends with the first write that is not delayed,
-    /// or with the close.
+    /// Writes run at full speed again. A slowdown ends with the first write that finds the
+    /// background work in time, or with the close.
     #[non_exhaustive]
     StallEnded {
         /// The cause of the [`StallBegun`](Event::StallBegun) that this ends.

@@ -163,10 +163,10 @@ report! {
         CompactionsRefused: compactions_refused,
         /// Tables moved down without rewriting.
         TrivialMoves: trivial_moves,
-        /// Writes delayed because level 0 grows.
-        Level0Slowdowns: level0_slowdowns,
+        /// Groups of writes delayed because flushes or compactions are behind.
+        Slowdowns: slowdowns,
         /// Nanoseconds of these delays.
-        Level0SlowdownNanos: level0_slowdown_nanos,
+        SlowdownNanos: slowdown_nanos,
         /// Writes stopped because level 0 is full.
         Level0Stalls: level0_stalls,
         /// Nanoseconds of these stalls.

@@ -57,8 +57,8 @@ impl fmt::Display for Stats {
             self.memtable_stall_nanos / 1_000_000,
             self.level0_stalls,
             self.level0_stall_nanos / 1_000_000,
-            self.level0_slowdowns,
-            self.level0_slowdown_nanos / 1_000_000,
+            self.slowdowns,
+            self.slowdown_nanos / 1_000_000,
             self.log_switches,
             self.log_switch_nanos / 1_000_000
         )?;

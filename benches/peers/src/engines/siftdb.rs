@@ -97,7 +97,7 @@ impl Store for Siftdb {
     fn stalled(&self) -> Option<Duration> {
         let stats = self.0.stats();
         let stalls = stats.memtable_stall_nanos + stats.level0_stall_nanos;
-        let nanos = stalls + stats.level0_slowdown_nanos + stats.log_switch_nanos;
+        let nanos = stalls + stats.slowdown_nanos + stats.log_switch_nanos;
         Some(Duration::from_nanos(nanos))
     }
 
