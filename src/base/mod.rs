@@ -19,6 +19,7 @@ pub(crate) mod stats;
 pub(crate) mod levels;
 pub(crate) mod events;
 pub(crate) mod trace;
+pub(crate) mod parallel;
 pub(crate) mod sync;
 #[cfg(feature = "interleavings")]
 pub mod scheduled;

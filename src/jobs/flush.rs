@@ -25,7 +25,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::filter_budget;
 use crate::jobs::job_events::{FlushEvents, TableSums};
 use crate::jobs::obsolete::remove;
-use crate::jobs::rewrite::output::{JobContext, JobOutcome, Rewrite};
+use crate::jobs::rewrite::output::{JobContext, JobOutcome, KeyPart, Rewrite};
 use crate::jobs::rewrite::stripes::{KeysBelow, SnapshotStripes};
 use crate::memtable::memtable::Memtable;
 use crate::options::levels::TablePlace;
@@ -285,7 +285,8 @@ pub(crate) fn write_tables(
     let below = KeysBelow::new(&levels[1..], &levels[0]);
     let rewrite = Rewrite {
         sources: newest_first.flat_map(|memtable| memtable.iterators(Direction::Forward)).collect(),
-        entries: memtables.iter().map(|memtable| memtable.entries() as u64).sum(),
+        keys: KeyPart::default(),
+        entries: Some(memtables.iter().map(|memtable| memtable.entries() as u64).sum()),
         range_deletes: memtables
             .iter()
             .map(|memtable| memtable.range_deletes().count())

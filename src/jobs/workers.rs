@@ -154,8 +154,9 @@ impl<'a> CompactionToken<'a> {
             && !engine.jobs.background_error.is_set()
             && !jobs.caller_compacts
             && jobs.callers_waiting == 0
+            && jobs.compacting_threads < engine.context.options.compaction_threads
             && !jobs.compactions_wanted.is_empty();
-        jobs.compacting_workers += usize::from(begins);
+        jobs.compacting_threads += usize::from(begins);
         begins.then(|| CompactionToken { engine, is_alone: false })
     }
 }
@@ -165,7 +166,7 @@ impl Drop for CompactionToken<'_> {
         let mut jobs = self.engine.jobs.schedule.lock();
         match self.is_alone {
             true => jobs.caller_compacts = false,
-            false => jobs.compacting_workers -= 1,
+            false => jobs.compacting_threads -= 1,
         }
         drop(jobs);
         self.engine.jobs.work.wake();

@@ -181,6 +181,12 @@ options! {
         /// the filters that it builds, which count against `block_cache_bytes`.
         compaction_threads(count: usize) = compaction_threads_default(), in 1..=64;
 
+        /// Bytes that all compactions together write in a second, at most. Default: 1 PiB, which
+        /// is no limit; at least 1 MiB. Less leaves more of a slow disk to reads, and takes more
+        /// space while compactions are behind. Flushes, logs and syncs do not count. The limit does
+        /// not hold while writes are slowed down because flushes or compactions are behind.
+        compaction_bytes_per_second(bytes: u64) = NO_PACE, in 1 << 20..=NO_PACE;
+
         /// Compact in the background. Default: true. If off, tables stay where flushes put them
         /// until [`Keyspace::compact_range`](crate::Keyspace::compact_range) is called, and level 0
         /// never slows writes. For tests and measurements.
@@ -413,6 +419,9 @@ impl Options {
         distinct(named.chain(&self.prefixes))
     }
 }
+
+/// The largest `compaction_bytes_per_second`, which is no limit.
+pub(crate) const NO_PACE: u64 = 1 << 50;
 
 fn compaction_threads_default() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| (processors.get() / 2).clamp(1, 4))

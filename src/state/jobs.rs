@@ -4,12 +4,13 @@ use crate::base::error::Error;
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{Arc, AtomicU64, Condvar, Wakeup};
+use crate::base::sync::{Arc, AtomicU64, Condvar, Mutex, Wakeup};
 use crate::state::background_error::BackgroundError;
 use crate::state::claim::Claim;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 /// The workers' schedule, reservations, and the background error.
 pub(crate) struct Jobs {
@@ -23,6 +24,8 @@ pub(crate) struct Jobs {
     pub background_error: BackgroundError,
     /// Held during a flush: one at a time.
     pub flushes: RankedMutex<()>,
+    /// Until when the compactions have to wait for what they wrote, if they have a pace.
+    pub paid_until: Mutex<Option<Instant>>,
     /// Compactions that have begun, which the listener knows by their number.
     pub compactions_begun: AtomicU64,
 }
@@ -42,8 +45,8 @@ pub(crate) struct Schedule {
     pub deleted_tables: BTreeSet<KeyspaceId>,
     /// Jobs that run, in workers and in callers. Their failure may still have to be recorded.
     pub running: usize,
-    /// Workers that compact.
-    pub compacting_workers: usize,
+    /// Workers that compact, and threads that help them or a caller.
+    pub compacting_threads: usize,
     /// A caller of `compact_range` compacts, and no worker does.
     pub caller_compacts: bool,
     /// Callers that wait to compact: the workers leave them the next turn.
@@ -61,7 +64,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// True if a compaction runs, in a worker or in a caller.
     pub(crate) fn is_compacting(&self) -> bool {
-        self.caller_compacts || self.compacting_workers > 0
+        self.caller_compacts || self.compacting_threads > 0
     }
 }
 
@@ -74,6 +77,7 @@ impl Jobs {
             done: Condvar::default(),
             background_error: BackgroundError::default(),
             flushes: RankedMutex::new(LockRank::Flushes, ()),
+            paid_until: Mutex::default(),
             compactions_begun: AtomicU64::new(0),
         }
     }

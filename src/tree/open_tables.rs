@@ -7,8 +7,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::sync::plain::Mutex;
-use crate::base::sync::{Arc, AtomicUsize, Ordering};
+use crate::base::parallel::in_parallel;
+use crate::base::sync::Arc;
 use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::{Expect, Table, TableContext};
 use crate::tree::file_meta::FileMeta;
@@ -72,7 +72,7 @@ pub(crate) fn open_tables(
         let &(meta, pinning) = wanted.get(at)?;
         Some(open_table(context, directory, meta, pinning).map(Arc::new))
     };
-    let opened = in_parallel(threads(wanted), open);
+    let opened = in_parallel("siftdb-open", threads(wanted), open);
     opened.into_iter().collect()
 }
 
@@ -83,56 +83,4 @@ fn threads(wanted: &[(&FileMeta, FilterPinning)]) -> usize {
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     cores.min(THREADS_MAX).min(wanted.len())
-}
-
-/// The results of `open` for 0, 1 and so on, up to the first `None` or error, by up to `threads`
-/// threads. Numbers are taken in order, so the results for all numbers below an error are there.
-fn in_parallel<T: Send>(
-    threads: usize,
-    open: impl Fn(usize) -> Option<Result<T>> + Sync,
-) -> Vec<Result<T>> {
-    let (next, end) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-    let opened = Mutex::new(Vec::new());
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            if at >= end.load(Ordering::Relaxed) {
-                return;
-            }
-            let Some(result) = open(at) else { return };
-            if result.is_err() {
-                end.fetch_min(at, Ordering::Relaxed);
-            }
-            opened.lock().push((at, result));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            // If the system refuses a thread, the others do its work.
-            let _ = thread::Builder::new().name("siftdb-open".into()).spawn_scoped(scope, work);
-        }
-        work();
-    });
-    let mut opened = opened.into_inner();
-    opened.sort_unstable_by_key(|(at, _)| *at);
-    opened.into_iter().map(|(_, result)| result).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn opened_tables_keep_their_order() {
-        let refuse = |at: usize| Err(Error::InvalidArgument { what: at.to_string() });
-        for threads in [1, 2, 5] {
-            let all = in_parallel(threads, |at| (at < 40).then_some(Ok(at)));
-            let all: Vec<usize> = all.into_iter().collect::<Result<_>>().unwrap();
-            assert_eq!(all, (0..40).collect::<Vec<_>>());
-            let answer = |at| (at < 40).then(|| if at % 7 == 6 { refuse(at) } else { Ok(at) });
-            let failed: Result<Vec<usize>> = in_parallel(threads, answer).into_iter().collect();
-            assert_eq!(failed.unwrap_err().to_string(), refuse(6).unwrap_err().to_string());
-        }
-        assert!(in_parallel(3, |_| None::<Result<()>>).is_empty());
-    }
 }

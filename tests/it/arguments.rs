@@ -35,6 +35,9 @@ fn limited_options() -> Vec<Limited> {
         }),
         ("level_base_bytes", 64 << 20, 1 << 50, |n| Options::new().level_base_bytes(n)),
         ("compaction_threads", 1, 64, |n| Options::new().compaction_threads(n as usize)),
+        ("compaction_bytes_per_second", 1 << 20, 1 << 50, |n| {
+            Options::new().compaction_bytes_per_second(n)
+        }),
         ("level0_compaction_trigger", 1, 64, |n| {
             Options::new().level0_compaction_trigger(n as usize)
         }),

@@ -176,7 +176,8 @@ fn is_test_name(span: &str) -> bool {
 }
 
 /// Options, properties and fields with names as long as those of tests.
-const NO_TESTS: [&str; 4] = [
+const NO_TESTS: [&str; 5] = [
+    "compaction_bytes_per_second",
     "read_only_log_bytes_max",
     "optimize_filters_for_memory",
     "index_key_is_user_key",

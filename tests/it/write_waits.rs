@@ -1,15 +1,17 @@
 //! What a put without sync waits for: for its record in the log, and for room in memory. Not for a
 //! log or table that is made or opened, an edit that is installed, or a directory that is synced.
 
+use crate::events::Shut;
 use crate::support::data::bytes;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options, until};
 use siftdb::env::{Env, EnvLayer, MemEnv, RandomFile, WritableFile};
-use siftdb::{Db, Keyspace, Options};
+use siftdb::{CompactionFilter, Db, Keyspace, Options};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -172,4 +174,64 @@ fn puts_do_not_wait_for_syncs_of_logs_by_flushes() {
     for stops in [Stops::SyncsOf(".wal"), Stops::SyncedOf(".wal")] {
         puts_pass(stops, &small_options(), &["other"]);
     }
+}
+
+/// Puts `count` values of 10,000 bytes; the nanoseconds that they were slowed down for.
+fn slowed_nanos(db: &Db, count: usize) -> u64 {
+    let before = db.stats().slowdown_nanos;
+    (0..count).for_each(|n| db.put(key(n), bytes(n as u64, 10_000)).unwrap());
+    db.stats().slowdown_nanos - before
+}
+
+#[test]
+fn writes_slow_down_the_more_level_0_grows() {
+    let filter = Arc::new(Shut::default());
+    let options = small_options().write_buffer_bytes(4 << 20).level0_compaction_trigger(4);
+    let options = options.compaction_filter(Arc::clone(&filter) as Arc<dyn CompactionFilter>);
+    let db = open(&MemEnv::new(), &options).unwrap();
+    // No compaction ends, so level 0 grows.
+    filter.shut();
+    let mut slowed = Vec::new();
+    for tables in 1..35 {
+        db.put(key(0), "value").unwrap();
+        db.flush().unwrap();
+        if [18, 23, 28, 34].contains(&tables) {
+            slowed.push(slowed_nanos(&db, 50));
+        }
+    }
+    // Before anything can fail: a close waits for what is held up.
+    filter.open();
+    assert_eq!(slowed[0], 0, "{slowed:?}");
+    assert!(slowed.windows(2).all(|pair| pair[0] < pair[1]), "{slowed:?}");
+    let stats = db.stats();
+    assert_eq!((stats.level0_stalls, stats.memtable_stalls), (0, 0), "{stats}");
+}
+
+/// Nothing here fails because a machine is busy.
+#[test]
+fn a_pace_holds_compactions_back_unless_writes_would_wait() {
+    const LIMIT: u64 = 1 << 20;
+    let options = small_options().write_buffer_bytes(4 << 20).compaction_bytes_per_second(LIMIT);
+    let db = open(&MemEnv::new(), &options).unwrap();
+    (0..200).for_each(|n| db.put(key(n), bytes(n as u64, 10_000)).unwrap());
+    db.flush().unwrap();
+    let begun = Instant::now();
+    db.compact_range(..).unwrap();
+    let written = db.stats().compaction_bytes_written;
+    assert!(written > 1_500_000, "{written}");
+    let least = Duration::from_secs_f64((written as f64 / LIMIT as f64) * 0.8);
+    assert!(begun.elapsed() >= least, "{written} bytes in {:?}", begun.elapsed());
+    // 50 MB would take 50 s.
+    let begun = Instant::now();
+    for round in 0..25 {
+        (0..200).for_each(|n| db.put(key(n), bytes((round * n) as u64, 10_000)).unwrap());
+        db.flush().unwrap();
+    }
+    let level0 = || db.stats().levels[0].tables;
+    until("in time again", || level0() < 10);
+    let (more, micros) =
+        (db.stats().compaction_bytes_written - written, begun.elapsed().as_micros());
+    // Twice the limit.
+    assert!(u128::from(more) > 2 * micros, "{more} bytes in {micros} us");
+    db.close().unwrap();
 }

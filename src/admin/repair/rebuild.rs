@@ -17,7 +17,7 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64};
 use crate::cache::cache::Cache;
 use crate::env::handle::FilePool;
 use crate::jobs::rewrite::entry_rules::EntryRules;
-use crate::jobs::rewrite::output::{JobContext, OutputTables, Rewrite};
+use crate::jobs::rewrite::output::{JobContext, KeyPart, OutputTables, Rewrite};
 use crate::jobs::rewrite::stripes::{KeysBelow, SnapshotStripes};
 use crate::log::wal::replay::Apply;
 use crate::log::wal::salvage::{SalvagedLogs, salvage};
@@ -241,7 +241,8 @@ impl<'a> Rebuild<'a> {
         let range_deletes = memtable.range_deletes().all();
         let rewrite = Rewrite {
             sources: memtable.iterators(Direction::Forward).collect(),
-            entries: memtable.entries() as u64,
+            keys: KeyPart::default(),
+            entries: Some(memtable.entries() as u64),
             range_deletes: memtable.range_deletes().count() as u64,
             bytes: memtable.bytes() as u64,
             stripes: SnapshotStripes::new(&[], KeysBelow::default(), &range_deletes),
@@ -323,7 +324,8 @@ impl<'a> Rebuild<'a> {
         let walks = runs.into_iter().map(|run| LevelIter::new(Direction::Forward, run, false));
         let rewrite = Rewrite {
             sources: walks.collect(),
-            entries,
+            keys: KeyPart::default(),
+            entries: Some(entries),
             range_deletes: range_delete_count,
             bytes,
             stripes: SnapshotStripes::new(&[last_sequence], KeysBelow::default(), &range_deletes),

@@ -20,9 +20,20 @@ pub(crate) struct OutputCuts<'a> {
 }
 
 impl<'a> OutputCuts<'a> {
-    pub(crate) fn new(task: &'a CompactionTask, options: &'a CompactionOptions) -> Self {
-        let one_table = task.output_level == 0;
-        OutputCuts { grandparents: task.grandparents(), passed_bytes: 0, options, one_table }
+    /// Those of the outputs from the key `start` on.
+    pub(crate) fn new(
+        task: &'a CompactionTask,
+        options: &'a CompactionOptions,
+        start: &[u8],
+    ) -> Self {
+        let grandparents = task.grandparents();
+        let first = grandparents.partition_point(|table| table.ends_before(start));
+        OutputCuts {
+            grandparents: grandparents.get(first..).unwrap_or_default(),
+            passed_bytes: 0,
+            options,
+            one_table: task.output_level == 0,
+        }
     }
 
     /// True if the open output, of `open_bytes`, ends before the user key `key`: if it is full, if
@@ -63,7 +74,7 @@ mod tests {
     fn cut(drawing: &str, bytes: u64) -> String {
         let levels = drawn_levels(drawing);
         let task = CompactionTask::down(&levels, 0, levels[0].clone(), &OPTIONS);
-        let mut cuts = OutputCuts::new(&task, &OPTIONS);
+        let mut cuts = OutputCuts::new(&task, &OPTIONS, &[]);
         let (mut open, mut firsts) = (0, String::new());
         for key in b'a'..=b'z' {
             if cuts.ends_before(&[key], open) {

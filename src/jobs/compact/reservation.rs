@@ -1,4 +1,5 @@
-//! [`Reservation`]: a compaction that has claimed its part of the tree and may run.
+//! [`Reservation`]: a compaction that has claimed its part of the tree and may run. [`Helpers`]:
+//! threads that share its work.
 
 use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
@@ -51,5 +52,33 @@ impl Drop for Reservation<'_> {
         drop(jobs);
         // Those that range deletes hid in the meantime, or what they became.
         self.engine.jobs.schedule_table_removal(self.keyspace);
+    }
+}
+
+/// Threads that help a compaction, besides the one that it runs in. With those of other compactions
+/// they are at most `compaction_threads`.
+pub(super) struct Helpers<'a> {
+    engine: &'a Engine,
+    pub count: usize,
+}
+
+impl<'a> Helpers<'a> {
+    /// Up to `wanted` of them, as many as are free.
+    pub(super) fn take(engine: &'a Engine, wanted: usize) -> Self {
+        let mut jobs = engine.jobs.schedule.lock();
+        let busy = jobs.compacting_threads + usize::from(jobs.caller_compacts);
+        let free = engine.context.options.compaction_threads.saturating_sub(busy);
+        let count = wanted.min(free);
+        jobs.compacting_threads += count;
+        Helpers { engine, count }
+    }
+}
+
+impl Drop for Helpers<'_> {
+    fn drop(&mut self) {
+        self.engine.jobs.schedule.lock().compacting_threads -= self.count;
+        // One of them may be what a worker waits for.
+        self.engine.jobs.work.wake();
+        self.engine.jobs.done.notify_all();
     }
 }

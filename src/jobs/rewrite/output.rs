@@ -24,8 +24,8 @@ use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
 use crate::base::key::{
-    KeyspaceLabel, SequenceNumber, ValueKind, put_key_with_trailer, split_internal_key,
-    unpack_trailer,
+    KeyspaceLabel, LookupKey, SEQUENCE_MAX, SequenceNumber, ValueKind, put_key_with_trailer,
+    split_internal_key, unpack_trailer,
 };
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering, plain};
@@ -69,6 +69,20 @@ pub(crate) struct JobCounts {
     pub entries_expired: u64,
     /// Entries that the compaction filter removed or replaced.
     pub entries_filtered: u64,
+}
+
+impl JobCounts {
+    /// Adds those of another part of the job.
+    pub(crate) fn add(&mut self, part: &JobCounts) {
+        self.bytes_read += part.bytes_read;
+        self.bytes_written += part.bytes_written;
+        self.filter_bytes_written += part.filter_bytes_written;
+        self.entries_in += part.entries_in;
+        self.entries_out += part.entries_out;
+        self.entries_dropped += part.entries_dropped;
+        self.entries_expired += part.entries_expired;
+        self.entries_filtered += part.entries_filtered;
+    }
 }
 
 /// Where a job works, and how its tables are made.
@@ -127,12 +141,39 @@ pub(crate) struct JobOutcome {
 /// Entries between two checks of the stop flag.
 const STOP_CHECK_ENTRIES: u64 = 1024;
 
+/// Part of the keys of a job: from `start` on and below `end`, if there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyPart {
+    pub start: Vec<u8>,
+    pub end: Option<Vec<u8>>,
+}
+
+impl KeyPart {
+    /// True if the part does not end before `key`, which is not before its start.
+    pub(crate) fn is_before_end(&self, key: &[u8]) -> bool {
+        self.end.as_deref().is_none_or(|end| key < end)
+    }
+
+    /// Those of the range deletes that begin within the part, cut at its borders.
+    fn of_deletes(&self, mut deletes: RangeDeletes) -> RangeDeletes {
+        if !self.start.is_empty() {
+            deletes = deletes.split_off(&self.start);
+        }
+        if let Some(end) = &self.end {
+            deletes.split_off(end);
+        }
+        deletes
+    }
+}
+
 /// The inputs of a job, and how it writes.
 pub(crate) struct Rewrite<'a, I> {
     /// Forward iterators over the inputs, newer ones first.
     pub sources: Vec<I>,
-    /// Entries that the sources must yield.
-    pub entries: u64,
+    /// The keys that are rewritten.
+    pub keys: KeyPart,
+    /// Entries that the sources must yield. `None` if there are other parts: the caller counts.
+    pub entries: Option<u64>,
     /// Range deletes that the inputs have. `stripes` must have got as many.
     pub range_deletes: u64,
     /// Bytes of the inputs, for the statistics.
@@ -160,10 +201,12 @@ impl<I: InternalIterator> Rewrite<'_, I> {
             let (read, expected) = (self.stripes.range_deletes_read(), self.range_deletes);
             return Err(self.damaged(format!("{read} range deletes instead of {expected}")));
         }
-        let kept = self.stripes.kept_deletes();
+        let kept = self.keys.of_deletes(self.stripes.kept_deletes());
         let mut outputs = OutputTables::new(self.context, self.sequences.take(), kept);
         let mut counts = JobCounts { bytes_read: self.bytes, ..JobCounts::default() };
-        merged.seek(None);
+        // Before all versions of the first key.
+        let start = LookupKey::new(&self.keys.start, SEQUENCE_MAX);
+        merged.seek((!self.keys.start.is_empty()).then_some(start.internal_key()));
         while merged.valid() {
             if counts.entries_in.is_multiple_of(STOP_CHECK_ENTRIES)
                 && self.context.stop.load(Ordering::Relaxed)
@@ -176,6 +219,9 @@ impl<I: InternalIterator> Rewrite<'_, I> {
             let Some((user_key, (sequence, kind))) = parts else {
                 return Err(self.damaged("a key without a known kind".to_string()));
             };
+            if !self.keys.is_before_end(user_key) {
+                break;
+            }
             let expired = self.context.rules.has_expired(kind, merged.value());
             counts.entries_expired += u64::from(expired);
             // It hides what a tombstone hides.
@@ -200,9 +246,8 @@ impl<I: InternalIterator> Rewrite<'_, I> {
         }
         merged.status()?;
         // I17: a damaged input could end early without an error of its own.
-        if counts.entries_in != self.entries {
-            let (read, expected) = (counts.entries_in, self.entries);
-            return Err(self.damaged(format!("{read} entries were read instead of {expected}")));
+        if let Some(expected) = self.entries {
+            check_entries_read(self.context.directory, counts.entries_in, expected)?;
         }
         let (tables, filter_bytes) = outputs.finish(counts.entries_in - counts.entries_dropped)?;
         counts.bytes_written = tables.iter().map(|meta| meta.bytes).sum();
@@ -265,6 +310,15 @@ impl<I: InternalIterator> Rewrite<'_, I> {
     fn damaged(&self, what: String) -> Error {
         Error::corruption(self.context.directory, 0, what)
     }
+}
+
+/// Checks that as many entries were read as the inputs have.
+///
+/// # Errors
+/// `Corruption`.
+pub(crate) fn check_entries_read(directory: &Path, read: u64, expected: u64) -> Result<()> {
+    let what = || format!("{read} entries were read instead of {expected}");
+    (read == expected).then_some(()).ok_or_else(|| Error::corruption(directory, 0, what()))
 }
 
 /// An entry that a job keeps.

@@ -21,7 +21,7 @@ use crate::base::sync::Arc;
 use crate::tree::file_meta::FileMeta;
 
 /// The key ranges of all tables that are older than the inputs of a job.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct KeysBelow {
     /// Disjoint tables sorted by key. Each run has the index of its first table that does not end
     /// before the current key.
@@ -70,7 +70,7 @@ pub(crate) struct Decision {
 }
 
 /// Decides on the entries and range deletes of one merge.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SnapshotStripes {
     snapshots: Vec<SequenceNumber>,
     below: KeysBelow,
