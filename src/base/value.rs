@@ -16,7 +16,7 @@ pub(crate) const INLINE_BYTES: usize = 30;
 /// Point lookups copy values up to this size out of their block; larger values share it. The value
 /// of a lookup may long outlive its block, and two threads that read one hot block would contend
 /// for its reference count. A scan moves on through the block, so there sharing saves an allocation
-/// for each entry (`benches/scan.rs`).
+/// for each entry.
 pub(crate) const COPY_BYTES: usize = 256;
 
 /// A value, or the key of an iterated entry. Dereferences to `[u8]`.

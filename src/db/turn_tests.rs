@@ -1,4 +1,5 @@
-//! Tests of the order in which the compaction worker and callers of `compact_range` run.
+//! Tests of the order in which compaction workers and callers of `compact_range` run, and of which
+//! threads do.
 
 use crate::base::events::event::Event;
 use crate::db::keyspace::Keyspace;
@@ -6,8 +7,8 @@ use crate::env::mem::MemEnv;
 use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::{scope, yield_now};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::thread::{ThreadId, current, scope, yield_now};
 use std::time::{Duration, Instant};
 
 /// Blocks every compaction that asks it, until the test opens it.
@@ -59,6 +60,64 @@ fn compactions_run_beside_one_that_is_held_up() {
     assert!(begins && goes_on && waits, "{begins} {goes_on} {waits}");
     assert!(within_seconds(&|| is_compacted(&slow) && claims() == 0));
     assert_eq!(slow.get("k").unwrap().unwrap(), "2");
+    db.close().unwrap();
+}
+
+/// Threads of the test below.
+const THREADS: usize = 3;
+
+/// Holds threads up until several have asked it; at most 20 seconds.
+#[derive(Debug, Default)]
+struct Meeting(Mutex<Vec<ThreadId>>, Condvar);
+
+impl CompactionFilter for Meeting {
+    fn name(&self) -> &'static str {
+        "meeting"
+    }
+
+    fn filter(&self, _key: &[u8], _value: &[u8]) -> CompactionDecision {
+        let mut threads = self.0.lock().unwrap();
+        if !threads.contains(&current().id()) {
+            threads.push(current().id());
+            self.1.notify_all();
+            let alone = |threads: &mut Vec<_>| threads.len() < THREADS;
+            drop(self.1.wait_timeout_while(threads, Duration::from_secs(20), alone).unwrap());
+        }
+        CompactionDecision::Keep
+    }
+}
+
+/// A caller and the threads that are free share one large compaction. Once it has ended, the
+/// workers compact as before.
+#[test]
+fn free_threads_share_a_large_compaction() {
+    let meeting = Arc::new(Meeting::default());
+    let options = Options::new().snappy(false).table_bytes(16 << 10).compaction_threads(THREADS);
+    let options = options.compaction_filter(Arc::<Meeting>::clone(&meeting) as _);
+    let options = options.level0_compaction_trigger(2).env(Arc::new(MemEnv::new()));
+    let db = options.open("/db").unwrap();
+    let fill = |byte: u8| {
+        (0..400).for_each(|n| db.put(format!("{n:03}"), [byte; 1000]).unwrap());
+        db.flush().unwrap();
+    };
+    // Level 1 gets the tables that say where to cut.
+    meeting.0.lock().unwrap().extend([current().id(); THREADS]);
+    fill(1);
+    db.compact_range(..).unwrap();
+    meeting.0.lock().unwrap().clear();
+    fill(2);
+    db.compact_range(..).unwrap();
+    assert_eq!(meeting.0.lock().unwrap().len(), THREADS);
+    assert_eq!(db.engine().jobs.schedule.lock().compacting_threads, 0);
+    for byte in [3, 4] {
+        fill(byte);
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !db.tables().iter().all(|table| table.level == 1) && Instant::now() < deadline {
+        yield_now();
+    }
+    assert!(db.tables().iter().all(|table| table.level == 1));
+    assert!(db.iter().all(|entry| *entry.unwrap().1 == [4; 1000]));
     db.close().unwrap();
 }
 

@@ -176,9 +176,10 @@ options! {
         /// rewriting, and more tables that each lookup probes.
         level0_compaction_trigger(count: usize) = 4, in 1..=64;
 
-        /// Threads that compact, each at another part of a tree or in another keyspace. Default:
-        /// half of the processors, 1 to 4; 1 to 64. Each takes some MiB while it compacts, besides
-        /// the filters that it builds, which count against `block_cache_bytes`.
+        /// Threads that compact, each at another part of a tree or in another keyspace. Those that
+        /// are free share large compactions. Default: half of the processors, 1 to 4; 1 to 64. Each
+        /// takes some MiB while it compacts, besides the filters that it builds, which count
+        /// against `block_cache_bytes`.
         compaction_threads(count: usize) = compaction_threads_default(), in 1..=64;
 
         /// Bytes that all compactions together write in a second, at most. Default: 1 PiB, which

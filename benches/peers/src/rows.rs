@@ -24,6 +24,9 @@ const MB: &str = "MB";
 /// Bytes for each operation.
 const BYTES: &str = "B";
 
+/// A number of puts.
+const PUTS: &str = "puts";
+
 /// A factor.
 const TIMES: &str = "times";
 
@@ -93,6 +96,7 @@ pub const ROWS: &[Row] = &[
     row("sustained-overwrite", Own, "sustained: put, overwriting", WALL),
     row("sustained-slowest", Own, "sustained: slowest slice over the median slice", TIMES),
     row("sustained-p999", Own, "sustained: put, 99.9th percentile", WALL),
+    row("sustained-long", Own, "sustained: puts over 10 ms", PUTS),
     row("sustained-longest", Own, "sustained: longest put", MS),
     row("sustained-stalled", Own, "sustained: waiting in all, by its statistics", MS),
     row("sustained-unexplained", Own, "sustained: longest put, less such waiting", MS),
@@ -100,6 +104,12 @@ pub const ROWS: &[Row] = &[
     row("sustained-written", Own, "sustained: write amplification", TIMES),
     row("sustained-space-most", Own, "sustained: space amplification, at most", TIMES),
     row("sustained-space", Own, "sustained: space amplification, settled", TIMES),
+    row("beside-put", Own, "beside a reader: put, overwriting", WALL),
+    row("beside-put-p999", Own, "beside a reader: put, 99.9th percentile", WALL),
+    row("beside-put-longest", Own, "beside a reader: longest put", MS),
+    row("beside-lookup", Own, "beside a writer: lookup, half absent", WALL),
+    row("beside-lookup-p999", Own, "beside a writer: lookup, 99.9th percentile", WALL),
+    row("beside-lookup-longest", Own, "beside a writer: longest lookup", MS),
     row("large-put", Own, "large values: put", WALL),
     row("large-settle", Own, "large values: settle", MS),
     row("large-written-puts", Own, "large values: write amplification, by the last put", TIMES),
