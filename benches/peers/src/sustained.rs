@@ -134,11 +134,7 @@ pub fn beside_reader(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sa
 }
 
 /// Looks the keys up, again and again, until `ended`: what each lookup took.
-fn look_up_until(
-    ended: &AtomicBool,
-    store: &dyn Store,
-    keys: &KeyList,
-) -> Result<Vec<Duration>> {
+fn look_up_until(ended: &AtomicBool, store: &dyn Store, keys: &KeyList) -> Result<Vec<Duration>> {
     let mut reader = store.reader()?;
     let mut each = Vec::with_capacity(LOOKUPS_MAX);
     for key in keys.iter().collect::<Vec<_>>().into_iter().cycle() {
