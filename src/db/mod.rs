@@ -19,6 +19,8 @@ mod removal_tests;
 #[cfg(test)]
 mod repair_tests;
 #[cfg(test)]
+mod sorter_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod turn_tests;

@@ -2,8 +2,9 @@
 //!
 //! Entries collect in memory up to a limit. Then they are sorted and written to a *run*: a table
 //! without a filter, in a temporary file of the database's directory, that no manifest ever names.
-//! At the end all runs are merged. The sequence of an entry in a run is its place in the input,
-//! so of the entries of one key the last one comes first, and the others are left out.
+//! At the end all runs are merged, and before that the smallest into larger ones, until there are
+//! few enough for one merge. The sequence of an entry in a run is its place in the input, so of the
+//! entries of one key the last one comes first, and the others are left out.
 //!
 //! Dropped, the sorter removes its runs; after a crash the next session removes them.
 
@@ -29,10 +30,14 @@ use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use siftdb_filter::construction::Construction;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Runs are read once, from one end to the other: large blocks need few reads.
 const BLOCK_BYTES: usize = 64 << 10;
+
+/// Runs that are merged at once, at most. Each takes a block of memory and a descriptor.
+pub(crate) const RUNS_MAX: usize = 128;
 
 /// Entries of a bulk load, in any order.
 pub(crate) struct LoadSorter {
@@ -44,8 +49,8 @@ pub(crate) struct LoadSorter {
     /// Entries that are in runs.
     spilled: u64,
     runs: Vec<FileMeta>,
-    /// The files of runs, also of one that failed.
-    paths: Vec<PathBuf>,
+    /// The numbers of the files of runs, also of one that failed.
+    files: BTreeSet<u64>,
     /// Keeps the directory locked while there are files to remove; the last field.
     _lock: Arc<DirectoryLock>,
 }
@@ -73,7 +78,7 @@ impl LoadSorter {
             entries: Vec::new(),
             spilled: 0,
             runs: Vec::new(),
-            paths: Vec::new(),
+            files: BTreeSet::new(),
             _lock: engine.catalog.hold()?,
         })
     }
@@ -115,14 +120,42 @@ impl LoadSorter {
         }
         self.spill()?;
         (self.bytes, self.entries) = (Vec::new(), Vec::new());
-        let mut merged = MergingIter::new(Direction::Forward, self.open_runs()?);
+        self.merge_smallest()?;
+        self.merge(&self.runs, |internal_key, value| each(user_key(internal_key), value))
+    }
+
+    /// Merges the smallest runs until one merge takes all: no entry is written again for less.
+    fn merge_smallest(&mut self) -> Result<()> {
+        while let Some(beyond) = self.runs.len().checked_sub(RUNS_MAX).filter(|beyond| *beyond > 0)
+        {
+            self.runs.sort_by_key(|run| run.bytes);
+            // They become one.
+            let small: Vec<_> = self.runs.drain(..RUNS_MAX.min(beyond + 1)).collect();
+            let (number, mut builder) = self.create_run()?;
+            self.merge(&small, |internal_key, value| builder.add(internal_key, value))?;
+            self.runs.push(FileMeta::of_summary(number, &builder.finish()?));
+            for run in small {
+                self.remove_run(run.number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the entries of `runs` in order, by internal key, of each user key the one
+    /// that was added last.
+    fn merge(
+        &self,
+        runs: &[FileMeta],
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut merged = MergingIter::new(Direction::Forward, self.open_runs(runs)?);
         merged.seek(None);
         let mut last: Option<Vec<u8>> = None;
         while merged.valid() {
             let key = user_key(merged.key());
             // The newest of a key comes first.
             if last.as_deref() != Some(key) {
-                each(key, merged.value())?;
+                each(merged.key(), merged.value())?;
                 let last = last.get_or_insert_default();
                 last.clear();
                 last.extend_from_slice(key);
@@ -143,33 +176,9 @@ impl LoadSorter {
 
     /// Writes what is in memory to a run.
     fn spill(&mut self) -> Result<()> {
-        self.engine.context.process.check()?;
-        self.engine.check_writable()?;
-        if self.runs.is_empty() {
-            // Before the first number is taken: a session that begins removes older files.
-            session::activate(&self.engine)?;
-        }
         let last = self.spilled + self.entries.len() as u64;
         self.sort();
-        let number = self.engine.catalog.numbers.take_file_number();
-        let path = FileName::Temporary(number).path(&self.engine.context.directory);
-        // First: a call that fails may have created it.
-        self.paths.push(path.clone());
-        let file = self.engine.context.env.create_new(&path);
-        let file = file.map_err(|error| Error::io("create_new", &path, error))?;
-        let options = TableOptions {
-            keyspace: KeyspaceLabel::default(),
-            databases: Vec::new(),
-            block_bytes: BLOCK_BYTES,
-            restart_interval: RESTART_INTERVAL,
-            hash_index: false,
-            compression: Compression::None,
-            filter: None,
-            construction: Construction { verify: false, budget: None },
-            write_bytes: 1 << 20,
-            events: Events::default(),
-        };
-        let mut builder = TableBuilder::new(file, path, new_table_id(), options);
+        let (number, mut builder) = self.create_run()?;
         let mut internal_key = Vec::new();
         for place in &self.entries {
             let (key, value) = place.of(&self.bytes);
@@ -184,7 +193,49 @@ impl LoadSorter {
         Ok(())
     }
 
-    fn open_runs(&self) -> Result<Vec<LevelIter>> {
+    /// A new run without entries, and the number of its file.
+    fn create_run(&mut self) -> Result<(u64, TableBuilder)> {
+        self.engine.context.process.check()?;
+        self.engine.check_writable()?;
+        if self.files.is_empty() {
+            // Before the first number is taken: a session that begins removes older files.
+            session::activate(&self.engine)?;
+        }
+        let number = self.engine.catalog.numbers.take_file_number();
+        let path = self.path(number);
+        // First: a call that fails may have created it.
+        self.files.insert(number);
+        let file = self.engine.context.env.create_new(&path);
+        let file = file.map_err(|error| Error::io("create_new", &path, error))?;
+        let options = TableOptions {
+            keyspace: KeyspaceLabel::default(),
+            databases: Vec::new(),
+            block_bytes: BLOCK_BYTES,
+            restart_interval: RESTART_INTERVAL,
+            hash_index: false,
+            compression: Compression::None,
+            filter: None,
+            construction: Construction { verify: false, budget: None },
+            write_bytes: 1 << 20,
+            events: Events::default(),
+        };
+        Ok((number, TableBuilder::new(file, path, new_table_id(), options)))
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        FileName::Temporary(number).path(&self.engine.context.directory)
+    }
+
+    /// Removes the file of a run that is in a larger one now.
+    fn remove_run(&mut self, number: u64) -> Result<()> {
+        let path = self.path(number);
+        let removed = self.engine.context.env.remove(&path);
+        removed.map_err(|error| Error::io("remove", &path, error))?;
+        self.files.remove(&number);
+        Ok(())
+    }
+
+    fn open_runs(&self, runs: &[FileMeta]) -> Result<Vec<LevelIter>> {
         let context = TableContext {
             files: FilePool::new(
                 Arc::clone(&self.engine.context.env),
@@ -198,12 +249,12 @@ impl LoadSorter {
         };
         let never_removed = Arc::new(ObsoleteFiles::default());
         let open = |meta: &FileMeta| {
-            let path = FileName::Temporary(meta.number).path(&self.engine.context.directory);
-            let table = Arc::new(Table::open(&context, &path, meta.expect())?);
+            let table = Table::open(&context, &self.path(meta.number), meta.expect())?;
+            let table = Arc::new(table);
             let handle = TableHandle::new(Arc::new(meta.clone()), table, &never_removed);
             Ok(LevelIter::new(Direction::Forward, vec![handle], false))
         };
-        self.runs.iter().map(open).collect()
+        runs.iter().map(open).collect()
     }
 }
 
@@ -220,9 +271,9 @@ impl Drop for LoadSorter {
         if !self.engine.context.process.is_current() {
             return;
         }
-        for path in &self.paths {
+        for number in &self.files {
             // What cannot be removed, the next session removes.
-            let _ = self.engine.context.env.remove(path);
+            let _ = self.engine.context.env.remove(&self.path(*number));
         }
     }
 }
