@@ -27,6 +27,30 @@ fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
     (db, kept)
 }
 
+/// Freeing a table with its cached blocks takes tens of milliseconds: a lookup must not pay that.
+#[test]
+fn the_last_reader_leaves_the_table_to_a_worker() {
+    let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::new()));
+    let db = options.open("/db").unwrap();
+    db.put("k", "1").unwrap();
+    db.flush().unwrap();
+    let kept = db.iter();
+    let table = Arc::downgrade(&db.engine().catalog.default.view.load().version.level(0)[0].table);
+    db.put("k", "2").unwrap();
+    db.compact_range(..).unwrap();
+    // No worker removes a file meanwhile.
+    let held_up = db.engine().catalog.versions.lock();
+    drop(kept);
+    let is_left = table.strong_count() == 1;
+    drop(held_up);
+    assert!(is_left, "the reader freed it");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while table.strong_count() > 0 {
+        assert!(Instant::now() < deadline, "nobody frees it");
+        yield_now();
+    }
+}
+
 #[test]
 fn the_last_reader_frees_replaced_files() {
     let env = MemEnv::new();

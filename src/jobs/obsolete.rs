@@ -1,4 +1,4 @@
-//! Frees memtables and removes files that nothing needs any more.
+//! Frees memtables and tables and removes files that nothing needs any more.
 //!
 //! [`ObsoleteFiles`](crate::tree::handle::ObsoleteFiles) lists them: replaced tables after the drop
 //! of their last reader, and files of earlier sessions. A flush removes the logs of its memtables
@@ -21,10 +21,12 @@ pub(crate) fn free_memtables(catalog: &Catalog) {
     drop(unread);
 }
 
-/// Removes the files that wait for it.
+/// Removes the files that wait for it, and frees their tables: with a table go its index and the
+/// cached blocks that this refers to, which takes tens of milliseconds.
 pub(crate) fn remove_files(engine: &Engine) {
-    for name in engine.catalog.obsolete.take() {
+    for (name, table) in engine.catalog.obsolete.take() {
         remove(engine, name);
+        drop(table);
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! A version holds its tables open through [`TableHandle`]s. The file of a replaced table is
 //! removed after the last version that names the table is dropped (I9). That version may belong to
-//! a reader, and a reader must not wait for the file system. So the drop only adds the file to
-//! [`ObsoleteFiles`] and wakes the background, which removes it. The file of a table that is not
-//! marked obsolete stays.
+//! a reader, and a reader must not wait for the file system, nor for thousands of cached blocks
+//! that are freed with their table. So the drop only adds file and table to [`ObsoleteFiles`] and
+//! wakes the background, which removes them. The file of a table that is not marked obsolete stays.
 
 use crate::base::filename::FileName;
 use crate::base::process::Process;
@@ -12,10 +12,13 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Wakeup};
 use crate::table::reader::Table;
 use crate::tree::file_meta::FileMeta;
 
+/// A file that nothing needs any more, and the table that was read from it.
+pub(crate) type ObsoleteFile = (FileName, Option<Arc<Table>>);
+
 /// Files that nothing needs any more and that wait to be removed.
 #[derive(Debug, Default)]
 pub(crate) struct ObsoleteFiles {
-    names: Mutex<Vec<FileName>>,
+    files: Mutex<Vec<ObsoleteFile>>,
     /// Replaced tables that a version of some reader still has, and their bytes.
     tables_in_use: AtomicU64,
     bytes_in_use: AtomicU64,
@@ -26,13 +29,18 @@ pub(crate) struct ObsoleteFiles {
 impl ObsoleteFiles {
     /// Adds files; wakes the background.
     pub(crate) fn add(&self, names: impl IntoIterator<Item = FileName>) {
-        self.names.lock().extend(names);
+        self.files.lock().extend(names.into_iter().map(|name| (name, None)));
         self.wakeup.wake();
     }
 
-    /// Takes the names that came in since the last call.
-    pub(crate) fn take(&self) -> Vec<FileName> {
-        std::mem::take(&mut *self.names.lock())
+    fn add_table(&self, number: u64, table: Arc<Table>) {
+        self.files.lock().push((FileName::Table(number), Some(table)));
+        self.wakeup.wake();
+    }
+
+    /// Takes the files that came in since the last call.
+    pub(crate) fn take(&self) -> Vec<ObsoleteFile> {
+        std::mem::take(&mut *self.files.lock())
     }
 
     /// How many replaced tables readers still have, and their bytes.
@@ -44,7 +52,7 @@ impl ObsoleteFiles {
 
     /// True if no file waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.names.lock().is_empty()
+        self.files.lock().is_empty()
     }
 
     /// Woken when files come in.
@@ -90,7 +98,7 @@ impl Drop for TableHandle {
         if self.obsolete.load(Ordering::Acquire) && self.files.process.is_current() {
             self.files.tables_in_use.fetch_sub(1, Ordering::Relaxed);
             self.files.bytes_in_use.fetch_sub(self.meta.bytes, Ordering::Relaxed);
-            self.files.add([FileName::Table(self.meta.number)]);
+            self.files.add_table(self.meta.number, Arc::clone(&self.table));
         }
     }
 }
