@@ -228,7 +228,7 @@ impl Keyspace {
     ///
     /// They are sorted in memory up to [`Options::write_buffer_bytes`](crate::Options), and beyond
     /// that in files of the database's directory, which take as much space as the entries. At most
-    /// 128 of these are merged at once: a load of more write buffers writes some entries twice.
+    /// 128 of these are merged at once: a load of more write buffers writes some entries again.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {

@@ -27,7 +27,7 @@ fn table_kept_by_an_iterator(env: &MemEnv) -> (Db, Iter) {
     (db, kept)
 }
 
-/// Freeing a table with its cached blocks takes tens of milliseconds: a lookup must not pay that.
+/// A table is freed with its cached blocks, which a lookup must not wait for.
 #[test]
 fn the_last_reader_leaves_the_table_to_a_worker() {
     let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::new()));

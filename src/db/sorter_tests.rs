@@ -16,15 +16,15 @@ fn runs(env: &MemEnv) -> usize {
 }
 
 #[test]
-fn at_most_so_many_runs_are_merged_at_once() {
-    // None, one and several merges before the last one; at the end two of merged runs.
+fn few_runs_are_merged_at_once() {
+    // No merge before the last one, one, several, and so many that merged runs are merged again.
     for entries in [1, RUNS_MAX, RUNS_MAX + 1, 3 * RUNS_MAX, RUNS_MAX * RUNS_MAX + 1] {
         let env = MemEnv::new();
         let engine = open::open(Options::new().env(Arc::new(env.clone())), Path::new("/db"));
         let mut sorter = LoadSorter::new(&engine.unwrap(), 1).unwrap();
         let mut expected = BTreeMap::new();
         for entry in 0..entries {
-            // Each key but the first comes several times, and far apart.
+            // With more than 501 entries each key comes again, 501 entries later.
             let (key, value) = (format!("{:05}", entry * 7919 % 501), entry.to_string());
             sorter.add(key.as_bytes(), value.as_bytes()).unwrap();
             expected.insert(key, value);

@@ -21,8 +21,8 @@ pub(crate) fn free_memtables(catalog: &Catalog) {
     drop(unread);
 }
 
-/// Removes the files that wait for it, and frees their tables: with a table go its index and the
-/// cached blocks that this refers to, which takes tens of milliseconds.
+/// Removes the files that wait for it, and frees their tables. A table is freed with its index and
+/// the cached blocks that this refers to: thousands.
 pub(crate) fn remove_files(engine: &Engine) {
     for (name, table) in engine.catalog.obsolete.take() {
         remove(engine, name);

@@ -74,11 +74,6 @@ impl Options {
         }
     }
 
-    /// Tables at level 0 that slow writes down.
-    pub(crate) fn level0_slowdown(&self) -> usize {
-        if self.auto_compaction { 5 * self.level0_compaction_trigger } else { usize::MAX }
-    }
-
     /// Tables at level 0 that stop writes.
     pub(crate) fn level0_stop(&self) -> usize {
         if self.auto_compaction { 9 * self.level0_compaction_trigger } else { usize::MAX }

@@ -1,10 +1,10 @@
 //! The debt of the background work: how far flushes and compactions are behind what is written.
 //!
-//! [`debt`] is 0 while they keep up, and grows with each of three things: tables in level 0, bytes
-//! that deeper levels have above what they may hold, and the fill of the active memtable while no
-//! further memtable may wait. Writers wait the longer for each byte the larger it is
-//! ([`delay_nanos`]), so they come to go as fast as the background work does, and long before they
-//! would have to stop. A compaction that is kept to a pace goes at full speed while there is debt.
+//! [`debt`] is 0 while they keep up. Three things make it grow: tables in level 0, bytes above the
+//! limits of deeper levels, and the fill of the active memtables while no further memtable may wait
+//! for its flush. The larger the debt, the longer a writer waits for each byte ([`delay_nanos`]).
+//! So writes become as slow as the background work before they would have to stop. A compaction
+//! that has a pace ignores it while there is debt.
 
 use crate::base::levels::LEVELS;
 use crate::base::sync::Ordering;
@@ -16,18 +16,22 @@ use crate::tree::targets::CompactionOptions;
 /// What a byte waits at a debt of one half: at most 50 MB a second are written then.
 const NANOS_A_BYTE: f64 = 20.0;
 
-/// The largest debt. A byte waits 19 times as long as at one half, so writes go at 2.6 MB a second.
+/// A larger debt counts as this one. A byte waits 19 times as long as at one half, so writes go at
+/// 2.6 MB a second.
 const DEBT_MAX: f64 = 0.95;
 
-/// With so many times its trigger level 0 waits for other levels. Compactions take the level first
-/// that has the most times of what it may hold, so others may be as far above that.
+/// Tables of level 0 make a debt from this many times its trigger on.
+const SLOWDOWN_TRIGGERS: usize = 5;
+
+/// Bytes of deeper levels count if level 0 has this many times its trigger. A compaction takes the
+/// level that is above its limit by the largest factor, so level 0 has as many when another is.
 const WAITING_TRIGGERS: usize = 2;
 
-/// Bytes that are behind make a debt from this many times what level 1 may hold, and the largest
-/// debt at four times as many.
-const BEHIND_BASES: u64 = 16;
+/// Bytes above the limits of levels make a debt from this many times `level_base_bytes` on, and
+/// the largest debt at four times as many.
+const EXCESS_BASES: u64 = 16;
 
-/// How far the work for this keyspace is behind: from 0 to [`DEBT_MAX`].
+/// How far the work for this keyspace is behind: 0 if it is in time, 1 where writes stop.
 #[inline]
 pub(crate) fn debt(engine: &Engine, keyspace: &KeyspaceState) -> f64 {
     let view = keyspace.view.load();
@@ -41,36 +45,21 @@ pub(crate) fn debt(engine: &Engine, keyspace: &KeyspaceState) -> f64 {
 #[cold]
 fn debt_of_view(engine: &Engine, keyspace: &KeyspaceState, view: &ReadView) -> f64 {
     let options = &engine.context.options;
-    let tables = view.version.level(0).len();
-    let (slowdown, stop) = (options.level0_slowdown(), options.level0_stop());
-    let mut debt = memtable_debt(engine, view);
-    // A refused compaction makes no room, however long a writer waits.
-    if tables >= slowdown && !keyspace.keeps_level0() {
-        debt = debt.max(share(tables, slowdown - 1, stop));
-    }
-    if options.auto_compaction && tables >= WAITING_TRIGGERS * options.level0_compaction_trigger {
-        let levels = keyspace.options.load().compaction_options();
-        let sizes = std::array::from_fn(|level| view.version.levels[level].bytes);
-        let of_bytes = behind_debt(bytes_behind(&sizes, &levels), levels.level_base_bytes);
-        // As above.
-        if of_bytes > debt && keyspace.refused.lock().is_empty() {
-            debt = of_bytes;
+    let of_memtables = memtable_debt(engine, view);
+    let of_tree = match options.auto_compaction {
+        true => {
+            let bytes = std::array::from_fn(|level| view.version.levels[level].bytes);
+            let tables = view.version.level(0).len();
+            tree_debt(tables, &bytes, options.level0_stop(), &options.compaction_options())
         }
+        false => 0.0,
+    };
+    // A refused compaction makes no room, however long a writer waits.
+    match of_tree > of_memtables && keyspace.refused.lock().is_empty() {
+        true => of_tree,
+        false => of_memtables,
     }
-    debt.min(DEBT_MAX)
 }
-
-/// The debt of `behind` bytes of deeper levels.
-fn behind_debt(behind: u64, level_base_bytes: u64) -> f64 {
-    let base = usize::try_from(BEHIND_BASES * level_base_bytes).unwrap_or(usize::MAX);
-    share(usize::try_from(behind).unwrap_or(usize::MAX), base, base.saturating_mul(4))
-}
-
-/// Of the way from `from` to `to` the part that `value` is beyond `from`; 0 below that.
-fn share(value: usize, from: usize, to: usize) -> f64 {
-    value.saturating_sub(from) as f64 / to.saturating_sub(from).max(1) as f64
-}
-
 /// If no further memtable may wait for its flush, writers would stop once the active ones are full.
 /// The second half of these is theirs to slow down in.
 fn memtable_debt(engine: &Engine, view: &ReadView) -> f64 {
@@ -91,12 +80,34 @@ pub(crate) fn memtable_bytes_max(buffer: usize, count_max: usize) -> usize {
     buffer * count_max + buffer / 8
 }
 
-/// Bytes that levels of these sizes, from 1 on, have above what they may hold.
-fn bytes_behind(bytes: &[u64; LEVELS], options: &CompactionOptions) -> u64 {
+/// The debt of a tree with `tables` in level 0 and levels of these `bytes`. Writes stop at `stop`
+/// tables.
+fn tree_debt(
+    tables: usize,
+    bytes: &[u64; LEVELS],
+    stop: usize,
+    options: &CompactionOptions,
+) -> f64 {
+    let trigger = options.level0_compaction_trigger;
+    let of_level0 = share(tables, SLOWDOWN_TRIGGERS * trigger - 1, stop);
+    if tables < WAITING_TRIGGERS * trigger {
+        return of_level0;
+    }
+    let from = EXCESS_BASES as f64 * options.level_base_bytes as f64;
+    of_level0.max((excess_bytes(bytes, options) as f64 - from) / (3.0 * from))
+}
+
+/// Bytes that the levels from 1 on have above their limits.
+fn excess_bytes(bytes: &[u64; LEVELS], options: &CompactionOptions) -> u64 {
     let deepest = bytes.iter().rposition(|bytes| *bytes > 0).unwrap_or(0);
     let levels = bytes.iter().enumerate().skip(1).take(deepest);
     let due = |level| options.due_bytes(level, deepest, bytes[deepest]);
     levels.map(|(level, bytes)| bytes.saturating_sub(due(level))).sum()
+}
+
+/// The part of the way from `from` to `to` that `value` has gone.
+fn share(value: usize, from: usize, to: usize) -> f64 {
+    value.saturating_sub(from) as f64 / to.saturating_sub(from).max(1) as f64
 }
 
 /// How long a group of `bytes` waits.
@@ -109,35 +120,35 @@ pub(crate) fn delay_nanos(debt: f64, bytes: usize) -> u64 {
 mod tests {
     use super::*;
 
+    const OPTIONS: CompactionOptions = CompactionOptions {
+        level0_compaction_trigger: 4,
+        level_base_bytes: 1000,
+        level_multiplier: 10,
+        table_bytes: 100,
+    };
+
     #[test]
     fn delays_grow_smoothly_with_the_debt() {
-        assert_eq!(share(19, 19, 36), 0.0);
-        assert_eq!(delay_nanos(0.0, 1000), 0);
-        assert_eq!(delay_nanos(0.5, 1000), 20_000);
-        let delays: Vec<u64> =
-            (19..=36).map(|tables| delay_nanos(share(tables, 19, 36), 1 << 20)).collect();
+        let delay = |tables| delay_nanos(tree_debt(tables, &[0; LEVELS], 36, &OPTIONS), 1 << 20);
+        let delays: Vec<u64> = (19..=36).map(delay).collect();
+        assert_eq!(delays[0], 0);
         assert!(delays.windows(2).all(|pair| pair[0] < pair[1]), "{delays:?}");
-        // From one table to the next at most three times as long, up to the last before the stop.
-        let steps = delays[1..].windows(2);
-        assert!(steps.clone().all(|pair| pair[1] < 3 * pair[0]), "{delays:?}");
-        assert_eq!(delay_nanos(1.0, 1 << 20), delay_nanos(DEBT_MAX, 1 << 20));
-        assert_eq!([16, 40, 64].map(|bases| behind_debt(bases << 28, 1 << 28)), [0.0, 0.5, 1.0]);
+        // With one table more, less than three times as long.
+        assert!(delays[1..].windows(2).all(|pair| pair[1] < 3 * pair[0]), "{delays:?}");
+        assert_eq!(delay_nanos(0.5, 1000), 20_000);
+        assert_eq!(delay_nanos(1.0, 1000), delay_nanos(DEBT_MAX, 1000));
     }
 
     #[test]
-    fn bytes_are_behind_above_what_a_level_may_hold() {
-        let options = CompactionOptions {
-            level0_compaction_trigger: 4,
-            level_base_bytes: 1000,
-            level_multiplier: 10,
-            table_bytes: 100,
-        };
-        let behind = |bytes: [u64; LEVELS]| bytes_behind(&bytes, &options);
-        assert_eq!(behind([5000, 0, 0, 0, 0, 0, 0]), 0);
-        assert_eq!(behind([5000, 1500, 0, 0, 0, 0, 0]), 500);
+    fn bytes_above_the_limits_of_levels_make_a_debt() {
+        let excess = |bytes| excess_bytes(&bytes, &OPTIONS);
+        assert_eq!(excess([5000, 1500, 0, 0, 0, 0, 0]), 500);
         // Level 1 may hold a tenth of level 2, but 1000 at least.
-        assert_eq!(behind([0, 1500, 9000, 0, 0, 0, 0]), 500);
-        assert_eq!(behind([0, 900, 12_000, 0, 0, 0, 0]), 2000);
-        assert_eq!(behind([0, 1100, 12_000, 30_000, 0, 0, 0]), 100 + 9000);
+        assert_eq!(excess([0, 1500, 9000, 0, 0, 0, 0]), 500);
+        assert_eq!(excess([0, 900, 12_000, 0, 0, 0, 0]), 2000);
+        assert_eq!(excess([0, 1100, 12_000, 30_000, 0, 0, 0]), 100 + 9000);
+        let debt = |tables, level1| tree_debt(tables, &[0, level1, 0, 0, 0, 0, 0], 36, &OPTIONS);
+        assert_eq!([17_000, 41_000, 65_000].map(|bytes| debt(8, bytes)), [0.0, 0.5, 1.0]);
+        assert_eq!(debt(7, 65_000), 0.0);
     }
 }

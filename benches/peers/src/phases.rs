@@ -64,9 +64,6 @@ pub enum Phase {
     /// Put all entries one by one in random order, then all again in another, and settle: over
     /// time, the slowest puts, bytes written and taken. Not by default.
     Sustained,
-    /// As sustained, a thread that looks keys up beside the overwriting half: the slowest puts and
-    /// lookups. Engines that are LSM trees only. Not by default.
-    BesideReader,
     /// Put values of 16 KiB in random order, then all twice again, and settle: bytes written and
     /// taken; hits and a full scan. Engines that are LSM trees only. Not by default.
     LargeValues,
@@ -84,7 +81,6 @@ impl Phase {
             self,
             Phase::Cold
                 | Phase::Sustained
-                | Phase::BesideReader
                 | Phase::LargeValues
                 | Phase::Writers
                 | Phase::Transactions
@@ -102,7 +98,7 @@ impl Phase {
         asks_filters
             && (self == Phase::LargeValues || !engine.separates_values)
             && match self {
-                Phase::LargeValues | Phase::BesideReader => engine.log_structured,
+                Phase::LargeValues => engine.log_structured,
                 Phase::Level0 => engine.level0_files > 0,
                 Phase::StarvedMapped => engine.maps_files,
                 Phase::StarvedCompressed => engine.compression.is_some(),
@@ -143,7 +139,6 @@ pub fn run(phase: Phase, round: u64, databases: &mut Databases<'_>) -> Result<Ve
         Phase::Durable => writes::durable(databases),
         Phase::Memory => writes::memory(databases),
         Phase::Sustained => sustained::sustained(databases, round),
-        Phase::BesideReader => sustained::beside_reader(databases, round),
         Phase::LargeValues => large_values::large_values(databases, round),
         Phase::Writers => writers::writers(databases),
         Phase::Transactions => transactions::transactions(databases, round),

@@ -13,8 +13,6 @@
 //!   twice, whether or not the disk sees it twice.
 //! - Space amplification is what the files take on disk over the bytes of the live entries: the
 //!   most at the end of a slice, and when it is settled and closed.
-//! - Beside a reader, the overwriting half alone counts: another thread looks keys up one by one,
-//!   half of them absent, and measures each lookup by wall time.
 //! - Engines count how long they made writers wait ([`Store::stalled`]). That time is subtracted
 //!   from each put of a millisecond or more. The longest rest is what these statistics do not
 //!   explain.
@@ -23,9 +21,8 @@ use crate::clock::written_bytes;
 use crate::databases::{Databases, disk_bytes, expect};
 use crate::engine::{Result, Store};
 use crate::sample::Sample;
-use crate::workload::{Batch, Draw, KeyList, Workload};
+use crate::workload::{Batch, Draw, Workload};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Slices of each half.
@@ -40,9 +37,6 @@ const SLOW: Duration = Duration::from_millis(1);
 
 /// A put that takes longer is counted: one that somebody may notice.
 const LONG: Duration = Duration::from_millis(10);
-
-/// The lookups that are measured, at most: 1.6 GB of times.
-const LOOKUPS_MAX: usize = 100_000_000;
 
 /// One round.
 pub fn sustained(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
@@ -95,63 +89,6 @@ fn check(store: &dyn Store, workload: &Workload, round: u64) -> Result<()> {
     }
     let absent = workload.draw(Draw::Absent, round, count);
     expect(reader.lookups(&absent.keys)?, absent.expected)
-}
-
-/// The overwriting half beside a reader.
-pub fn beside_reader(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
-    let workload = databases.workload;
-    let (first, second) = (workload.shuffled(), workload.reshuffled(1));
-    let lookups = workload.draw(Draw::Mixed, round, workload.lookups);
-    let settings = databases.settings();
-    databases.scratch(&settings, |store, directory| {
-        let store_ref = store.as_ref();
-        let mut load = Puts { each: Vec::with_capacity(first.len()), ..Puts::default() };
-        load.half(store_ref, directory, first, |numbers| workload.batch(numbers))?;
-        let mut puts = Puts { each: Vec::with_capacity(second.len()), ..Puts::default() };
-        let ended = AtomicBool::new(false);
-        let mut looked_up = std::thread::scope(|scope| {
-            let reader = scope.spawn(|| look_up_until(&ended, store_ref, &lookups.keys));
-            let put =
-                puts.half(store_ref, directory, &second, |numbers| workload.overwriting(numbers));
-            ended.store(true, Ordering::Relaxed);
-            let looked_up = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            put.and(looked_up)
-        })?;
-        check(store_ref, workload, round)?;
-        store.close()?;
-        looked_up.sort_unstable();
-        puts.each.sort_unstable();
-        let longest = |each: &[Duration]| each.last().copied().unwrap_or_default();
-        Ok(vec![
-            Sample::wall("beside-put", puts.each.iter().sum(), puts.each.len() as u64),
-            Sample::wall("beside-put-p999", p999(&puts.each), 1),
-            Sample::milliseconds("beside-put-longest", longest(&puts.each)),
-            Sample::wall("beside-lookup", looked_up.iter().sum(), looked_up.len() as u64),
-            Sample::wall("beside-lookup-p999", p999(&looked_up), 1),
-            Sample::milliseconds("beside-lookup-longest", longest(&looked_up)),
-        ])
-    })
-}
-
-/// Looks the keys up, again and again, until `ended`: what each lookup took.
-fn look_up_until(ended: &AtomicBool, store: &dyn Store, keys: &KeyList) -> Result<Vec<Duration>> {
-    let mut reader = store.reader()?;
-    let mut each = Vec::with_capacity(LOOKUPS_MAX);
-    for key in keys.iter().collect::<Vec<_>>().into_iter().cycle() {
-        if ended.load(Ordering::Relaxed) || each.len() == LOOKUPS_MAX {
-            break;
-        }
-        let started = Instant::now();
-        reader.get(key)?;
-        each.push(started.elapsed());
-    }
-    Ok(each)
-}
-
-/// What 999 of 1000 of them, which ascend, do not exceed.
-fn p999(each: &[Duration]) -> Duration {
-    let rank = (each.len() as f64 * 0.999).ceil() as usize;
-    each.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
 /// What puts took, of both halves.
@@ -210,11 +147,12 @@ impl Puts {
     fn samples(&mut self) -> [Sample; 4] {
         self.each.sort_unstable();
         self.slices.sort_by(f64::total_cmp);
+        let percentile = self.each[(self.each.len() as f64 * 0.999).ceil() as usize - 1];
         let long = self.each.len() - self.each.partition_point(|took| *took <= LONG);
         let slowest = self.slices[self.slices.len() - 1] / self.slices[self.slices.len() / 2];
         [
             Sample::new("sustained-slowest", slowest),
-            Sample::wall("sustained-p999", p999(&self.each), 1),
+            Sample::wall("sustained-p999", percentile, 1),
             Sample::new("sustained-long", long as f64),
             Sample::milliseconds("sustained-longest", self.each[self.each.len() - 1]),
         ]

@@ -142,13 +142,14 @@ fn joined(
     }
     // I17: a damaged input could end early without an error of its own.
     let read = outcome.counts.entries_in;
-    let all_read = failure.and_then(|()| check_entries_read(context.directory, read, entries));
-    all_read.map(|()| outcome.clone()).inspect_err(|_| {
+    failure = failure.and_then(|()| check_entries_read(context.directory, read, entries));
+    if failure.is_err() {
         for meta in &outcome.tables {
             // The job already reports the error that made it fail.
             let _ = context.env.remove(&FileName::Table(meta.number).path(context.directory));
         }
-    })
+    }
+    failure.map(|()| outcome)
 }
 
 /// The tables that a job does not read.
@@ -214,8 +215,17 @@ mod tests {
         task: &CompactionTask,
         options: CompactionOptions,
     ) -> Result<JobOutcome> {
-        let version = Arc::clone(&tree.version);
-        merge(&tree.context(), task, version, &tree.needed(), &options, &divided(task, &options))
+        run_begun(tree, task, Arc::clone(&tree.version), &tree.needed(), &options)
+    }
+
+    fn run_begun(
+        tree: &Tree,
+        task: &CompactionTask,
+        version: Arc<Version>,
+        needed: &[SequenceNumber],
+        options: &CompactionOptions,
+    ) -> Result<JobOutcome> {
+        merge(&tree.context(), task, version, needed, options, &divided(task, options))
     }
 
     fn divided(task: &CompactionTask, options: &CompactionOptions) -> Division<'static> {
@@ -372,10 +382,7 @@ mod tests {
     fn end(tree: &mut Tree, (task, version, needed): Running, options: &CompactionOptions) {
         let output = match task.trivial_move {
             true => JobOutcome::default(),
-            false => {
-                let division = divided(&task, options);
-                merge(&tree.context(), &task, version, &needed, options, &division).unwrap()
-            }
+            false => run_begun(tree, &task, version, &needed, options).unwrap(),
         };
         tree.install(task.edit(0, output.tables));
         check_shape(tree, options);

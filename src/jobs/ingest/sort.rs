@@ -124,7 +124,8 @@ impl LoadSorter {
         self.merge(&self.runs, |internal_key, value| each(user_key(internal_key), value))
     }
 
-    /// Merges the smallest runs until one merge takes all: no entry is written again for less.
+    /// Merges runs, the smallest first, until at most [`RUNS_MAX`] are left. No more runs than that
+    /// needs, so as few entries as possible are written again.
     fn merge_smallest(&mut self) -> Result<()> {
         while let Some(beyond) = self.runs.len().checked_sub(RUNS_MAX).filter(|beyond| *beyond > 0)
         {
