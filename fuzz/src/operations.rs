@@ -153,6 +153,7 @@ fn settings_of(rng: &mut Rng) -> KeyspaceOptions {
         .filter(filter.layout(layout))
         .block_bytes(*rng.pick(&[64, 256, 4096]))
         .block_hash_index(rng.chance(50))
+        .index_partition_bytes(*rng.pick(&[0, 64, 4096]))
         .compression(*rng.pick(&COMPRESSIONS))
         .compression_at_last_level(*rng.pick(&COMPRESSIONS))
         .filter_last_level(rng.chance(70))

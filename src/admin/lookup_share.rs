@@ -9,8 +9,6 @@
 
 use crate::base::key::{LookupKey, SEQUENCE_MAX};
 use crate::base::levels::LEVELS;
-use crate::table::file::TableIo;
-use crate::table::index::Index;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::overlap::compare_ends;
@@ -36,16 +34,10 @@ fn share_between(table: &TableHandle, asked: &FileMeta) -> f64 {
     if !own.overlaps(&asked) {
         return 0.0;
     }
-    let mut held = None;
-    let mut place_of = |key: &[u8]| match table.table.index(&mut held, &mut TableIo::default()) {
-        Ok(index) => place_within(index, key),
-        // `verify` reports a damaged index; here the middle of the table is a fair guess.
-        Err(_) => 0.5,
-    };
-    let start = if asked.start <= own.start { 0.0 } else { place_of(asked.start) };
+    let start = if asked.start <= own.start { 0.0 } else { position_of(table, asked.start) };
     let end = match asked.end {
         Bound::Included(to) | Bound::Excluded(to) if compare_ends(asked.end, own.end).is_lt() => {
-            place_of(to)
+            position_of(table, to)
         }
         _ => 1.0,
     };
@@ -53,7 +45,12 @@ fn share_between(table: &TableHandle, asked: &FileMeta) -> f64 {
 }
 
 /// The relative position of a key in a table, from 0 to 1: the middle of its block.
-fn place_within(index: &Index, key: &[u8]) -> f64 {
-    let block = index.seek(LookupKey::new(key, SEQUENCE_MAX).internal_key());
-    ((block as f64 + 0.5) / index.len().max(1) as f64).min(1.0)
+fn position_of(table: &TableHandle, key: &[u8]) -> f64 {
+    let bound = LookupKey::new(key, SEQUENCE_MAX);
+    let blocks = table.table.properties().data_blocks.max(1) as f64;
+    match table.table.blocks_before(bound.internal_key()) {
+        Ok(before) => ((before as f64 + 0.5) / blocks).min(1.0),
+        // `verify` reports a damaged index; here the middle of the table is a fair guess.
+        Err(_) => 0.5,
+    }
 }

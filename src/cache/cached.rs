@@ -158,6 +158,12 @@ impl<V> Drop for Cached<V> {
     }
 }
 
+impl<V> std::fmt::Debug for Cached<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cached({} B)", self.charge)
+    }
+}
+
 impl<V> Deref for Cached<V> {
     type Target = V;
 

@@ -478,7 +478,8 @@ pub(crate) mod tests {
         assert!(tables.len() > 10, "{} tables", tables.len());
         for handle in tables {
             let index_bytes = handle.table.properties().index_bytes;
-            assert!(index_bytes < 1000 + 3 * 300, "{index_bytes} bytes of index");
+            // Each separator is larger than a partition, so the top level has all of them again.
+            assert!(index_bytes < 2 * (1000 + 3 * 300), "{index_bytes} bytes of index");
         }
         let mut keys: Vec<_> = tables.iter().map(|handle| &handle.meta).collect();
         keys.sort_by(|a, b| a.start.cmp(&b.start));

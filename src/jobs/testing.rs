@@ -46,6 +46,7 @@ pub(crate) fn table_options() -> TableOptions {
         block_bytes: 256,
         restart_interval: 4,
         hash_index: true,
+        index_partition_bytes: 100,
         compression: Compression::None,
         filter: None,
         construction: Construction::default(),

@@ -226,6 +226,10 @@ options! {
         /// entry, three bytes in memory, and saves cache misses within the block.
         block_hash_index(yes: bool);
 
+        /// Size of the partitions of a table's data index. Default: 4 KiB; 64 B to 1 MiB, or 0 for
+        /// an index of one block. See [`KeyspaceOptions::index_partition_bytes`].
+        index_partition_bytes(bytes: usize);
+
         /// How data blocks of new tables are compressed where that saves at least an eighth.
         /// Default: [`Compression::Snappy`]. `None` saves about 400 ns on each block that is read
         /// from a file.

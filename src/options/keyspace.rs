@@ -20,6 +20,9 @@ use std::time::Duration;
 /// The bytes of a data block where none were chosen.
 pub(crate) const BLOCK_BYTES_DEFAULT: usize = 4096;
 
+/// That of `index_partition_bytes`.
+pub(crate) const INDEX_PARTITION_BYTES_DEFAULT: u32 = 4096;
+
 record! {
     /// How the tables of one keyspace are written: the settings that stay with the data.
     ///
@@ -58,6 +61,7 @@ record! {
         pub(crate) compression_at_level: BTreeMap<usize, Compression> = 0x89 "compression_at_level",
         pub(crate) compression_at_last_level: Option<Compression> =
             0x8a "compression_at_last_level",
+        pub(crate) index_partition_bytes: Option<u32> = 0x8b "index_partition_bytes",
         /// Not saved.
         pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
     }
@@ -111,6 +115,18 @@ impl KeyspaceOptions {
     /// three bytes in memory, and saves cache misses within the block.
     pub fn block_hash_index(mut self, yes: bool) -> Self {
         self.block_hash_index = Some(yes);
+        self
+    }
+
+    /// Size of the partitions of a table's data index. Default: 4 KiB; 64 B to 1 MiB, or 0 for an
+    /// index of one block. Partitions come and go with the block cache, under a top level that
+    /// stays in memory. If the cache has room for the whole index, it stays in memory in either
+    /// form, and lookups cost the same. An index that fits into one partition is one block.
+    ///
+    /// Earlier releases refuse tables with partitions by their version.
+    pub fn index_partition_bytes(mut self, bytes: usize) -> Self {
+        // A larger number than that is refused, too.
+        self.index_partition_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
         self
     }
 
@@ -195,6 +211,10 @@ impl KeyspaceOptions {
             text("filter_last_level", self.filter_last_level.as_ref().map(|yes| yes as _)),
             text("block_bytes", self.block_bytes.as_ref().map(|bytes| bytes as _)),
             text("block_hash_index", self.block_hash_index.as_ref().map(|yes| yes as _)),
+            text(
+                "index_partition_bytes",
+                self.index_partition_bytes.as_ref().map(|bytes| bytes as _),
+            ),
             text("compression", self.compression.as_ref().map(|compression| compression as _)),
         ];
         let compressions = self.compression_at_level.iter().map(|(level, compression)| {
@@ -217,6 +237,13 @@ impl KeyspaceOptions {
         let refuse = |what: String| Err(Error::InvalidOptions { what });
         if let Some(bytes) = self.block_bytes.filter(|bytes| !(64..=4 << 20).contains(bytes)) {
             return refuse(format!("block_bytes is {bytes}; it may be 64 to {}", 4 << 20));
+        }
+        let partition = self.index_partition_bytes;
+        if let Some(bytes) = partition.filter(|bytes| *bytes > 0 && !(64..=1 << 20).contains(bytes))
+        {
+            let what =
+                format!("index_partition_bytes is {bytes}; it may be 0, or 64 to {}", 1 << 20);
+            return refuse(what);
         }
         if self.expire_after == Some(0) {
             return refuse("expire_after is zero: entries would expire as they are written".into());
@@ -298,6 +325,7 @@ impl KeyspaceOptions {
             filter_last_level: self.filter_last_level.or(saved.filter_last_level),
             block_bytes: self.block_bytes.or(saved.block_bytes),
             block_hash_index: self.block_hash_index.or(saved.block_hash_index),
+            index_partition_bytes: self.index_partition_bytes.or(saved.index_partition_bytes),
             compression: self.compression.or(saved.compression),
             compression_at_level,
             compression_at_last_level: self

@@ -10,7 +10,7 @@ use crate::base::key::KeyspaceLabel;
 use crate::base::levels::LEVELS;
 use crate::options::database::Options;
 use crate::options::filter::{FILTER_DEFAULT, Filter};
-use crate::options::keyspace::BLOCK_BYTES_DEFAULT;
+use crate::options::keyspace::{BLOCK_BYTES_DEFAULT, INDEX_PARTITION_BYTES_DEFAULT};
 use crate::table::block::builder::RESTART_INTERVAL;
 use crate::table::builder::TableOptions;
 use crate::table::compression::Compression;
@@ -58,12 +58,15 @@ impl Options {
         place: TablePlace,
         filter: Option<TableFilter>,
     ) -> TableOptions {
+        let partition_bytes = self.data.index_partition_bytes;
+        let partition_bytes = partition_bytes.unwrap_or(INDEX_PARTITION_BYTES_DEFAULT);
         TableOptions {
             keyspace,
             databases,
             block_bytes: self.data.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
             restart_interval: RESTART_INTERVAL,
             hash_index: self.data.block_hash_index.unwrap_or(true),
+            index_partition_bytes: partition_bytes as usize,
             compression: self.compression_at(place),
             filter,
             construction: Construction { verify: self.verify_filters, budget: None },

@@ -408,6 +408,7 @@ mod tests {
         let of_level = filters().prop_filter("no budget", |filter| filter.memory_bytes.is_none());
         let flags = [any::<Option<bool>>(), any::<Option<bool>>()];
         let bytes = prop::option::of(64usize..=4 << 20);
+        let partitions = prop::option::of(prop_oneof![Just(0), 64u32..=1 << 20]);
         let levels = prop::collection::btree_map(0..LEVELS, of_level, 0..4);
         let expiry = prop::option::of(prop_oneof![1..=u64::MAX, Just(u64::MAX)]);
         let last_level = prop::option::of(
@@ -425,8 +426,9 @@ mod tests {
             prop::collection::btree_map(0..LEVELS, compression(), 0..4),
             prop::option::of(compression()),
         );
-        let parts = (general, levels, bytes, flags, expiry, compressions);
-        parts.prop_map(|(general, filter_at_level, block_bytes, flags, expire_after, of_data)| {
+        let parts = (general, levels, (bytes, partitions), flags, expiry, compressions);
+        parts.prop_map(|(general, filter_at_level, bytes, flags, expire_after, of_data)| {
+            let (block_bytes, index_partition_bytes) = bytes;
             let (filter, filter_at_last_level) = general;
             let [last, hash] = flags;
             let (compression, compression_at_level, compression_at_last_level) = of_data;
@@ -437,6 +439,7 @@ mod tests {
                 filter_last_level: last,
                 block_bytes,
                 block_hash_index: hash,
+                index_partition_bytes,
                 compression,
                 compression_at_level,
                 compression_at_last_level,

@@ -70,8 +70,14 @@ fn share_of(handle: &TableHandle, bounds: &KeyBounds) -> Result<f64> {
         put_key_with_trailer(&mut bound, key, u64::MAX);
         bound
     };
-    let end = end.map(|end| before_versions(&end));
-    handle.table.share_of(&before_versions(&start), end.as_deref())
+    let blocks = handle.table.properties().data_blocks as f64;
+    let before = |key: &[u8]| handle.table.blocks_before(&before_versions(key));
+    // The block that the end cuts counts half.
+    let end = match end {
+        Some(end) => (before(&end)? as f64 + 0.5).min(blocks),
+        None => blocks,
+    };
+    Ok((end - before(&start)? as f64).max(0.0) / blocks.max(1.0))
 }
 
 fn entries_of(memtable: &Arc<Memtable>, bounds: &KeyBounds) -> u64 {

@@ -60,6 +60,7 @@ fn debt_of_view(engine: &Engine, keyspace: &KeyspaceState, view: &ReadView) -> f
         false => of_memtables,
     }
 }
+
 /// If no further memtable may wait for its flush, writers would stop once the active ones are full.
 /// The second half of these is theirs to slow down in.
 fn memtable_debt(engine: &Engine, view: &ReadView) -> f64 {

@@ -8,16 +8,18 @@
 //!
 //! Between these steps it may call the functions that look ahead, for all tables of a level, so
 //! that the cache misses and the reads of all keys overlap. A step that prefetches changes no
-//! answer and counts nothing. Tables whose index does not stay in memory are not looked ahead in:
-//! the last step finds their blocks.
+//! answer and counts nothing.
 
 use crate::base::error::Result;
 use crate::base::key::Lookup;
+use crate::base::sync::Arc;
+use crate::cache::cached::Cached;
 use crate::table::batch_key::{BatchKey, ReadAhead, set_all};
 use crate::table::block::directory::HashedBlock;
 use crate::table::fetch::BlockRef;
 use crate::table::file::TableIo;
-use crate::table::index::{Index, IndexEntry};
+use crate::table::format::BlockKind;
+use crate::table::index::{CachedBlock, Index};
 use crate::table::reader::Table;
 use siftdb_filter::encoding::FilterVerdict;
 
@@ -36,8 +38,18 @@ impl Table {
         }
     }
 
+    /// Sets the part of the data index to be read next for each key. False if the index has no
+    /// parts that are fetched by themselves, or if they are not known yet.
+    pub(crate) fn locate_parts(&self, keys: &mut [&mut BatchKey<'_>]) -> bool {
+        let Some(partitions) = self.data_index().known_partitions() else { return false };
+        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
+            (key.part, key.block) = (None, partitions.find(&key.lookup));
+        }
+        true
+    }
+
     /// Finds the blocks of the keys that the filter did not exclude, and prefetches what leads to
-    /// them, if the index stays in memory. A block-based filter is asked here.
+    /// them. A block-based filter is asked here.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -45,16 +57,19 @@ impl Table {
         &self,
         keys: &mut [&mut BatchKey<'_>],
         use_filters: bool,
+        fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<()> {
-        if !self.pins_index() || !keys.iter().any(|key| key.may_be_here()) {
+        if !keys.iter().any(|key| key.may_be_here()) {
             return Ok(());
         }
-        let mut held = None;
-        let index = self.index(&mut held, io)?;
-        self.find_blocks(index, keys, use_filters, io);
+        self.find_blocks(keys, fill_cache, io)?;
+        if use_filters && keys.iter().any(|key| is_undecided(key)) {
+            self.ask_blocks(keys, io);
+        }
         for key in keys.iter().filter(|key| key.may_be_here()) {
-            if let Some(entry) = key.block {
+            if let (Some(index), Some(entry)) = (self.index_naming(key, BlockKind::Data), key.block)
+            {
                 index.slot(entry).prefetch();
             }
         }
@@ -72,28 +87,38 @@ impl Table {
     }
 
     fn with_cached_blocks(&self, keys: &[&mut BatchKey<'_>], look: impl Fn(&HashedBlock, u64)) {
-        let Some(index) = self.pinned_index() else { return };
         for key in keys.iter().filter(|key| key.may_be_here()) {
-            let slotted = key.block.and_then(|entry| index.slot(entry).get());
+            let index = self.index_naming(key, BlockKind::Data);
+            let slotted = index.and_then(|index| index.slot(key.block?).get());
             if let Some(block) = slotted.as_ref().and_then(|slotted| slotted.cached().data()) {
                 look(block, key.hash.xxph3());
             }
         }
     }
 
-    /// The stored size of the block of a key, if it is not in memory.
-    pub(crate) fn missing_bytes(&self, key: &BatchKey<'_>) -> Option<u64> {
-        let index = self.pinned_index().filter(|_| key.may_be_here())?;
+    /// The index in memory that names the next block of a key: a data block, or a part of the data
+    /// index itself.
+    fn index_naming<'i>(&'i self, key: &'i BatchKey<'_>, kind: BlockKind) -> Option<&'i Index> {
+        match (kind, &key.part) {
+            (BlockKind::IndexPartition, _) => self.data_index().known_partitions(),
+            (_, None) => self.data_index().pinned(),
+            (_, Some(part)) => part.index(),
+        }
+    }
+
+    /// The stored size of the next block of a key, which is of this kind, if it is not in memory.
+    pub(crate) fn missing_bytes(&self, key: &BatchKey<'_>, kind: BlockKind) -> Option<u64> {
+        let index = self.index_naming(key, kind).filter(|_| key.may_be_here())?;
         let entry = key.block.filter(|entry| index.slot(*entry).get().is_none())?;
         Some(index.handle_of(entry).size)
     }
 
-    /// Fetches the block of a key for the search that follows. If that fails, the search fetches it
-    /// again and has the error.
-    pub(crate) fn read_ahead(&self, key: &mut BatchKey<'_>, fill_cache: bool) {
-        let (Some(index), Some(entry)) = (self.pinned_index(), key.block) else { return };
+    /// Fetches the next block of a key for the step that follows. If that fails, that step fetches
+    /// it again and has the error.
+    pub(crate) fn read_ahead(&self, key: &mut BatchKey<'_>, kind: BlockKind, fill_cache: bool) {
+        let (Some(index), Some(entry)) = (self.index_naming(key, kind), key.block) else { return };
         let mut io = TableIo::default();
-        if let Ok(block) = self.fetch_data(index, entry, fill_cache, &mut io) {
+        if let Ok(block) = self.file().fetch_named(index, entry, kind, fill_cache, &mut io) {
             key.ahead = Some(Box::new(ReadAhead { block: block.into_shared(), io }));
         }
     }
@@ -105,17 +130,11 @@ impl Table {
     pub(crate) fn search_batch(
         &self,
         keys: &mut [&mut BatchKey<'_>],
-        use_filters: bool,
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<()> {
         if keys.iter().any(|key| key.may_be_here()) {
-            let mut held = None;
-            let index = self.index(&mut held, io)?;
-            if !self.pins_index() {
-                self.find_blocks(index, keys, use_filters, io);
-            }
-            self.search_blocks(index, keys, fill_cache, io)?;
+            self.search_blocks(keys, fill_cache, io)?;
         }
         if self.range_deletes().is_some() {
             for key in keys.iter_mut().filter(|key| key.is_open()) {
@@ -129,35 +148,72 @@ impl Table {
 
     fn find_blocks(
         &self,
-        index: &Index,
         keys: &mut [&mut BatchKey<'_>],
-        use_filters: bool,
+        fill_cache: bool,
         io: &mut TableIo,
-    ) {
+    ) -> Result<()> {
+        let (index, file) = (self.data_index(), self.file());
+        // Reads what stays in memory.
+        index.top_level(file, io)?;
+        let mut last: Option<(usize, Arc<Cached<CachedBlock>>)> = None;
         for key in keys.iter_mut().filter(|key| key.may_be_here()) {
             io.index_seeks += 1;
-            key.block = index.find(&key.lookup);
+            (key.part, key.block) = (None, None);
+            if let Some(index) = index.pinned() {
+                key.block = index.find(&key.lookup);
+                continue;
+            }
+            let ahead = key.ahead.take();
+            let number = index.part_number(file, key.lookup.internal_key(), io)?;
+            let Some(number) = number else { continue };
+            let part = match (last.take(), ahead) {
+                (Some((own, part)), _) if own == number => part,
+                (_, Some(ahead)) => {
+                    io.absorb(&ahead.io);
+                    ahead.block
+                }
+                (_, None) => index.shared_part(file, number, fill_cache, io)?,
+            };
+            key.block = part.index().and_then(|index| index.find(&key.lookup));
+            key.part = Some(Arc::clone(&part));
+            last = Some((number, part));
         }
-        if use_filters && keys.iter().any(|key| is_undecided(key)) {
-            self.filter().ask_blocks(self.file(), index, keys, io);
+        Ok(())
+    }
+
+    fn ask_blocks(&self, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) {
+        let same_part = |a: &&mut BatchKey<'_>, b: &&mut BatchKey<'_>| match (&a.part, &b.part) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        for run in keys.chunk_by_mut(same_part) {
+            let part = run.first().and_then(|key| key.part.clone());
+            let index = part.as_ref().map_or(self.data_index().pinned(), |part| part.index());
+            if let Some(index) = index {
+                self.filter().ask_blocks(self.file(), index, run, io);
+            }
         }
     }
 
     /// Looks into the blocks: one fetch for all keys of a block, which are neighbours.
     fn search_blocks(
         &self,
-        index: &Index,
         keys: &mut [&mut BatchKey<'_>],
         fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<()> {
-        let mut held: Option<(IndexEntry, BlockRef)> = None;
+        let mut held = None;
         for key in keys.iter_mut().filter(|key| key.may_be_here()) {
-            let Some(entry) = key.block else { continue };
+            let ahead = key.ahead.take();
+            let Some(id) = key.block_id() else { continue };
+            let Some((index, entry)) = self.index_naming(key, BlockKind::Data).zip(key.block)
+            else {
+                continue;
+            };
             // Dropped first: the next block may be read to the same buffer.
-            held = held.filter(|(own, _)| *own == entry);
+            held = held.filter(|(own, _)| *own == id);
             // Counted in any case. It is read for the second time if it left the cache in between.
-            let ahead = key.ahead.take().map(|ahead| {
+            let ahead = ahead.map(|ahead| {
                 io.absorb(&ahead.io);
                 BlockRef::Shared(ahead.block)
             });
@@ -166,8 +222,9 @@ impl Table {
                 None => self.fetch_data(index, entry, fill_cache, io)?,
             };
             let found = block.search(&key.lookup, &key.hash, self.covering(&key.lookup));
-            key.answer = found.ok_or_else(|| self.not_data(index.handle_of(entry)))?;
-            held = Some((entry, block));
+            let found = found.ok_or_else(|| self.not_data(index.handle_of(entry)))?;
+            key.answer = found;
+            held = Some((id, block));
         }
         Ok(())
     }

@@ -28,9 +28,12 @@ pub(crate) struct BatchKey<'k> {
     pub head: u64,
     /// The answer of the filter that was asked last; each memtable and table sets its own.
     pub verdict: FilterVerdict,
-    /// The block to read next for this key: a filter partition, then a data block.
+    /// The block to read next for this key: a filter partition, a part of the data index, then a
+    /// data block.
     pub block: Option<IndexEntry>,
-    /// That data block, if it was read before the search.
+    /// The part of the data index that names the data block, unless the index is pinned.
+    pub part: Option<Arc<Cached<CachedBlock>>>,
+    /// That block, if it was read before the step that needs it.
     pub ahead: Option<Box<ReadAhead>>,
     /// The answer so far: `Absent` while the key is open.
     pub answer: Lookup,
@@ -38,10 +41,10 @@ pub(crate) struct BatchKey<'k> {
     pub position: usize,
 }
 
-/// A data block that was read before the search that needs it.
+/// A block that was read before the step that needs it.
 pub(crate) struct ReadAhead {
     pub block: Arc<Cached<CachedBlock>>,
-    /// What fetching it touched, to be counted by the search.
+    /// What fetching it touched, to be counted by that step.
     pub io: TableIo,
 }
 
@@ -60,6 +63,7 @@ impl<'k> BatchKey<'k> {
             head: key_head(user_key),
             verdict: FilterVerdict::NotConsulted,
             block: None,
+            part: None,
             ahead: None,
             answer: Lookup::Absent,
             position,
@@ -70,6 +74,11 @@ impl<'k> BatchKey<'k> {
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.answer == Lookup::Absent
+    }
+
+    /// Distinguishes the blocks to be read next in one table.
+    pub(crate) fn block_id(&self) -> Option<(*const Cached<CachedBlock>, IndexEntry)> {
+        Some((self.part.as_ref().map_or(std::ptr::null(), Arc::as_ptr), self.block?))
     }
 
     /// True unless the filter excluded the key.

@@ -26,7 +26,7 @@ use crate::env::api::WritableFile;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block_file::{BlockFile, DetachedBlocks};
 use crate::table::compression::Compression;
-use crate::table::features::version_of;
+use crate::table::features::{PARTITIONED_INDEX, version_of};
 use crate::table::filter::dispatch::FilterBlockBuilder;
 use crate::table::filter::layout::{BlockSink, FilterLayout, TableFilter};
 use crate::table::filter::ranges::{RANGE_FILTER_NAME, write_range_filter};
@@ -35,6 +35,7 @@ use crate::table::format::{
     PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
 use crate::table::index::IndexBuilder;
+use crate::table::partitioned_index::write_partitions;
 use crate::table::properties::Properties;
 use crate::table::writer::TableWriter;
 use siftdb_filter::construction::Construction;
@@ -57,6 +58,9 @@ pub(crate) struct TableOptions {
     pub restart_interval: usize,
     /// Adds a hash index to each data block: a byte an entry for one binary search less.
     pub hash_index: bool,
+    /// Size of the partitions of a data index that does not fit into one of them; 0 for an index of
+    /// one block, whatever its size.
+    pub index_partition_bytes: usize,
     /// Compression of data blocks.
     pub compression: Compression,
     /// The filter; `None` for none.
@@ -120,6 +124,7 @@ impl TableBuilder {
             databases: options.databases.clone(),
             ..Properties::new()
         };
+        // That of the data blocks: whether the index has partitions is known at the end.
         let version = version_of(&properties.required_features);
         let header = Header { version, table_id, keyspace: options.keyspace.id };
         let out = TableWriter::new(file, path, header, options.write_bytes);
@@ -266,11 +271,8 @@ impl TableBuilder {
             let handle = write_range_filter(builder, &self.index, properties, &mut out)?;
             metaindex.extend(handle.map(|handle| (RANGE_FILTER_NAME.to_string(), handle)));
         }
+        let index = self.write_partitions(&handles, &mut out)?;
         metaindex.extend(self.write_range_deletes(&mut out)?);
-        let index = self.index.build(&handles);
-        self.properties.index_key_is_user_key = self.index.user_keys_suffice();
-        self.properties.index_bytes =
-            (BLOCK_PREFIX_BYTES + index.len() + BLOCK_TRAILER_BYTES) as u64;
         let properties = out.write_raw(&self.properties.encode(), BlockKind::Properties)?;
         metaindex.push((PROPERTIES_NAME.to_string(), properties));
         let metaindex = write_metaindex(metaindex, &mut out)?;
@@ -372,6 +374,28 @@ impl TableBuilder {
         Ok(Some((filter.metaindex_name(), summary.handle)))
     }
 
+    /// Writes the partitions of the data index, if it gets any. Returns the block that comes last:
+    /// the whole index, or its top level.
+    fn write_partitions(
+        &mut self,
+        handles: &[BlockHandle],
+        out: &mut TableWriter,
+    ) -> Result<Vec<u8>> {
+        let (properties, limit) = (&mut self.properties, self.options.index_partition_bytes);
+        properties.index_key_is_user_key = self.index.user_keys_suffice();
+        let block = if limit == 0 || self.index.estimated_bytes() <= limit {
+            self.index.build(handles)
+        } else {
+            properties.require(PARTITIONED_INDEX);
+            let written = write_partitions(&self.index, handles, limit, out)?;
+            properties.index_bytes = written.bytes;
+            written.top_level
+        };
+        let around_bytes = BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES;
+        properties.index_bytes += (block.len() + around_bytes) as u64;
+        Ok(block)
+    }
+
     /// Writes the range deletes; their metaindex entry, if there are any.
     fn write_range_deletes(
         &mut self,
@@ -426,6 +450,7 @@ mod tests {
             block_bytes: 20,
             restart_interval: 16,
             hash_index: false,
+            index_partition_bytes: 0,
             compression: Compression::None,
             filter,
             construction: Construction::default(),

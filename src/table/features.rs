@@ -11,6 +11,9 @@ use crate::table::block::cursor::for_each_entry;
 use crate::table::format::{Codec, TABLE_VERSION, TABLE_VERSION_WITH_FEATURES};
 use std::path::Path;
 
+/// The feature of a data index in partitions. Every build has it.
+pub(crate) const PARTITIONED_INDEX: &str = "partitioned_index";
+
 /// The name of the property.
 pub(crate) const REQUIRED_FEATURES: &str = "required_features";
 
@@ -49,12 +52,20 @@ pub(crate) fn check_features(properties: &Block, path: &Path) -> Result<()> {
     for_each_entry(properties, |name, value| {
         let names = if name == REQUIRED_FEATURES.as_bytes() { value } else { &[] };
         names.split(|byte| *byte == b',').filter(|name| !name.is_empty()).try_for_each(|name| {
-            match Codec::from_name(name).map(Codec::is_available) {
+            match is_available(name) {
                 Some(true) => Ok(()),
                 is_known => Err(lacking(&String::from_utf8_lossy(name), is_known.is_some(), path)),
             }
         })
     })
+}
+
+/// Whether this build has a feature; `None` if it does not know the name.
+fn is_available(name: &[u8]) -> Option<bool> {
+    if name == PARTITIONED_INDEX.as_bytes() {
+        return Some(true);
+    }
+    Codec::from_name(name).map(Codec::is_available)
 }
 
 /// The error for a block that this build cannot decompress.

@@ -187,10 +187,7 @@ impl BlockRef<'_> {
     /// The index, if it is one.
     #[inline]
     pub(crate) fn index(&self) -> Option<&Index> {
-        match &***self.cached()? {
-            CachedBlock::Index(index) => Some(index),
-            _ => None,
-        }
+        self.cached()?.index()
     }
 
     /// The filter, if it is one.

@@ -60,8 +60,10 @@ pub(crate) struct TableIo {
 }
 
 impl TableIo {
-    /// Adds the data blocks of another fetch.
+    /// Adds the blocks of another fetch, filters aside.
     pub(crate) fn absorb(&mut self, other: &TableIo) {
+        self.index_read += other.index_read;
+        self.index_bytes += other.index_bytes;
         self.data_cached += other.data_cached;
         self.data_read += other.data_read;
         self.data_bytes += other.data_bytes;
@@ -76,9 +78,9 @@ impl TableIo {
                 self.data_read += 1;
                 self.data_bytes += bytes;
             }
-            (BlockKind::Index, false)
+            (BlockKind::Index | BlockKind::IndexPartition, false)
             | (BlockKind::Properties | BlockKind::Metaindex | BlockKind::RangeDeletes, _) => {}
-            (BlockKind::Index, true) => {
+            (BlockKind::Index | BlockKind::IndexPartition, true) => {
                 self.index_read += 1;
                 self.index_bytes += bytes;
             }
@@ -242,6 +244,11 @@ impl TableFile {
         self.decode_index(contents, handle)
     }
 
+    /// Whether separators of its indexes are user keys.
+    pub(super) fn index_key_is_user_key(&self) -> bool {
+        self.index_key_is_user_key
+    }
+
     /// The metaindex or properties block at `handle`, without the cache.
     pub(crate) fn read_meta(&self, handle: BlockHandle, kind: BlockKind) -> Result<Block> {
         let read = self.read(handle, kind, None)?;
@@ -329,7 +336,7 @@ impl TableFile {
     ) -> Result<CachedBlock> {
         Ok(match kind {
             BlockKind::Data => CachedBlock::Data(self.decode_data(read, handle)?),
-            BlockKind::Index | BlockKind::FilterIndex => {
+            BlockKind::Index | BlockKind::IndexPartition | BlockKind::FilterIndex => {
                 CachedBlock::Index(Box::new(self.decode_index(read.to_vec(), handle)?))
             }
             // The last three do not go through the cache.
@@ -357,7 +364,8 @@ impl TableFile {
         block.with_sequence(self.global_sequence, is_sound).map_err(self.damage(handle))
     }
 
-    fn decode_index(&self, contents: Vec<u8>, handle: BlockHandle) -> Result<Index> {
+    /// An index of these contents; `handle` is where the file has it, or its top level.
+    pub(super) fn decode_index(&self, contents: Vec<u8>, handle: BlockHandle) -> Result<Index> {
         // The blocks that an index names are before the index.
         Index::new(contents, self.index_key_is_user_key, handle.offset).map_err(self.damage(handle))
     }

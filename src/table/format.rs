@@ -69,19 +69,24 @@ pub(crate) enum BlockKind {
     Properties = 4,
     /// Names and handles of filter and properties.
     Metaindex = 5,
-    /// The data index, the last block of every table.
+    /// The data index, or the top level of a partitioned one: the last block of every table.
     Index = 6,
     /// The range deletes of the table, as [`RangeDeletes`] encodes them. Never compressed.
     ///
     /// [`RangeDeletes`]: crate::base::range_deletes::RangeDeletes
     RangeDeletes = 7,
+    /// A partition of the data index.
+    IndexPartition = 8,
 }
 
 impl BlockKind {
     /// The kind of a stored byte. Zero is no kind, so that a run of zeros is no prefix.
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        use BlockKind::{Data, Filter, FilterIndex, Index, Metaindex, Properties, RangeDeletes};
-        let all = [Data, Filter, FilterIndex, Properties, Metaindex, Index, RangeDeletes];
+        use BlockKind::{
+            Data, Filter, FilterIndex, Index, IndexPartition, Metaindex, Properties, RangeDeletes,
+        };
+        let meta = [Properties, Metaindex, RangeDeletes];
+        let all = [Data, Filter, FilterIndex, Index, IndexPartition].into_iter().chain(meta);
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }

@@ -14,7 +14,7 @@
 //! its handle. Handles are checked at load: each is in the file's data area, after the one before,
 //! so an iteration over them ends.
 
-use crate::base::coding::{Decoder, get_u32};
+use crate::base::coding::{Decoder, get_u32, put_u32};
 use crate::base::key::{
     LookupKey, common_prefix, compare_internal, key_head, put_key_with_trailer, separator,
     split_internal_key, user_key,
@@ -64,6 +64,15 @@ impl CachedBlock {
         }
     }
 
+    /// The index, if it is one.
+    #[inline]
+    pub(crate) fn index(&self) -> Option<&Index> {
+        match self {
+            CachedBlock::Index(index) => Some(index),
+            _ => None,
+        }
+    }
+
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
@@ -97,6 +106,7 @@ impl IndexEntry {
 
 #[derive(Debug)]
 pub(crate) struct Index {
+    /// The entries of the block.
     contents: Vec<u8>,
     keys_are_user_keys: bool,
     /// The bytes that all user keys begin with.
@@ -104,9 +114,8 @@ pub(crate) struct Index {
     /// The largest head of each group of slots. The head of a user key are the 8 bytes after
     /// `common`, big-endian and zero-padded: heads order the keys where they differ.
     group_heads: Box<[u64]>,
-    /// Start and length of each key in `contents`.
-    keys: Vec<(u32, u32)>,
-    handles: Vec<BlockHandle>,
+    /// Start and length of each key in `contents`. A value follows, which begins with the handle.
+    keys: Box<[(u32, u32)]>,
     slots: Arc<Slots<CachedBlock>>,
 }
 
@@ -118,23 +127,31 @@ impl Index {
         keys_are_user_keys: bool,
         limit: u64,
     ) -> Result<Self, String> {
-        let entries_end = entries_end(&contents).ok_or("index with a malformed restart array")?;
-        // One restart point per entry. They fit in the block, so this is no more than its length.
-        let restarts = (contents.len() - entries_end) / 4;
+        Index::with_values(contents, keys_are_user_keys, limit, BlockHandle::decode)
+    }
+
+    /// The same for a block whose values begin with handles, which `handle_in` takes from them.
+    pub(crate) fn with_values(
+        mut contents: Vec<u8>,
+        keys_are_user_keys: bool,
+        limit: u64,
+        mut handle_in: impl FnMut(&[u8]) -> Option<BlockHandle>,
+    ) -> Result<Self, String> {
+        contents.truncate(entries_end(&contents).ok_or("index with a malformed restart array")?);
         let mut index = Index {
             contents: Vec::new(),
             keys_are_user_keys,
             common: Box::default(),
             group_heads: Box::default(),
-            keys: Vec::with_capacity(restarts),
-            handles: Vec::with_capacity(restarts),
+            keys: Box::default(),
             slots: Slots::new(std::iter::empty()),
         };
-        let mut decoder = Decoder::new(contents.get(..entries_end).unwrap_or_default());
+        let mut keys = Vec::new();
+        let mut decoder = Decoder::new(&contents);
         let mut last: Option<&[u8]> = None;
         let mut file_position = 0;
         while !decoder.is_empty() {
-            let wrong = |what: &str| format!("{what} in entry {} of the index", index.keys.len());
+            let wrong = |what: &str| format!("{what} in entry {} of the index", keys.len());
             let header = (decoder.varint32(), decoder.varint32(), decoder.varint32());
             let (Some(shared), Some(key_len), Some(value_len)) = header else {
                 return Err(wrong("malformed lengths"));
@@ -148,7 +165,7 @@ impl Index {
             if shared != 0 {
                 return Err(wrong("shared prefix"));
             }
-            let handle = BlockHandle::decode(value).ok_or_else(|| wrong("malformed handle"))?;
+            let handle = handle_in(value).ok_or_else(|| wrong("malformed handle"))?;
             if !handle.lies_within(limit) || handle.offset < file_position {
                 return Err(wrong("handle outside the file or not after the one before it"));
             }
@@ -160,10 +177,10 @@ impl Index {
                 return Err(wrong("key out of order"));
             }
             last = Some(key);
-            index.keys.push((start, key_len));
-            index.handles.push(handle);
+            keys.push((start, key_len));
         }
-        index.contents = contents;
+        contents.shrink_to_fit();
+        (index.contents, index.keys) = (contents, keys.into());
         let last = index.len().saturating_sub(1);
         let common = common_prefix(index.user_key(0), index.user_key(last));
         index.common = index.user_key(0).get(..common).unwrap_or_default().into();
@@ -180,7 +197,9 @@ impl Index {
 
     /// Where block `i` is in the file; `None` beyond the last.
     pub(crate) fn handle(&self, i: usize) -> Option<BlockHandle> {
-        self.handles.get(i).copied()
+        let &(start, len) = self.keys.get(i)?;
+        let mut value = Decoder::new(self.contents.get(start as usize + len as usize..)?);
+        Some(BlockHandle { offset: value.varint()?, size: value.varint()? })
     }
 
     /// Where a block is in the file.
@@ -192,7 +211,7 @@ impl Index {
 
     /// The handles of all blocks.
     pub(crate) fn handles(&self) -> impl Iterator<Item = BlockHandle> {
-        self.handles.iter().copied()
+        (0..self.len()).map_while(|i| self.handle(i))
     }
 
     /// The block at `position`; `None` beyond the last.
@@ -238,9 +257,8 @@ impl Index {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.contents.capacity()
             + self.common.len()
-            + 8 * self.group_heads.len()
-            + 8 * self.keys.capacity()
-            + size_of::<BlockHandle>() * self.handles.capacity()
+            + size_of_val(&*self.group_heads)
+            + size_of_val(&*self.keys)
             + self.slots.memory_bytes()
             + size_of::<Self>()
     }
@@ -321,6 +339,17 @@ impl Index {
     }
 }
 
+/// One index block of the entries of several, in order; `None` if one has no restart array.
+pub(crate) fn joined<'b>(blocks: impl Iterator<Item = &'b [u8]>) -> Option<Vec<u8>> {
+    let mut contents = Vec::new();
+    for block in blocks {
+        contents.extend_from_slice(block.get(..entries_end(block)?)?);
+    }
+    // A reader of an index needs no restart points.
+    put_u32(&mut contents, 0);
+    Some(contents)
+}
+
 fn entries_end(contents: &[u8]) -> Option<usize> {
     let end = contents.len().checked_sub(4)?;
     let restarts = get_u32(contents, end)? as usize;
@@ -328,7 +357,7 @@ fn entries_end(contents: &[u8]) -> Option<usize> {
 }
 
 /// The approximate bytes of an entry besides its key: lengths, handle, restart point.
-const ENTRY_BYTES: usize = 24;
+pub(crate) const ENTRY_BYTES: usize = 24;
 
 /// Builds the data index: one separator and handle per data block.
 #[derive(Debug, Default)]

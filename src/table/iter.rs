@@ -1,6 +1,6 @@
 //! Iterators over a table, in one direction each, with software prefetching for forward scans.
 //!
-//! [`Table::iter`] gives a [`TableIter`]. It holds the index for its whole life, one data block at
+//! [`Table::iter`] gives a [`TableIter`]. It holds one part of the index and one data block at
 //! a time, and towards the end of a block the next one. Within a block a step takes no lock and
 //! allocates nothing. With `fill_cache` off (compaction) it uses cached blocks and leaves the cache
 //! as it is. The first failure ends the iteration and stays in `status`; without one, no part of a
@@ -13,9 +13,9 @@ use crate::base::value::Value;
 use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::table::block::block::Block;
 use crate::table::block::cursor::BlockCursor;
-use crate::table::fetch::BlockRef;
 use crate::table::file::TableIo;
-use crate::table::index::{CachedBlock, Index};
+use crate::table::index::CachedBlock;
+use crate::table::index_cursor::IndexCursor;
 use crate::table::reader::{Table, TableReadOptions};
 use siftdb_filter::cache_line::{LINE_BYTES, prefetch_line_before};
 
@@ -24,12 +24,8 @@ pub(crate) struct TableIter {
     table: Arc<Table>,
     direction: Direction,
     read: TableReadOptions,
-    /// Whether `held` and the table have the index.
-    is_open: bool,
-    /// Holds the index if the table does not.
-    held: Option<BlockRef<'static>>,
-    /// Position of the current block in the index.
-    position: usize,
+    /// The current block in the index.
+    index: IndexCursor,
     block: Option<Arc<Cached<CachedBlock>>>,
     cursor: BlockCursor,
     prefetcher: Prefetcher,
@@ -48,9 +44,7 @@ impl Table {
             table: Arc::clone(self),
             direction,
             read,
-            is_open: false,
-            held: None,
-            position: 0,
+            index: IndexCursor::new(direction, read.fill_cache),
             block: None,
             cursor: BlockCursor::new(direction),
             prefetcher: Prefetcher::default(),
@@ -66,25 +60,9 @@ impl TableIter {
         std::mem::replace(&mut self.io, self.read.io())
     }
 
-    fn index(&self) -> Option<&Index> {
-        self.table.held_index(&self.held)
-    }
-
     fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
-        if !self.is_open {
-            self.table.index(&mut self.held, &mut self.io)?;
-            self.is_open = true;
-        }
-        let blocks = self.index().map_or(0, Index::len);
-        let sought = |bound| self.index().map_or(0, |index| index.seek(bound));
-        self.position = match (self.direction, bound) {
-            (Direction::Forward, None) => 0,
-            (Direction::Forward, Some(bound)) => sought(bound),
-            (Direction::Reverse, None) => blocks.saturating_sub(1),
-            // The block where the bound would be, or the last one below it.
-            (Direction::Reverse, Some(bound)) => sought(bound).min(blocks.saturating_sub(1)),
-        };
-        if self.position >= blocks {
+        let (index, file) = (self.table.data_index(), self.table.file());
+        if !self.index.seek(index, file, bound, &mut self.io)? {
             self.end();
             return Ok(());
         }
@@ -96,16 +74,11 @@ impl TableIter {
     /// Goes to the first entry of the next block that has one.
     fn leave_block(&mut self) -> Result<()> {
         loop {
-            let next = match self.direction {
-                Direction::Forward => self.position.checked_add(1),
-                Direction::Reverse => self.position.checked_sub(1),
-            };
-            let blocks = self.index().map_or(0, Index::len);
-            let Some(next) = next.filter(|&next| next < blocks) else {
+            let (index, file) = (self.table.data_index(), self.table.file());
+            if !self.index.advance(index, file, &mut self.io)? {
                 self.end();
                 return Ok(());
-            };
-            self.position = next;
+            }
             self.enter_next()?;
             if self.cursor.valid() {
                 return Ok(());
@@ -113,7 +86,7 @@ impl TableIter {
         }
     }
 
-    /// Enters the block at `position`, which the prefetcher may hold.
+    /// Enters the block that the index cursor is at, which the prefetcher may hold.
     fn enter_next(&mut self) -> Result<()> {
         let Some(cached) = self.prefetcher.enter_next() else { return self.enter_block(None) };
         if let Some(block) = cached.data() {
@@ -127,16 +100,13 @@ impl TableIter {
     #[inline(never)]
     fn prefetch_next(&mut self) {
         let Some(block) = data_of(&self.block) else { return };
-        let (index, next) = (self.table.held_index(&self.held), self.position + 1);
-        self.prefetcher.prefetch_next(block, self.cursor.next_at(), || {
-            index.and_then(|index| index.entry(next).map(|entry| index.slot(entry)))
-        });
+        let next = || self.index.next_slot(self.table.data_index());
+        self.prefetcher.prefetch_next(block, self.cursor.next_at(), next);
     }
 
     fn enter_block(&mut self, bound: Option<&[u8]>) -> Result<()> {
         let table = &self.table;
-        let index = table.held_index(&self.held);
-        let Some((index, entry)) = index.and_then(|i| Some((i, i.entry(self.position)?))) else {
+        let Some((index, entry)) = self.index.current(table.data_index()) else {
             self.end();
             return Ok(());
         };

@@ -42,8 +42,9 @@
 //! up a key, `batch` many keys at once, `iter` iterates, `verify` and `salvage` read all of it.
 //! `filter` has the layouts of filters, `properties` what a reader must know. `fetch` is the only
 //! way to a block (slot, cache, file), `file` reads it, `compression` has the codecs, `features`
-//! what a table needs of its reader. `index` names blocks, `block` has the blocks themselves,
-//! `format` the rest.
+//! what a table needs of its reader. `index` names blocks; `partitioned_index` cuts a large one,
+//! `data_index` decides how much of it is in memory, `index_cursor` iterates over it. `block` has
+//! the blocks themselves, `format` the rest.
 
 #[cfg(test)]
 mod ingested_tests;
@@ -54,16 +55,21 @@ mod salvage_tests;
 #[cfg(test)]
 mod range_deletes_tests;
 #[cfg(test)]
+mod partitioned_index_tests;
+#[cfg(test)]
 mod tests;
 pub(crate) mod verify;
 pub(crate) mod salvage;
 pub(crate) mod iter;
 pub(crate) mod batch;
 pub(crate) mod reader;
+mod index_cursor;
+mod data_index;
 mod opening;
 pub(crate) mod builder;
 pub(crate) mod block_file;
 pub(crate) mod writer;
+mod partitioned_index;
 pub(crate) mod filter;
 pub(crate) mod batch_key;
 pub(crate) mod fetch;

@@ -44,7 +44,7 @@ pub(crate) struct Properties {
     pub raw_key_bytes: u64,
     /// Bytes of the values.
     pub raw_value_bytes: u64,
-    /// Bytes of the data index.
+    /// Bytes of the data index, all partitions and their top level included.
     pub index_bytes: u64,
     /// Whether index separators are user keys, not internal keys.
     pub index_key_is_user_key: bool,
@@ -128,6 +128,19 @@ impl Properties {
 }
 
 impl Properties {
+    /// Whether a reader of the table must have this feature.
+    pub(crate) fn requires(&self, feature: &str) -> bool {
+        self.required_features.split(',').any(|name| name == feature)
+    }
+
+    /// Adds a feature that a reader of the table must have.
+    pub(crate) fn require(&mut self, feature: &str) {
+        if !self.required_features.is_empty() {
+            self.required_features.push(',');
+        }
+        self.required_features.push_str(feature);
+    }
+
     /// The sequence that an ingested table was given.
     pub(crate) fn given_sequence(&self) -> Option<SequenceNumber> {
         Some(self.largest_sequence).filter(|sequence| self.ingested && *sequence > 0)

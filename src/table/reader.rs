@@ -3,8 +3,8 @@
 //! [`Table::open`] reads footer, metaindex, properties and, where the cache grants the memory, the
 //! filter, which then stays ("pinned"); else it comes through the cache at each use. It checks the
 //! file's size and id against what the manifest expects, so that a swapped or cut file is found
-//! before its first use. The data index is read at its first use, or by [`Table::load_index`]: for
-//! tables that were just written, and to look for damage.
+//! before its first use. The data index (`data_index.rs`) is read at its first use, or by
+//! [`Table::load_index`]: for tables that were just written, and to look for damage.
 //!
 //! Range deletes are read when the table is opened and stay in memory. They hide entries of this
 //! table and of older ones, so one that cannot be read is an error of opening. Their memory is
@@ -20,9 +20,10 @@ use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber, user_key};
 use crate::base::range_deletes::RangeDeletes;
-use crate::base::sync::{Arc, Mutex, OnceLock};
+use crate::base::sync::{Arc, OnceLock};
 use crate::cache::cache::Reservation;
 use crate::env::handle::{FileHandle, FilePool};
+use crate::table::data_index::DataIndex;
 use crate::table::fetch::{BlockRef, not_found};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
@@ -40,6 +41,7 @@ use siftdb_filter::encoding::{FilterVerdict, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
 use siftdb_filter::policy::FilterPolicy;
 use siftdb_filter::prefix::PrefixExtractor;
+use siftdb_filter::range::BlockRange;
 use std::path::Path;
 
 /// What all tables of a database share.
@@ -179,7 +181,7 @@ impl Table {
         let members = FilterMembers::of_table(&properties, &context.custom_prefixes);
         let mut filter = OpenFilter::new(&metaindex, &context.custom_policies, members);
         filter.pin(&file, context.pinning, &mut io);
-        let index = DataIndex::new(&file, footer.index);
+        let index = DataIndex::new(&file, footer.index, &properties);
         let mut range_filter = RangeReader::new(&metaindex, &properties).map(Box::new);
         if let Some(reader) = &mut range_filter {
             reader.pin(&file, context.pinning, &mut io);
@@ -235,9 +237,11 @@ impl Table {
         }
 
         let mut held = None;
-        let index = self.index(&mut held, io)?;
         io.index_seeks += 1;
-        let Some(entry) = index.find(key) else { return Ok((not_found(floor), verdict)) };
+        let part = self.index.part_for(&self.file, key, &mut held, io)?;
+        let Some((index, entry)) = part.and_then(|index| Some((index, index.find(key)?))) else {
+            return Ok((not_found(floor), verdict));
+        };
 
         let mut in_memory = None;
         if let FilterVerdict::Bypassed = verdict {
@@ -296,10 +300,10 @@ impl Table {
             return Ok(verdict);
         }
         let mut held = None;
-        let index = self.index(&mut held, io)?;
         io.index_seeks += 1;
-        match index.find(key) {
-            Some(entry) => {
+        let part = self.index.part_for(&self.file, key, &mut held, io)?;
+        match part.and_then(|index| Some((index, index.find(key)?))) {
+            Some((index, entry)) => {
                 let data_offset = index.handle_of(entry).data_offset();
                 Ok(self.filter.block_may_contain(&self.file, data_offset, hash, io))
             }
@@ -340,14 +344,61 @@ impl Table {
         let Some(reader) = self.range_filter().filter(|_| verdict != FilterVerdict::No) else {
             return verdict;
         };
-        let mut held = None;
         // An index that cannot be read is an error of the seek that follows.
-        let Ok(index) = self.index(&mut held, io) else { return verdict };
-        let smallest_key = user_key(&self.properties.smallest_key);
-        match reader.may_match(&self.file, index, smallest_key, range, io) {
-            FilterVerdict::NotConsulted => verdict,
-            answer => answer,
+        match self.ask_range_filter(reader, range, io) {
+            Err(_) | Ok(FilterVerdict::NotConsulted) => verdict,
+            Ok(answer) => answer,
         }
+    }
+
+    /// `NotConsulted` if the index shows a key in the range, without the filter.
+    fn ask_range_filter(
+        &self,
+        reader: &RangeReader,
+        range: &RangeQuestion<'_>,
+        io: &mut TableIo,
+    ) -> Result<FilterVerdict> {
+        let (index, file, start) = (&self.index, &self.file, range.start);
+        // Without an end, the range has the largest key of the table or none.
+        let Some(end) = range.end else { return Ok(FilterVerdict::NotConsulted) };
+        let Some(number) = index.part_number(file, start.internal_key(), io)? else {
+            return Ok(FilterVerdict::No);
+        };
+        let mut held = None;
+        let part = index.part(file, number, true, &mut held, io)?;
+        let Some(position) = part.find(start).map(IndexEntry::position) else {
+            return Ok(FilterVerdict::No);
+        };
+        let before = match position {
+            0 => number.checked_sub(1).and_then(|before| index.end_of_part(before)),
+            _ => Some(part.user_key(position - 1)),
+        };
+        let lower = before.unwrap_or(user_key(&self.properties.smallest_key));
+        let (block, upper) =
+            (index.blocks_before(number) + position as u64, part.user_key(position));
+        let asked = |lower, upper| BlockRange {
+            lower,
+            upper,
+            start: Some(start.user_key()),
+            end: Some(end),
+        };
+        if end <= upper {
+            return Ok(reader.may_match(file, &[(block, asked(lower, upper))], io));
+        }
+        // The end is in the next block, or all keys of that are in the range.
+        let mut next_held = None;
+        let next = if position + 1 < part.len() {
+            Some(part.user_key(position + 1))
+        } else if number + 1 < index.parts(file, io)? {
+            Some(index.part(file, number + 1, true, &mut next_held, io)?.user_key(0))
+        } else {
+            None
+        };
+        let Some(next) = next.filter(|next| end <= *next) else {
+            return Ok(FilterVerdict::NotConsulted);
+        };
+        let blocks = [(block, asked(lower, upper)), (block + 1, asked(upper, next))];
+        Ok(reader.may_match(file, &blocks, io))
     }
 
     /// Where the filter is in the file; 0 without one.
@@ -393,62 +444,37 @@ impl Table {
         &self.footer
     }
 
-    /// Reads the data index now, unless it is in memory. So damage in it is found before the table
-    /// is used, and no lookup waits for it.
+    /// Reads all of the data index now, unless it is in memory. So damage in it is found before the
+    /// table is used.
     ///
     /// # Errors
     /// It cannot be read or is damaged.
     pub(crate) fn load_index(&self) -> Result<()> {
-        self.index(&mut None, &mut TableIo::default()).map(drop)
-    }
-
-    /// The share of the data blocks from the internal key `start` on and before `end`, or to the
-    /// end of the table; the block that `end` cuts counts half.
-    ///
-    /// # Errors
-    /// The data index cannot be read or is damaged.
-    pub(crate) fn share_of(&self, start: &[u8], end: Option<&[u8]>) -> Result<f64> {
-        let mut held = None;
-        let index = self.index(&mut held, &mut TableIo::default())?;
-        let blocks = index.len();
-        let end = end.map_or(blocks as f64, |end| index.seek(end) as f64 + 0.5);
-        let covered = end.min(blocks as f64) - index.seek(start) as f64;
-        Ok(covered.max(0.0) / blocks.max(1) as f64)
-    }
-
-    /// The data index, which `held` holds if the table does not.
-    ///
-    /// # Errors
-    /// It is not in memory and cannot be read, or is damaged. The next use tries again.
-    #[inline]
-    pub(crate) fn index<'t>(
-        &'t self,
-        held: &'t mut Option<BlockRef<'static>>,
-        io: &mut TableIo,
-    ) -> Result<&'t Index> {
-        match self.index.pinned.get() {
-            Some(index) => Ok(index),
-            None => self.index.fetch(&self.file, held, io),
+        let io = &mut TableIo::default();
+        self.index.top_level(&self.file, io)?;
+        match self.index.pinned() {
+            Some(_) => Ok(()),
+            None => self.index.read(&self.file, io).map(drop),
         }
     }
 
-    /// Whether the data index stays in memory once it is read.
-    pub(crate) fn pins_index(&self) -> bool {
-        self.index.memory.is_some()
+    /// The number of data blocks before the one where the internal key `bound` would be.
+    ///
+    /// # Errors
+    /// The data index cannot be read or is damaged.
+    pub(crate) fn blocks_before(&self, bound: &[u8]) -> Result<u64> {
+        let io = &mut TableIo::default();
+        let Some(number) = self.index.part_number(&self.file, bound, io)? else {
+            return Ok(self.properties.data_blocks);
+        };
+        let mut held = None;
+        let part = self.index.part(&self.file, number, true, &mut held, io)?;
+        Ok(self.index.blocks_before(number) + part.seek(bound) as u64)
     }
 
-    /// The data index, if it stays in memory and was read.
-    pub(crate) fn pinned_index(&self) -> Option<&Index> {
-        self.index.pinned.get()
-    }
-
-    /// The data index that an earlier call of [`Table::index`] filled `held` for.
-    #[inline]
-    pub(crate) fn held_index<'t>(
-        &'t self,
-        held: &'t Option<BlockRef<'static>>,
-    ) -> Option<&'t Index> {
-        held.as_ref().map_or_else(|| self.index.pinned.get(), BlockRef::index)
+    /// The data index.
+    pub(crate) fn data_index(&self) -> &DataIndex {
+        &self.index
     }
 
     /// A data block that the index names.
@@ -467,58 +493,6 @@ impl Table {
     #[cold]
     pub(crate) fn not_data(&self, handle: BlockHandle) -> Error {
         self.file.corruption(handle.offset, "the data index names no data block")
-    }
-}
-
-/// The data index of an open table: pinned from its first use on, or fetched at each use.
-///
-/// Opening a table does not read it: an index is large, and many tables of a large database are not
-/// asked soon. Opening reserves the memory, which decides where the index will be. A pinned index
-/// is read once, however many threads ask for it at once, and later uses take no lock. An error is
-/// that of one use; the next use reads again.
-struct DataIndex {
-    handle: BlockHandle,
-    /// Filled by the first use, if `memory` was granted.
-    pinned: OnceLock<Index>,
-    /// Held while the pinned index is read.
-    reading: Mutex<()>,
-    memory: Option<Reservation<CachedBlock>>,
-}
-
-impl DataIndex {
-    /// The index at `handle`, not read yet. Reserves its memory if the cache grants that.
-    fn new(file: &TableFile, handle: BlockHandle) -> Self {
-        // In memory, heads and offsets come on top of the block: up to three times its size.
-        let bytes = handle.size.min(file.bytes()).saturating_mul(3) + size_of::<Index>() as u64;
-        let memory = file.cache().try_reserve(bytes);
-        DataIndex { handle, pinned: OnceLock::new(), reading: Mutex::new(()), memory }
-    }
-
-    #[inline(never)]
-    fn fetch<'t>(
-        &'t self,
-        file: &TableFile,
-        held: &'t mut Option<BlockRef<'static>>,
-        io: &mut TableIo,
-    ) -> Result<&'t Index> {
-        if self.memory.is_none() {
-            let block = file.fetch(self.handle, BlockKind::Index, true, io)?;
-            let block = held.insert(block.for_long());
-            // The cache has it as another kind: a damaged metaindex named it as a filter.
-            let other = || file.corruption(self.handle.offset, "the data index is another block");
-            return block.index().ok_or_else(other);
-        }
-        // Refuses a forked child, which would wait for a thread that it does not have.
-        file.check_process()?;
-        // Before the lock, whose holder reads.
-        file.check_may_read(self.handle, io)?;
-        let _reading = self.reading.lock();
-        // Another thread may have read it while this one waited.
-        if let Some(index) = self.pinned.get() {
-            return Ok(index);
-        }
-        let index = file.read_index(self.handle, BlockKind::Index, io)?;
-        Ok(self.pinned.get_or_init(|| index))
     }
 }
 

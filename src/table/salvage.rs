@@ -244,7 +244,10 @@ impl Rescue<'_> {
                 // The last block of a table; the footer follows.
                 BlockKind::Index => return Ok(()),
                 BlockKind::RangeDeletes => self.range_deletes(handle)?,
-                BlockKind::Filter | BlockKind::FilterIndex | BlockKind::Metaindex => {}
+                BlockKind::Filter
+                | BlockKind::FilterIndex
+                | BlockKind::IndexPartition
+                | BlockKind::Metaindex => {}
             }
             match handle.end().filter(|end| *end <= self.bytes) {
                 Some(end) => position = end,

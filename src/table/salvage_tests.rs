@@ -42,7 +42,7 @@ fn sample(filter: usize, compression: Compression) -> Sample {
     let bytes = bytes_of(&options, &entries);
     let table = open(&bytes, Expect::default(), true).unwrap();
     let io = &mut TableIo::default();
-    let index = table.file().read_index(table.footer().index, BlockKind::Index, io).unwrap();
+    let (index, _) = table.data_index().read(table.file(), io).unwrap();
     let blocks = (0..index.len()).map(|i| {
         let handle = index.handle(i).unwrap();
         let contents = table.file().read_raw(handle, BlockKind::Data, io).unwrap();

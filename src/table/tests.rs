@@ -49,6 +49,7 @@ pub(crate) fn options(filter: Option<TableFilter>) -> TableOptions {
         block_bytes: 4096,
         restart_interval: 16,
         hash_index: true,
+        index_partition_bytes: 0,
         compression: Compression::None,
         filter,
         construction: Construction::default(),
@@ -87,14 +88,16 @@ pub(crate) fn any_options() -> impl Strategy<Value = TableOptions> {
     let sizes = prop_oneof![Just(1usize), Just(60), Just(300), Just(4096)];
     let all = filters();
     let compressions = proptest::sample::select(available());
-    (sizes, 1usize..18, any::<bool>(), compressions, 0..all.len()).prop_map(
-        move |(block_bytes, restart_interval, hash_index, compression, filter)| TableOptions {
+    let partitions = prop_oneof![Just(0usize), Just(1), Just(100), Just(4096)];
+    (sizes, 1usize..18, any::<bool>(), (partitions, compressions), 0..all.len()).prop_map(
+        move |(block_bytes, restart_interval, hash_index, of_blocks, filter)| TableOptions {
             keyspace: KeyspaceLabel::default(),
             databases: Vec::new(),
             block_bytes,
             restart_interval,
             hash_index,
-            compression,
+            index_partition_bytes: of_blocks.0,
+            compression: of_blocks.1,
             filter: all[filter].clone(),
             construction: Construction::default(),
             write_bytes: 64 << 10,
@@ -221,8 +224,9 @@ pub(crate) fn multi_get<'k>(
         (0..).take_while(has_step).for_each(drop);
     }
     table.ask_batch(&mut open, read.use_filters, io);
-    table.locate_batch(&mut open, read.use_filters, io)?;
-    table.search_batch(&mut open, read.use_filters, read.fill_cache, io)?;
+    table.locate_parts(&mut open);
+    table.locate_batch(&mut open, read.use_filters, read.fill_cache, io)?;
+    table.search_batch(&mut open, read.fill_cache, io)?;
     Ok(batch)
 }
 
@@ -534,8 +538,7 @@ fn stored(value: impl Fn(u64) -> Vec<u8>, compression: Compression) -> (BTreeSet
         .collect();
     let bytes = bytes_of(&TableOptions { compression, ..options(None) }, &entries);
     let table = open(&bytes, Expect::default(), true).unwrap();
-    let mut held = None;
-    let index = table.index(&mut held, &mut TableIo::default()).unwrap();
+    let (index, _) = table.data_index().read(table.file(), &mut TableIo::default()).unwrap();
     let types = index.handles().map(|handle| bytes[(handle.offset + handle.size) as usize]);
     (types.collect(), bytes.len())
 }

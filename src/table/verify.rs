@@ -27,6 +27,7 @@ use crate::table::format::{
     RANGE_DELETES_NAME, read_prefix,
 };
 use crate::table::index::Index;
+use crate::table::partitioned_index::TopLevel;
 use crate::table::properties::Properties;
 use crate::table::reader::{Expect, Table, TableContext};
 use siftdb_filter::encoding::FilterVerdict;
@@ -110,7 +111,7 @@ impl Table {
     /// Checks the whole table. Passes the bytes of each data block to `progress` when it is done.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyCounts> {
         let io = &mut TableIo::default();
-        let index = self.file().read_index(self.footer().index, BlockKind::Index, io)?;
+        let (index, top_level) = self.data_index().read(self.file(), io)?;
         let mut check = DataCheck {
             table: self,
             index: &index,
@@ -133,7 +134,7 @@ impl Table {
             let error = self.file().corruption(self.filter_offset(), "the filter cannot be read");
             return Err(error.of_filter());
         }
-        self.check_rest(position)?;
+        self.check_rest(position, top_level.as_ref())?;
         Ok(VerifyCounts {
             entries: check.found.entries,
             data_blocks: check.found.data_blocks,
@@ -143,8 +144,8 @@ impl Table {
     }
 
     /// Reads all blocks after the data, so that every byte of the file is checked.
-    fn check_rest(&self, mut position: u64) -> Result<()> {
-        for (handle, kind) in self.blocks_after_data()? {
+    fn check_rest(&self, mut position: u64, top_level: Option<&TopLevel>) -> Result<()> {
+        for (handle, kind) in self.blocks_after_data(top_level)? {
             let is_filter = matches!(kind, BlockKind::Filter | BlockKind::FilterIndex);
             let remedy = |error: Error| if is_filter { error.of_filter() } else { error };
             position = self.check_position(position, handle, kind).map_err(remedy)?;
@@ -159,7 +160,10 @@ impl Table {
     }
 
     /// Every other block, in the order of writing.
-    fn blocks_after_data(&self) -> Result<Vec<(BlockHandle, BlockKind)>> {
+    fn blocks_after_data(
+        &self,
+        top_level: Option<&TopLevel>,
+    ) -> Result<Vec<(BlockHandle, BlockKind)>> {
         let mut blocks = Vec::new();
         let (mut properties, mut range_deletes) = (None, None);
         for (name, handle) in self.metaindex()? {
@@ -178,6 +182,8 @@ impl Table {
             }
         }
         blocks.sort_by_key(|(handle, _)| handle.offset);
+        let partitions = top_level.into_iter().flat_map(|top| top.partitions().handles());
+        blocks.extend(partitions.map(|handle| (handle, BlockKind::IndexPartition)));
         blocks.extend(range_deletes.into_iter().chain(properties));
         blocks.push((self.footer().metaindex, BlockKind::Metaindex));
         blocks.push((self.footer().index, BlockKind::Index));
@@ -208,10 +214,11 @@ impl TableFile {
             let what = format!("keyspace {header} in the header, {keyspace} in the properties");
             return Err(self.corruption(0, what));
         }
-        let version = version_of(&properties.required_features);
+        // The header has the version of the data blocks, for a reader that knows only them.
+        let version = version_of(properties.compression.feature().unwrap_or_default());
         if header.version != version {
             let header = header.version;
-            let what = format!("version {header} in the header, {version} in the footer");
+            let what = format!("version {header} in the header, data blocks of {version}");
             return Err(self.corruption(0, what));
         }
         if header.table_id == self.table_id() {

@@ -378,6 +378,7 @@ mod tests {
             block_bytes: 64,
             restart_interval: 2,
             hash_index: false,
+            index_partition_bytes: 0,
             compression: Compression::None,
             filter: Some(TableFilter {
                 encoding: Encoding::FastLocalBloom { millibits: 20_000 },

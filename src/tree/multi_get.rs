@@ -16,7 +16,8 @@ use crate::base::error::Result;
 use crate::base::stats::counters::{Counters, Stripe};
 use crate::table::batch_key::BatchKey;
 use crate::table::file::TableIo;
-use crate::table::reader::TableReadOptions;
+use crate::table::format::BlockKind;
+use crate::table::reader::{Table, TableReadOptions};
 use crate::tree::level::{Fence, Level, TableProbe};
 use crate::tree::read_ahead::read_ahead;
 use crate::tree::version::{Version, count_io, count_verdict};
@@ -111,8 +112,16 @@ fn search_runs(
 
 fn search_tables(runs: &mut [Run<'_, '_, '_>], read: TableReadOptions) -> Result<()> {
     ask_filters(runs, read.use_filters);
+    let mut has_parts = false;
+    for Run { probe, keys, .. } in &mut *runs {
+        has_parts |= probe.handle.table.locate_parts(keys);
+    }
+    let may_read = !read.in_memory_only;
+    if may_read && has_parts {
+        read_ahead(with_tables(runs), BlockKind::IndexPartition, read.fill_cache);
+    }
     for Run { probe, keys, io } in &mut *runs {
-        probe.handle.table.locate_batch(keys, read.use_filters, io)?;
+        probe.handle.table.locate_batch(keys, read.use_filters, read.fill_cache, io)?;
     }
     for Run { probe, keys, .. } in &*runs {
         probe.handle.table.look_into_directories(keys);
@@ -120,14 +129,20 @@ fn search_tables(runs: &mut [Run<'_, '_, '_>], read: TableReadOptions) -> Result
     for Run { probe, keys, .. } in &*runs {
         probe.handle.table.look_at_entries(keys);
     }
-    if !read.in_memory_only {
-        let tables = runs.iter_mut().map(|run| (&*run.probe.handle.table, &mut *run.keys));
-        read_ahead(tables, read.fill_cache);
+    if may_read {
+        read_ahead(with_tables(runs), BlockKind::Data, read.fill_cache);
     }
     for Run { probe, keys, io } in runs {
-        probe.handle.table.search_batch(keys, read.use_filters, read.fill_cache, io)?;
+        probe.handle.table.search_batch(keys, read.fill_cache, io)?;
     }
     Ok(())
+}
+
+/// The keys of each run with their table.
+fn with_tables<'r, 'b, 'k>(
+    runs: &'r mut [Run<'_, 'b, 'k>],
+) -> impl Iterator<Item = (&'r Table, &'r mut [&'b mut BatchKey<'k>])> {
+    runs.iter_mut().map(|run| (&*run.probe.handle.table, &mut *run.keys))
 }
 
 /// Sets the verdicts of all keys, by filters that come before the index.

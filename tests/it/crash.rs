@@ -15,7 +15,7 @@ use crate::support::history::{Found, Moment, Violation};
 use crate::support::model::batch_of;
 use crate::support::rng::{Rng, setting};
 use crate::support::run::{MODELS, Run};
-use crate::support::stores::{any_compression, as_env, begun_logs, open, scan, small_options};
+use crate::support::stores::{any_block_settings, as_env, begun_logs, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::{Db, WriteOptions};
@@ -34,7 +34,7 @@ fn workload(seed: u64) -> (Run, usize) {
     let filters = all_filters();
     let options = small_options()
         .filter(rng.pick(&filters).filter.clone())
-        .default_keyspace(&any_compression(&mut rng))
+        .default_keyspace(&any_block_settings(&mut rng))
         .auto_compaction(rng.chance(80))
         .keep_log_bytes(*rng.pick(&[0, 20_000, 1 << 20]));
     let run = Run::new(MemEnv::with_log(), &options);

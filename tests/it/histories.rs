@@ -16,7 +16,7 @@ use crate::support::recorder::{LIVES, Lives, OTHER, PASSING, Recorder};
 use crate::support::restless::RestlessEnv;
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::serializability;
-use crate::support::stores::{HOME, any_compression, small_options};
+use crate::support::stores::{HOME, any_block_settings, small_options};
 use siftdb::env::{DiskEnv, Env, MemEnv};
 use siftdb::{Db, Keyspace, Options};
 use std::path::Path;
@@ -122,7 +122,7 @@ fn options(seed: u64) -> Options {
         .filter(rng.pick(&filters).filter.clone())
         .memtable_filter(rng.chance(70))
         .block_hash_index(rng.chance(50))
-        .default_keyspace(&any_compression(&mut rng))
+        .default_keyspace(&any_block_settings(&mut rng))
         .block_cache_bytes(*rng.pick(&[0, 16 << 10, 1 << 20]))
         .immutable_memtables_max(1 + rng.below(2))
         .max_open_files(1 + rng.below(8))

@@ -212,6 +212,8 @@ fn an_index_is_read_once() {
     let options = pinned(small_options()).write_buffer_bytes(1 << 20);
     let options = options.table_bytes(1 << 20).level_base_bytes(1 << 20);
     let options = options.filter(Filter::bloom(16.0).layout(FilterLayout::Full));
+    // In one block: what is read of partitions is tested in `table/partitioned_index_tests.rs`.
+    let options = options.index_partition_bytes(0);
     let (memory, env) = disk();
     let map = settled(&env, &options);
     let index_bytes = {

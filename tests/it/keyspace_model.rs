@@ -10,7 +10,7 @@ use crate::support::model::Map;
 use crate::support::ranges::{any_range, remove_range};
 use crate::support::reads::{Contents, all_keyspaces};
 use crate::support::rng::{Rng, seeds, setting};
-use crate::support::stores::{any_compression, open, small_options};
+use crate::support::stores::{any_block_settings, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::{Db, Error, Filter, FilterRebuild, Iter, Keyspace, Snapshot, WriteBatch};
@@ -119,7 +119,7 @@ impl World {
             self.gone.push(keyspace);
         } else {
             let filters = [Filter::none(), Filter::bloom(10.0), Filter::ribbon(8.0)];
-            let mut settings = any_compression(&mut self.rng)
+            let mut settings = any_block_settings(&mut self.rng)
                 .filter(self.rng.pick(&filters).clone())
                 .block_bytes(*self.rng.pick(&[64, 512, 4096]));
             if name == EXPIRING {

@@ -17,7 +17,7 @@ use crate::support::expected::{
 use crate::support::filters::{all_filters, prefix_filters};
 use crate::support::model::Map;
 use crate::support::rng::{Rng, setting};
-use crate::support::stores::{any_compression, scan, scan_back, small_options};
+use crate::support::stores::{any_block_settings, scan, scan_back, small_options};
 use siftdb::{
     Db, Error, FilterRebuild, Keyspace, Options, ReadOptions, Transaction, WriteBatch, WriteOptions,
 };
@@ -48,7 +48,7 @@ fn options(seed: u64, run: u64) -> Options {
     let filters = [all_filters(), prefix_filters()].concat();
     small_options()
         .filter(rng.pick(&filters).filter.clone())
-        .default_keyspace(&any_compression(&mut rng))
+        .default_keyspace(&any_block_settings(&mut rng))
         .block_bytes(*rng.pick(&[128, 512, 4096]))
         .block_hash_index(rng.chance(70))
         .write_buffer_bytes((64 << 10) << rng.below(3))

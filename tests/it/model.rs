@@ -9,7 +9,7 @@ use crate::support::data::{odd_keys, value};
 use crate::support::filters::{Marks, NamedFilter, UpToDash, all_filters, prefix_filters};
 use crate::support::model::{Change, Changes, Map, Model, apply, batch_of, first_difference};
 use crate::support::rng::{Rng, seeds, setting};
-use crate::support::stores::{any_compression, as_env, scan, scan_back, small_options};
+use crate::support::stores::{any_block_settings, as_env, scan, scan_back, small_options};
 use crate::support::table_reads::ReadsEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::env::{Env, MemEnv};
@@ -509,7 +509,7 @@ fn random_options(rng: &mut Rng, filter: &NamedFilter) -> Options {
     let mut options = small_options()
         .allow_unregistered_filters(true)
         .filter(filter.filter.clone())
-        .default_keyspace(&any_compression(rng))
+        .default_keyspace(&any_block_settings(rng))
         .block_hash_index(rng.chance(50))
         .memtable_filter(rng.chance(70))
         .auto_compaction(rng.chance(80))

@@ -171,6 +171,11 @@ pub fn with_setting(settings: KeyspaceOptions, assignment: &str) -> Outcome<Keys
         "filter_at_last_level" => settings.filter_at_last_level(parse_filter(value)?),
         "filter_last_level" => settings.filter_last_level(flag()?),
         "block_bytes" => settings.block_bytes(size(value).map_err(refuse)? as usize),
+        // No size, but a choice.
+        "index_partition_bytes" if value == "0" => settings.index_partition_bytes(0),
+        "index_partition_bytes" => {
+            settings.index_partition_bytes(size(value).map_err(refuse)? as usize)
+        }
         "block_hash_index" => settings.block_hash_index(flag()?),
         "compression" => settings.compression(parse_compression(value)?),
         "compression_at_last_level" => {
@@ -192,8 +197,8 @@ const FILTER_AT_LEVEL: &str = "filter_at_level";
 const COMPRESSION_AT_LEVEL: &str = "compression_at_level";
 
 const SETTINGS: &str = "filter, filter_at_level.LEVEL, filter_at_last_level, filter_last_level, \
-                        block_bytes, block_hash_index, compression, compression_at_level.LEVEL, \
-                        compression_at_last_level and expire_after";
+                        block_bytes, block_hash_index, index_partition_bytes, compression, \
+                        compression_at_level.LEVEL, compression_at_last_level and expire_after";
 
 /// A duration: `never`, or a number with a unit.
 fn duration(text: &str) -> Result<Duration, String> {

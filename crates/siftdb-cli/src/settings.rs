@@ -22,6 +22,7 @@ result! {
     ///   filter_last_level=true|false    whether tables of the last level have filters
     ///   block_bytes=SIZE                bytes of a data block before compression
     ///   block_hash_index=true|false     whether data blocks have a hash index
+    ///   index_partition_bytes=SIZE      partitions of the data index; 0 for an index of one block
     ///   compression=HOW                 how data blocks are compressed: none, snappy, lz4, zstd:N
     ///   compression_at_level.LEVEL=HOW  the same at one level, 0 to 6
     ///   compression_at_last_level=HOW   the same at the last level, whatever its number

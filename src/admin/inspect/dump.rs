@@ -195,6 +195,7 @@ mod tests {
             block_bytes: 256,
             restart_interval: 16,
             hash_index: false,
+            index_partition_bytes: 0,
             compression: Compression::None,
             filter: filter.map(|layout| TableFilter {
                 encoding: Encoding::FastLocalBloom { millibits: 10_000 },

@@ -194,6 +194,7 @@ fn table(filter: Option<TableFilter>, compression: Compression) -> Vec<u8> {
         block_bytes: 4096,
         restart_interval: 16,
         hash_index: true,
+        index_partition_bytes: 0,
         compression,
         filter,
         construction: Construction::default(),

@@ -50,6 +50,7 @@ const DATA_BYTES: usize = 52;
 const FULL_FILTER_BYTES: usize = 69;
 const METAINDEX_BYTES: usize = 78;
 const INDEX_BYTES: usize = 16;
+const TOP_LEVEL_BYTES: usize = 18;
 /// The payload of the start record of a log.
 const START_BYTES: usize = 24;
 /// Prefix and trailer of a block.
@@ -108,10 +109,15 @@ fn internal_key(user_key: &str, sequence: u64, kind: ValueKind) -> Vec<u8> {
 }
 
 fn table(layout: FilterLayout, encoding: Encoding) -> MemEnv {
-    table_with(layout, encoding, 0)
+    table_with(layout, encoding, 0, 0)
 }
 
-fn table_with(layout: FilterLayout, encoding: Encoding, range_millibits: u32) -> MemEnv {
+fn table_with(
+    layout: FilterLayout,
+    encoding: Encoding,
+    range_millibits: u32,
+    index_partition_bytes: usize,
+) -> MemEnv {
     let env = MemEnv::new();
     let path = TABLE.path(Path::new(DIRECTORY));
     let options = TableOptions {
@@ -120,6 +126,7 @@ fn table_with(layout: FilterLayout, encoding: Encoding, range_millibits: u32) ->
         block_bytes: 4096,
         restart_interval: 16,
         hash_index: true,
+        index_partition_bytes,
         compression: Compression::None,
         filter: Some(TableFilter {
             encoding,
@@ -158,9 +165,13 @@ fn table_examples() -> Vec<(&'static str, Example)> {
     let block_based = table(FilterLayout::BlockBased { window_bytes: 2048 }, level_db);
     let partitioned = table(FilterLayout::Partitioned { block_bytes: 4096 }, FAST_LOCAL_BLOOM);
     let top_level = contents(&partitioned, TABLE)[properties..][..16].to_vec();
-    let ranges = table_with(FilterLayout::Full, FAST_LOCAL_BLOOM, 12_000);
+    let ranges = table_with(FilterLayout::Full, FAST_LOCAL_BLOOM, 12_000, 0);
     let range_filter = contents(&ranges, TABLE)[properties..][..31].to_vec();
+    let cut = contents(&table_with(FilterLayout::Full, FAST_LOCAL_BLOOM, 0, 1), TABLE);
+    let top = cut.len() - FOOTER_BYTES - BLOCK_TRAILER_BYTES - TOP_LEVEL_BYTES;
+    let parts = [&cut[properties..][..INDEX_BYTES], &cut[top..][..TOP_LEVEL_BYTES]].concat();
     vec![
+        ("index in one partition", Example::Bytes(parts)),
         ("block", bytes(data, DATA_BYTES)),
         ("block prefix and trailer", Example::Bytes(around)),
         ("table as printed", printed(&env, TABLE)),

@@ -24,7 +24,6 @@ use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,
     TABLE_MAGIC,
 };
-use crate::table::index::Index;
 use crate::table::reader::{Expect, Table};
 use crate::table::verify::TableCheck;
 use std::io::Write;
@@ -143,7 +142,7 @@ pub(crate) fn dump_table(
     if options.block.is_none() {
         print_range_deletes(&table, printer)?;
     }
-    let index = data_index(&table)?;
+    let (index, _) = table.data_index().read(table.file(), &mut TableIo::default())?;
     if let Some(wanted) = options.block.filter(|wanted| *wanted >= index.len()) {
         let blocks = index.len();
         let what = format!("block {wanted} of {blocks} data blocks, counted from 0");
@@ -161,10 +160,6 @@ pub(crate) fn dump_table(
         }
     }
     Ok(())
-}
-
-fn data_index(table: &Table) -> Result<Index> {
-    table.file().read_index(table.footer().index, BlockKind::Index, &mut TableIo::default())
 }
 
 /// `from..to`, prefix and trailer of the block included. A damaged prefix is printed, not refused:
@@ -233,17 +228,32 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
     let bytes = metaindex.stored_bytes();
     let at = place(table, metaindex, BlockKind::Metaindex)?;
     printer.line(format_args!("  metaindex   {at}  {bytes} B"))?;
-    let keys = if properties.index_key_is_user_key { "user keys" } else { "internal keys" };
-    let index = table.footer().index;
-    let entries = counted(data_index(table)?.len() as u64, "entry");
-    printer.line(format_args!(
-        "  index       {}  {} B, {entries}, {keys}",
-        place(table, index, BlockKind::Index)?,
-        index.stored_bytes()
-    ))?;
+    print_index(table, printer)?;
     let end = table.file().bytes();
     let start = table.file().blocks_end();
     printer.line(format_args!("  footer      {start:>10}..{end}  {FOOTER_BYTES} B, checksum ok"))
+}
+
+fn print_index(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
+    let is_by_user_key = table.properties().index_key_is_user_key;
+    let keys = if is_by_user_key { "user keys" } else { "internal keys" };
+    let index = table.footer().index;
+    let (entries, top_level) = table.data_index().read(table.file(), &mut TableIo::default())?;
+    let entries = counted(entries.len() as u64, "entry");
+    if let Some(top_level) = &top_level {
+        let handles: Vec<_> = top_level.partitions().handles().collect();
+        let bytes: u64 = handles.iter().map(BlockHandle::stored_bytes).sum();
+        let partitions = counted(handles.len() as u64, "partition");
+        let start = handles.first().and_then(BlockHandle::start).unwrap_or(0);
+        let end = start.saturating_add(bytes);
+        printer.line(format_args!("  partitions  {start:>10}..{end}  {bytes} B, {partitions}"))?;
+    }
+    printer.line(format_args!(
+        "  index       {}  {} B, {entries}, {keys}{}",
+        place(table, index, BlockKind::Index)?,
+        index.stored_bytes(),
+        if top_level.is_some() { ", top level" } else { "" }
+    ))
 }
 
 /// Prints a block that the metaindex names.

@@ -72,11 +72,16 @@ mod tests {
     /// The first keys of the outputs of a task that leads down to level 1, in which each key of
     /// `a` to `z` takes `bytes`.
     fn cut(drawing: &str, bytes: u64) -> String {
+        cut_from(b'a', drawing, bytes)
+    }
+
+    /// The same for the part of the task that begins with the key `start`.
+    fn cut_from(start: u8, drawing: &str, bytes: u64) -> String {
         let levels = drawn_levels(drawing);
         let task = CompactionTask::down(&levels, 0, levels[0].clone(), &OPTIONS);
-        let mut cuts = OutputCuts::new(&task, &OPTIONS, &[]);
+        let mut cuts = OutputCuts::new(&task, &OPTIONS, &[start]);
         let (mut open, mut firsts) = (0, String::new());
-        for key in b'a'..=b'z' {
+        for key in start..=b'z' {
             if cuts.ends_before(&[key], open) {
                 open = 0;
                 firsts.push(char::from(key));
@@ -95,5 +100,11 @@ mod tests {
         assert_eq!(cut("L0: 1[a..z]\nL2: 2[a..d] 3[e..e] 4[n..p]", 10), "fpz");
         // Nor later than when they overlap too much: ten full tables.
         assert_eq!(cut("L0: 1[a..z]\nL2: 2[a..c]:1000 3[d..e]:1 4[f..z]", 1), "f");
+    }
+
+    #[test]
+    fn a_part_passes_no_table_before_its_start() {
+        assert_eq!(cut_from(b'm', "L0: 1[a..z]\nL2: 2[a..c]:2000 3[n..z]", 1), "");
+        assert_eq!(cut_from(b'm', "L0: 1[a..z]\nL2: 2[m..n]:2000 3[o..z]", 1), "o");
     }
 }

@@ -214,6 +214,7 @@ impl LoadSorter {
             block_bytes: BLOCK_BYTES,
             restart_interval: RESTART_INTERVAL,
             hash_index: false,
+            index_partition_bytes: 0,
             compression: Compression::None,
             filter: None,
             construction: Construction { verify: false, budget: None },

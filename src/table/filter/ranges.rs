@@ -6,8 +6,8 @@
 //! so, and a reader without range filters takes them for a filter of an unknown policy.
 //!
 //! A list has the cells of its keys between two separators of the data index. So a range is looked
-//! up in the data index, and then at most two lists are asked: a range that spans a whole block is
-//! not empty.
+//! up in the data index (`table/reader.rs`), and then at most two lists are asked: a range that
+//! spans a whole block is not empty.
 
 use crate::base::error::{Error, Result};
 use crate::base::key::LookupKey;
@@ -112,35 +112,17 @@ impl RangeReader {
         self.partitions.check(file).map_err(Error::of_filter)
     }
 
-    /// May the table hold a key of the range? `index` is its data index, and `smallest_key` its
-    /// smallest user key. `NotConsulted` if the index shows a key in the range, without the filter.
+    /// May the table hold a key of the range? `blocks` are the data blocks where the range lies,
+    /// with their bounds.
     pub(crate) fn may_match(
         &self,
         file: &TableFile,
-        index: &Index,
-        smallest_key: &[u8],
-        range: &RangeQuestion<'_>,
+        blocks: &[(u64, BlockRange<'_>)],
         io: &mut TableIo,
     ) -> FilterVerdict {
-        // Without an end, the range has the largest key of the table or none.
-        let Some(end) = range.end else { return FilterVerdict::NotConsulted };
-        let Some(first) = index.find(range.start) else { return FilterVerdict::No };
-        let first = first.position();
-        let reaches = |block: &usize| *block < index.len() && end <= index.user_key(*block);
-        // The end is in one of these two blocks, or all keys of the second one are in the range.
-        let Some(last) = [first, first + 1].into_iter().find(reaches) else {
-            return FilterVerdict::NotConsulted;
-        };
         let may_contain = self.partitions.with_index(file, io, |top, io| {
-            for block in first..=last {
-                let before = block.checked_sub(1).map(|before| index.user_key(before));
-                let range = BlockRange {
-                    lower: before.unwrap_or(smallest_key),
-                    upper: index.user_key(block),
-                    start: Some(range.start.user_key()),
-                    end: Some(end),
-                };
-                if self.block_may_contain(file, top, block, &range, io)? {
+            for (block, range) in blocks {
+                if self.block_may_contain(file, top, *block, range, io)? {
                     return Some(true);
                 }
             }
@@ -153,10 +135,11 @@ impl RangeReader {
         &self,
         file: &TableFile,
         top: &Index,
-        block: usize,
+        block: u64,
         range: &BlockRange<'_>,
         io: &mut TableIo,
     ) -> Option<bool> {
+        let block = usize::try_from(block).ok()?;
         let partition = top.entry(block / BLOCKS_PER_PARTITION)?;
         let ask = |bytes: &[u8]| self.model.may_contain(bytes, block, range);
         match self.partitions.pinned(partition) {

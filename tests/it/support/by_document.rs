@@ -108,6 +108,7 @@ const DATA: u8 = 1;
 const PROPERTIES: u8 = 4;
 const METAINDEX: u8 = 5;
 const INDEX: u8 = 6;
+const INDEX_PARTITION: u8 = 8;
 const RANGE_DELETES: u8 = 7;
 
 fn handle(mut fields: Fields<'_>) -> Handle {
@@ -261,7 +262,8 @@ fn read_table(file: &[u8], meta: &AddedFile, found: &mut Found) {
     let index = (fields.number(8) as usize, fields.number(8) as usize);
     assert_eq!(fields.number(8), meta.table_id);
     assert_eq!(fields.number(4), checksum(&[&footer[..40], &footer[44..]]));
-    assert_eq!((fields.number(4), fields.0), (1, &b"siftdbST"[..]));
+    let version = fields.number(4);
+    assert_eq!(fields.0, &b"siftdbST"[..]);
     let table = Table { file, id: meta.table_id };
     let (mut properties, mut deletes) = (BTreeMap::new(), 0);
     for (name, _, value) in table.block(metaindex, METAINDEX) {
@@ -281,8 +283,27 @@ fn read_table(file: &[u8], meta: &AddedFile, found: &mut Found) {
     assert_eq!(properties["keyspace_name"], found.name.as_bytes());
     let ingested = properties.get("ingested").is_some_and(|flag| flag == &[1]);
     assert_eq!(ingested, meta.global_sequence.is_some());
+    let is_partitioned = match properties.get("required_features").map(Vec::as_slice) {
+        Some(b"partitioned_index") => true,
+        features => {
+            assert_eq!(features, None);
+            false
+        }
+    };
+    assert_eq!(version, 1 + u64::from(is_partitioned));
+    let mut named = table.block(index, INDEX);
+    if is_partitioned {
+        let top_level = std::mem::take(&mut named);
+        for (_, _, value) in top_level {
+            let mut value = Fields(&value);
+            let handle = (value.varint() as usize, value.varint() as usize);
+            let partition = table.block(handle, INDEX_PARTITION);
+            assert_eq!((value.varint(), value.is_empty()), (partition.len() as u64, true));
+            named.extend(partition);
+        }
+    }
     let mut entries = 0;
-    for (_, _, value) in table.block(index, INDEX) {
+    for (_, _, value) in named {
         for (key, trailer, value) in table.block(handle(Fields(&value)), DATA) {
             let trailer = trailer.unwrap();
             let sequence = meta.global_sequence.unwrap_or(trailer >> 8);

@@ -21,7 +21,7 @@ pub fn long(byte: u8, less: usize) -> Vec<u8> {
 
 /// Options that flush and compact only when asked: one long bound fills a small write buffer.
 pub fn options() -> Options {
-    small_options().auto_compaction(false).write_buffer_bytes(8 << 20)
+    small_options().auto_compaction(false).write_buffer_bytes(8 << 20).index_partition_bytes(64)
 }
 
 /// The contents of all keyspaces, by every kind of scan.
@@ -105,6 +105,9 @@ fn settings_at_limits() -> Vec<KeyspaceOptions> {
         none(),
         none().block_bytes(64),
         none().block_bytes(4 << 20).block_hash_index(true),
+        none().index_partition_bytes(0),
+        none().index_partition_bytes(64),
+        none().index_partition_bytes(1 << 20),
         none().snappy(false).filter_last_level(false),
         none()
             .compression_at_level(0, Compression::None)

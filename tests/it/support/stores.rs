@@ -39,10 +39,11 @@ pub fn compressions() -> Vec<Compression> {
     all
 }
 
-/// Any of them, by level and at the last level, too.
-pub fn any_compression(rng: &mut Rng) -> KeyspaceOptions {
+/// Any compression, by level and at the last level, too, and any size of index partitions.
+pub fn any_block_settings(rng: &mut Rng) -> KeyspaceOptions {
     let all = compressions();
     let mut settings = KeyspaceOptions::new().compression(*rng.pick(&all));
+    settings = settings.index_partition_bytes(*rng.pick(&[0, 64, 200, 4096]));
     for level in 0..3 {
         if rng.chance(25) {
             settings = settings.compression_at_level(level, *rng.pick(&all));
