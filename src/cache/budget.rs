@@ -1,7 +1,7 @@
 //! The bytes of the block cache: one sum over all its shards, and the part reserved for others.
 //!
 //! `cache/cache.rs` calls it without a lock. *Spent* bytes are those that blocks hold and those
-//! that are reserved, for either [`Purpose`]. The sum is raised only by a compare-exchange against
+//! that are reserved, for any [`Purpose`]. The sum is raised only by a compare-exchange against
 //! the capacity, so it never exceeds the capacity. Legal order of a reservation: `promise`, then
 //! `spend` of the same number, making room until that succeeds. `withdraw`, and `give_back` if they
 //! were spent, undo it.
@@ -11,8 +11,10 @@ use crate::base::sync::{AtomicU64, Ordering};
 /// The purpose of reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Filters and indexes that their tables pin in memory.
+    /// Filters and top-level indexes that their tables pin in memory.
     Pinned,
+    /// Data indexes that have partitions and are pinned as a whole.
+    WholeIndex,
     /// Filters that are being built.
     Construction,
 }
@@ -23,21 +25,24 @@ pub(crate) struct Budget {
     capacity: u64,
     spent: AtomicU64,
     /// By purpose.
-    reserved: [AtomicU64; 2],
+    reserved: [AtomicU64; 3],
     /// The limit of each.
-    reservable: [u64; 2],
+    reservable: [u64; 3],
 }
 
 impl Budget {
-    /// `capacity` bytes. Pinned blocks may take `pinned_share` of them (0 to 1), filters that are
-    /// being built a half.
+    /// `capacity` bytes. Pinned blocks may take `pinned_share` of them (0 to 1), whole indexes a
+    /// quarter as much, and filters that are being built a half.
+    ///
+    /// Where data fit into the cache, whole indexes take about 2 % of it. Where they do not, filters
+    /// and data need the room more: lookups read partitions.
     pub(crate) fn new(capacity: u64, pinned_share: f64) -> Self {
         let pinned = (capacity as f64 * pinned_share.clamp(0.0, 1.0)) as u64;
         Budget {
             capacity,
             spent: AtomicU64::new(0),
-            reserved: [AtomicU64::new(0), AtomicU64::new(0)],
-            reservable: [pinned.min(capacity), capacity / 2],
+            reserved: Default::default(),
+            reservable: [pinned.min(capacity), pinned.min(capacity) / 4, capacity / 2],
         }
     }
 
@@ -52,9 +57,11 @@ impl Budget {
 
     /// Bytes left for blocks.
     pub(crate) fn for_blocks(&self) -> u64 {
-        self.capacity
-            .saturating_sub(self.reserved(Purpose::Pinned))
-            .saturating_sub(self.reserved(Purpose::Construction))
+        self.capacity.saturating_sub(self.reserved_in_all())
+    }
+
+    fn reserved_in_all(&self) -> u64 {
+        self.reserved.iter().map(|reserved| reserved.load(Ordering::Relaxed)).sum()
     }
 
     /// Whether `bytes` could be spent now.
@@ -81,8 +88,7 @@ impl Budget {
         if !raise(reserved, bytes, limit) {
             return false;
         }
-        let all = self.reserved(Purpose::Pinned) + self.reserved(Purpose::Construction);
-        let kept = all <= self.capacity;
+        let kept = self.reserved_in_all() <= self.capacity;
         if !kept {
             self.withdraw(purpose, bytes);
         }

@@ -292,8 +292,17 @@ impl<V> Cache<V> {
     /// Takes `bytes` off the budget until the reservation is dropped; `None` if reservations
     /// would exceed their share.
     pub(crate) fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation<V>> {
-        let reserved = self.reserve_for(Purpose::Pinned, bytes);
-        reserved.then(|| Reservation { cache: Arc::clone(self), bytes })
+        self.try_reserve_for(Purpose::Pinned, bytes)
+    }
+
+    /// The same for another purpose, which has its own share.
+    pub(crate) fn try_reserve_for(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        bytes: u64,
+    ) -> Option<Reservation<V>> {
+        let reserved = self.reserve_for(purpose, bytes);
+        reserved.then(|| Reservation { cache: Arc::clone(self), purpose, bytes })
     }
 
     fn reserve_for(&self, purpose: Purpose, bytes: u64) -> bool {
@@ -326,7 +335,7 @@ impl<V> Cache<V> {
 
     /// Bytes reserved for filters and indexes that their tables pin in memory.
     pub(crate) fn reserved_bytes(&self) -> u64 {
-        self.budget.reserved(Purpose::Pinned)
+        self.budget.reserved(Purpose::Pinned) + self.budget.reserved(Purpose::WholeIndex)
     }
 
     /// Bytes reserved for filters that are being built.
@@ -502,12 +511,13 @@ impl<V> Drop for Load<'_, V> {
 /// A part of the capacity for something that its owner pins in memory; given back on drop.
 pub(crate) struct Reservation<V> {
     cache: Arc<Cache<V>>,
+    purpose: Purpose,
     bytes: u64,
 }
 
 impl<V> Drop for Reservation<V> {
     fn drop(&mut self) {
-        self.cache.release_from(Purpose::Pinned, self.bytes);
+        self.cache.release_from(self.purpose, self.bytes);
     }
 }
 

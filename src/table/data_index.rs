@@ -7,6 +7,10 @@
 //! block as a whole. The top level of partitions stays in memory in any case. It takes about 1 % of
 //! the index, off the cache's budget as far as that has room.
 //!
+//! Whole indexes have a small share of the budget ([`Budget::new`](crate::cache::budget::Budget)).
+//! Where they had as much as filters, they displaced these when a cache was small, and lookups of
+//! absent keys read whole filters.
+//!
 //! Opening a table reads no index: many tables of a large database are not asked soon. The first
 //! use reads what stays in memory, once for all threads that ask at the same time. An error is that
 //! of one use; the next use reads again.
@@ -14,6 +18,7 @@
 use crate::base::error::Result;
 use crate::base::key::LookupKey;
 use crate::base::sync::{Arc, Mutex, OnceLock};
+use crate::cache::budget::Purpose;
 use crate::cache::cache::Reservation;
 use crate::cache::cached::Cached;
 use crate::table::features::PARTITIONED_INDEX;
@@ -25,6 +30,9 @@ use crate::table::format::{
 use crate::table::index::{CachedBlock, Index, joined};
 use crate::table::partitioned_index::TopLevel;
 use crate::table::properties::Properties;
+
+/// Memory of an [`Index`] for each data block, besides its entry: head, slot and position.
+const BYTES_PER_BLOCK: u64 = 36;
 
 /// The data index of one table.
 pub(crate) struct DataIndex {
@@ -46,13 +54,20 @@ impl DataIndex {
     /// that.
     pub(crate) fn new(file: &TableFile, handle: BlockHandle, properties: &Properties) -> Self {
         let is_partitioned = properties.requires(PARTITIONED_INDEX);
-        let bytes = if is_partitioned { properties.index_bytes } else { handle.size };
-        let reserve = |bytes: u64| {
-            // In memory, heads and slots come on top of the block: up to three times its size.
-            let bytes = bytes.min(file.bytes()).saturating_mul(3) + size_of::<Index>() as u64;
-            file.cache().try_reserve(bytes)
+        let reserve = |purpose, bytes: u64| {
+            file.cache().try_reserve_for(purpose, bytes.saturating_add(size_of::<Index>() as u64))
         };
-        let whole = if bytes <= BLOCK_BYTES_MAX as u64 { reserve(bytes) } else { None };
+        // The block that the footer names has entries of 24 bytes or more. With their arrays they
+        // take less than three times its size.
+        let of_block = || reserve(Purpose::Pinned, handle.size.min(file.bytes()).saturating_mul(3));
+        let whole = if !is_partitioned {
+            of_block()
+        } else if properties.index_bytes <= BLOCK_BYTES_MAX as u64 {
+            let arrays_bytes = properties.data_blocks.saturating_mul(BYTES_PER_BLOCK);
+            reserve(Purpose::WholeIndex, properties.index_bytes.saturating_add(arrays_bytes))
+        } else {
+            None
+        };
         let is_pinned = whole.is_some();
         DataIndex {
             handle,
@@ -61,7 +76,7 @@ impl DataIndex {
             top_level: OnceLock::new(),
             reading: Mutex::new(()),
             is_pinned,
-            _memory: whole.or_else(|| reserve(handle.size).filter(|_| is_partitioned)),
+            _memory: whole.or_else(|| of_block().filter(|_| is_partitioned)),
         }
     }
 

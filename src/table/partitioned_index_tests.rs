@@ -11,6 +11,7 @@ use crate::table::filter::ranges::RangeQuestion;
 use crate::table::format::{
     BLOCK_TRAILER_BYTES, BlockIdentity, BlockKind, Codec, FOOTER_BYTES, Footer,
 };
+use crate::table::index::BlockCache;
 use crate::table::partitioned_index::TopLevel;
 use crate::table::reader::{Expect, FilterUse, Table, TableReadOptions};
 use crate::table::tests::{
@@ -45,9 +46,13 @@ fn table_bytes(index_partition_bytes: usize) -> Vec<u8> {
 }
 
 fn open_with(bytes: &[u8], pinned_share: f64) -> Arc<Table> {
+    open_cached(bytes, Cache::new(4 << 20, pinned_share))
+}
+
+fn open_cached(bytes: &[u8], cache: Arc<BlockCache>) -> Arc<Table> {
     let env = new_env();
     env.write_file(Path::new(PATH), bytes);
-    open_in(env, Expect::default(), Cache::new(4 << 20, pinned_share)).unwrap()
+    open_in(env, Expect::default(), cache).unwrap()
 }
 
 /// What one lookup of a key that is there touches.
@@ -85,6 +90,20 @@ fn a_pinned_index_is_read_once_and_whole() {
         assert_eq!(io_of(&table, key).index_read, 0, "{key}");
     }
     assert!(table.data_index().known_partitions().is_none());
+}
+
+/// Filters and top levels have the rest.
+#[test]
+fn whole_indexes_take_a_quarter_of_the_pinned_share() {
+    let bytes = table_bytes(400);
+    for (capacity, is_whole) in [(128 << 10, false), (512 << 10, true)] {
+        let cache = Cache::new(capacity, 0.5);
+        let table = open_cached(&bytes, Arc::clone(&cache));
+        io_of(&table, "key00000");
+        assert_eq!(table.data_index().pinned().is_some(), is_whole, "{capacity}");
+        assert_eq!(table.data_index().known_partitions().is_some(), !is_whole, "{capacity}");
+        assert!((1..capacity / 8).contains(&cache.reserved_bytes()), "{capacity}");
+    }
 }
 
 /// Each form of the index gives the same answers and the same blocks.
