@@ -102,6 +102,30 @@ pub fn slot_hits_protect_a_block_from_eviction() {
     });
 }
 
+/// A partition of an index is evicted and read again. The first copy dies with its slots, while
+/// its blocks are evicted or found through the second one.
+pub fn slots_die_with_their_partition() {
+    check("slots of two copies", 5000, 4, || {
+        let cache = Numbers::new(CAPACITY, 0.5);
+        let (first, second) = (Slots::of(6), Slots::of(6));
+        [0, 0, 1].iter().for_each(|&n| fetch_twice(&cache, &first, n));
+        let alive = Arc::downgrade(&first);
+        thread::scope(|scope| {
+            let (cache, second) = (&cache, &second);
+            scope.spawn(move || {
+                fetch(cache, &first, 0);
+                drop(first);
+            });
+            scope.spawn(move || [2, 3, 4].iter().for_each(|&n| fetch_twice(cache, second, n)));
+            scope.spawn(move || [0, 1, 5].iter().for_each(|&n| fetch_twice(cache, second, n)));
+        });
+        assert!(alive.upgrade().is_none(), "a cached block keeps no slots alive");
+        assert!(cache.used_bytes() <= CAPACITY);
+        assert_eq!(cache.evicted_bytes_in_use(), 0);
+        check_slots(&cache, &second, 6)
+    });
+}
+
 pub fn concurrent_misses_share_one_load() {
     check("single flight", 5000, 9, || {
         let cache = Numbers::new(CAPACITY, 0.5);

@@ -35,6 +35,7 @@ tests! {
     blocks:
         an_evicted_block_leaves_its_slot
         slot_hits_protect_a_block_from_eviction
+        slots_die_with_their_partition
         concurrent_misses_share_one_load
         a_rejected_block_is_kept_when_asked_again;
     tickets:
