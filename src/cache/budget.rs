@@ -34,8 +34,8 @@ impl Budget {
     /// `capacity` bytes. Pinned blocks may take `pinned_share` of them (0 to 1), whole indexes a
     /// quarter as much, and filters that are being built a half.
     ///
-    /// Where data fit into the cache, whole indexes take about 2 % of it. Where they do not, filters
-    /// and data need the room more: lookups read partitions.
+    /// Where data fit into the cache, whole indexes take about 2 % of it. Where they do not,
+    /// filters and data need the room more: lookups read partitions.
     pub(crate) fn new(capacity: u64, pinned_share: f64) -> Self {
         let pinned = (capacity as f64 * pinned_share.clamp(0.0, 1.0)) as u64;
         Budget {

@@ -89,7 +89,8 @@ fn levels_have_their_own_compression() {
 fn tables_without_features_have_version_1() {
     for compression in compressions() {
         let env = MemEnv::new();
-        let db = open(&env, &options().compression(compression)).unwrap();
+        let options = options().compression(compression).index_partition_bytes(0);
+        let db = open(&env, &options).unwrap();
         fill(&db, 0);
         let needs = !matches!(compression, Compression::None | Compression::Snappy);
         assert_eq!(versions(&env), BTreeSet::from([1 + u8::from(needs)]), "{compression}");

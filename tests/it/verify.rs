@@ -260,6 +260,7 @@ fn verify_finds_a_filter_that_denies_keys() {
         {
             let env = MemEnv::new();
             let options = small_options().auto_compaction(false).filter(filter.layout(layout));
+            let options = options.index_partition_bytes(0);
             let db = open(&env, &options).unwrap();
             fill(&db);
             db.close().unwrap();

@@ -18,6 +18,7 @@ pub fn small_options() -> Options {
     Options::new()
         .write_buffer_bytes(64 << 10)
         .block_bytes(512)
+        .index_partition_bytes(200)
         .table_bytes(16 << 10)
         .manifest_bytes(1 << 10)
         .level_base_bytes(64 << 10)
