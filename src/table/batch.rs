@@ -41,11 +41,13 @@ impl Table {
     /// Sets the part of the data index to be read next for each key. False if the index has no
     /// parts that are fetched by themselves, or if they are not known yet.
     pub(crate) fn locate_parts(&self, keys: &mut [&mut BatchKey<'_>]) -> bool {
-        let Some(partitions) = self.data_index().known_partitions() else { return false };
-        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
-            (key.part, key.block) = (None, partitions.find(&key.lookup));
+        let partitions = self.data_index().known_partitions();
+        for key in keys.iter_mut() {
+            // Without partitions, no position of an earlier step stays: another thread may read the
+            // top level before the parts are read ahead.
+            (key.part, key.block) = (None, partitions.and_then(|index| index.find(&key.lookup)));
         }
-        true
+        partitions.is_some()
     }
 
     /// Finds the blocks of the keys that the filter did not exclude, and prefetches what leads to

@@ -76,7 +76,7 @@ impl DataIndex {
             top_level: OnceLock::new(),
             reading: Mutex::new(()),
             is_pinned,
-            _memory: whole.or_else(|| of_block().filter(|_| is_partitioned)),
+            _memory: if is_partitioned { whole.or_else(of_block) } else { whole },
         }
     }
 
@@ -135,8 +135,8 @@ impl DataIndex {
         Ok(Some(number).filter(|number| *number < top_level.partitions().len()))
     }
 
-    /// Part `number`, which is kept in the cache if `fill` is set. `held` holds it unless it is
-    /// pinned.
+    /// Part `number`. `held` holds it unless it is pinned. A partition that is read is kept in the
+    /// cache if `fill` is set.
     pub(crate) fn part<'t>(
         &'t self,
         file: &TableFile,
@@ -151,7 +151,8 @@ impl DataIndex {
         }
         let wrong = |handle: BlockHandle, what: &str| file.corruption(handle.offset, what);
         let Some(top_level) = top_level else {
-            let block = file.fetch(self.handle, BlockKind::Index, fill, io)?;
+            // Kept in any case, since each use reads all of it.
+            let block = file.fetch(self.handle, BlockKind::Index, true, io)?;
             // The cache has it as another kind: a damaged metaindex named it as a filter.
             return held
                 .insert(block.for_long())

@@ -3,6 +3,7 @@
 use crate::base::iterator::api::Direction;
 use crate::base::key::{LookupKey, ValueKind, put_internal_key};
 use crate::cache::cache::Cache;
+use crate::table::batch_key::BatchKey;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::builder::TableOptions;
 use crate::table::file::TableIo;
@@ -103,6 +104,48 @@ fn whole_indexes_take_a_quarter_of_the_pinned_share() {
         assert_eq!(table.data_index().pinned().is_some(), is_whole, "{capacity}");
         assert_eq!(table.data_index().known_partitions().is_some(), !is_whole, "{capacity}");
         assert!((1..capacity / 8).contains(&cache.reserved_bytes()), "{capacity}");
+    }
+}
+
+/// A position that an earlier step left would name another part.
+#[test]
+fn stale_positions_are_not_read_ahead() {
+    let table = table(400, 0.0);
+    let mut key = BatchKey::new(b"key00000", 9999, 0);
+    let (index, _) = table.data_index().read(table.file(), &mut TableIo::default()).unwrap();
+    key.block = index.entry(5);
+    assert!(!table.locate_parts(&mut [&mut key]), "the top level was not read");
+    // Another thread reads it now.
+    io_of(&table, "key01999");
+    table.read_ahead(&mut key, BlockKind::IndexPartition, true);
+    assert!(key.ahead.is_none());
+    let mut keys = [&mut key];
+    let io = &mut TableIo::default();
+    table.locate_batch(&mut keys, false, true, io).unwrap();
+    table.search_batch(&mut keys, true, io).unwrap();
+    assert_eq!(key.answer, model_get(&entries(), b"key00000", 9999));
+}
+
+/// Parts that are read ahead are those that the keys need, and are counted once.
+#[test]
+fn partitions_are_read_ahead() {
+    let table = table(400, 0.0);
+    io_of(&table, "key01999");
+    let (first, last) = (&b"key00000"[..], &b"key01000"[..]);
+    let mut batch = [first, last].map(|key| BatchKey::new(key, 9999, 0));
+    let mut keys: Vec<_> = batch.iter_mut().collect();
+    assert!(table.locate_parts(&mut keys));
+    for key in &mut keys {
+        assert!(table.missing_bytes(key, BlockKind::IndexPartition).is_some());
+        table.read_ahead(key, BlockKind::IndexPartition, true);
+    }
+    let io = &mut TableIo::default();
+    table.locate_batch(&mut keys, false, true, io).unwrap();
+    assert_eq!((io.index_read, io.data_read), (2, 0));
+    table.search_batch(&mut keys, true, io).unwrap();
+    assert_eq!((io.index_read, io.data_read), (2, 2));
+    for (key, name) in batch.iter().zip([first, last]) {
+        assert_eq!(key.answer, model_get(&entries(), name, 9999));
     }
 }
 
