@@ -11,7 +11,7 @@ use crate::base::sync::{AtomicU64, Ordering};
 /// The purpose of reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Filters and top-level indexes that their tables pin in memory.
+    /// What tables pin in memory: filters, top-level indexes, indexes of one block, range deletes.
     Pinned,
     /// Data indexes that have partitions and are pinned as a whole.
     WholeIndex,
@@ -32,7 +32,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// `capacity` bytes. Pinned blocks may take `pinned_share` of them (0 to 1), whole indexes a
-    /// quarter as much, and filters that are being built a half.
+    /// quarter of that share, and filters that are being built a half.
     ///
     /// Where data fit into the cache, whole indexes take about 2 % of it. Where they do not,
     /// filters and data need the room more: lookups read partitions.
@@ -88,7 +88,10 @@ impl Budget {
         if !raise(reserved, bytes, limit) {
             return false;
         }
-        let kept = self.reserved_in_all() <= self.capacity;
+        // Whole indexes are pinned, too.
+        let pinned = self.reserved(Purpose::Pinned) + self.reserved(Purpose::WholeIndex);
+        let has_room = pinned <= self.reservable[Purpose::Pinned as usize];
+        let kept = has_room && self.reserved_in_all() <= self.capacity;
         if !kept {
             self.withdraw(purpose, bytes);
         }

@@ -8,8 +8,10 @@
 //! (`tree/multi_get.rs`).
 //!
 //! One view and one sequence serve the whole batch, loaded in the order of I3, and one `now` to
-//! compare expiring entries with. It takes some 200 bytes of memory a key, and pins no more of the
-//! cache at a time than one lookup. A key counts as one lookup; the first error ends the call.
+//! compare expiring entries with. It takes some 200 bytes of memory a key. In the level that is
+//! searched it holds the parts of data indexes that its keys need, at most one for each key of a
+//! piece, and otherwise no more of the cache than one lookup. A key counts as one lookup; the first
+//! error ends the call.
 
 use crate::base::error::Result;
 use crate::base::expiry::ReadClock;

@@ -3,8 +3,8 @@
 //! `tree/multi_get.rs` calls them for the keys between the fences of a table, ascending:
 //! [`Table::ask_batch`] sets the verdict of each key, [`Table::locate_batch`] finds the blocks,
 //! [`Table::search_batch`] sets the answers. Neighbours share one fetch of filter, partition, index
-//! or data block. One partition and one data block are held at a time, besides blocks that were
-//! read ahead.
+//! or data block. One filter partition and one data block are held at a time, besides blocks that
+//! were read ahead, and until the search ends the parts of data indexes that name the blocks.
 //!
 //! Between these steps it may call the functions that look ahead, for all tables of a level, so
 //! that the cache misses and the reads of all keys overlap. A step that prefetches changes no
@@ -45,7 +45,8 @@ impl Table {
         for key in keys.iter_mut() {
             // Without partitions, no position of an earlier step stays: another thread may read the
             // top level before the parts are read ahead.
-            (key.part, key.block) = (None, partitions.and_then(|index| index.find(&key.lookup)));
+            let index = partitions.filter(|_| key.may_be_here());
+            (key.part, key.block) = (None, index.and_then(|index| index.find(&key.lookup)));
         }
         partitions.is_some()
     }
@@ -137,6 +138,8 @@ impl Table {
     ) -> Result<()> {
         if keys.iter().any(|key| key.may_be_here()) {
             self.search_blocks(keys, fill_cache, io)?;
+            // A batch may be long: its keys must not hold a part each.
+            keys.iter_mut().for_each(|key| key.part = None);
         }
         if self.range_deletes().is_some() {
             for key in keys.iter_mut().filter(|key| key.is_open()) {
@@ -165,15 +168,18 @@ impl Table {
                 key.block = index.find(&key.lookup);
                 continue;
             }
-            let ahead = key.ahead.take();
+            // Counted in any case.
+            let ahead = key.ahead.take().map(|ahead| {
+                io.absorb(&ahead.io);
+                ahead.block
+            });
             let number = index.part_number(file, key.lookup.internal_key(), io)?;
             let Some(number) = number else { continue };
+            // One that is not as described is fetched again, for its error.
+            let ahead = ahead.filter(|block| index.is_part(number, block));
             let part = match (last.take(), ahead) {
                 (Some((own, part)), _) if own == number => part,
-                (_, Some(ahead)) => {
-                    io.absorb(&ahead.io);
-                    ahead.block
-                }
+                (_, Some(part)) => part,
                 (_, None) => index.shared_part(file, number, fill_cache, io)?,
             };
             key.block = part.index().and_then(|index| index.find(&key.lookup));

@@ -244,8 +244,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// About the size of the data index so far. One block holds it and must stay readable
-    /// (`BLOCK_BYTES_MAX`), so a job starts another table well before that.
+    /// About the size of the data index so far. All of it must be readable at once, as one block or
+    /// as joined partitions (`BLOCK_BYTES_MAX`), so a job starts another table well before that.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.index.estimated_bytes() as u64
     }

@@ -39,6 +39,8 @@ pub(crate) struct DataIndex {
     /// The block that the footer names.
     handle: BlockHandle,
     is_partitioned: bool,
+    /// Bytes of all its blocks, as the properties say.
+    bytes: u64,
     pinned: OnceLock<Index>,
     /// Filled only if the index is partitioned and not pinned.
     top_level: OnceLock<TopLevel>,
@@ -57,8 +59,8 @@ impl DataIndex {
         let reserve = |purpose, bytes: u64| {
             file.cache().try_reserve_for(purpose, bytes.saturating_add(size_of::<Index>() as u64))
         };
-        // The block that the footer names has entries of 24 bytes or more. With their arrays they
-        // take less than three times its size.
+        // With their arrays, the entries of a block take less than three times its size, unless
+        // keys are shorter than four bytes.
         let of_block = || reserve(Purpose::Pinned, handle.size.min(file.bytes()).saturating_mul(3));
         let whole = if !is_partitioned {
             of_block()
@@ -72,6 +74,7 @@ impl DataIndex {
         DataIndex {
             handle,
             is_partitioned,
+            bytes: properties.index_bytes,
             pinned: OnceLock::new(),
             top_level: OnceLock::new(),
             reading: Mutex::new(()),
@@ -164,11 +167,25 @@ impl DataIndex {
         };
         let kind = BlockKind::IndexPartition;
         let block = file.fetch_named(top_level.partitions(), entry, kind, fill, io)?;
-        let index = held.insert(block.for_long()).index();
-        index.filter(|index| index.len() as u64 == top_level.blocks_of(entry)).ok_or_else(|| {
-            let handle = top_level.partitions().handle_of(entry);
-            wrong(handle, "a partition of the index that its top level does not describe")
-        })
+        let held = held.insert(block.for_long());
+        match held.cached().filter(|block| self.is_part(number, block)).and(held.index()) {
+            Some(index) => Ok(index),
+            None => {
+                let handle = top_level.partitions().handle_of(entry);
+                Err(wrong(handle, "a partition of the index that its top level does not describe"))
+            }
+        }
+    }
+
+    /// True if a block is partition `number` as the top level describes it: with as many data
+    /// blocks, and the same last separator.
+    pub(crate) fn is_part(&self, number: usize, block: &CachedBlock) -> bool {
+        let (Some(top_level), Some(part)) = (self.top_level.get(), block.index()) else {
+            return false;
+        };
+        let blocks = top_level.blocks_before(number + 1) - top_level.blocks_before(number);
+        let last = part.key(part.len().saturating_sub(1));
+        part.len() as u64 == blocks && last == top_level.partitions().key(number)
     }
 
     /// Part `number` of an index that is not pinned, as the cache holds it.
@@ -259,6 +276,10 @@ impl DataIndex {
             if last >= index.len() || index.key(last) != top_level.partitions().key(number) {
                 return Err(wrong("a top-level index that does not describe its partitions"));
             }
+        }
+        let stored = top_level.partitions().handles().map(|handle| handle.stored_bytes());
+        if stored.sum::<u64>() + self.handle.stored_bytes() != self.bytes {
+            return Err(wrong("an index of another size than the properties say"));
         }
         let counted = top_level.blocks_before(top_level.partitions().len());
         match index.len() as u64 == counted {

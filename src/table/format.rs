@@ -282,7 +282,7 @@ pub(crate) fn read_prefix(
 /// The beginning of a table: enough to read its blocks one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The version of the table's format; the footer has the same.
+    /// The version of the data blocks. That of the table is in the footer, and may be higher.
     pub version: u32,
     /// The random number that ties the table's blocks, its footer and the manifest together.
     pub table_id: u64,

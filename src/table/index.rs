@@ -38,8 +38,8 @@ pub(crate) type BlockCache = Cache<CachedBlock>;
 pub(crate) enum CachedBlock {
     /// Entries of a table.
     Data(HashedBlock),
-    /// The data index, or the top-level index of filter partitions. Boxed, since it is large and
-    /// data blocks are many.
+    /// The data index or a partition of it, or the top-level index of filter partitions. Boxed,
+    /// since it is large and data blocks are many.
     Index(Box<Index>),
     /// A filter or a partition of one, as written.
     Filter(AlignedBytes),

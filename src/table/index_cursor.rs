@@ -114,7 +114,7 @@ impl IndexCursor {
         number: usize,
         io: &mut TableIo,
     ) -> Result<&'i Index> {
-        // A part that is held stays the same: a seek often comes back to it.
+        // The part that is held is not fetched again.
         if self.part != number || self.held.is_none() {
             self.held = None;
             self.part = number;

@@ -17,7 +17,7 @@ use crate::base::error::Result;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::filter::layout::BlockSink;
 use crate::table::format::{BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind};
-use crate::table::index::{ENTRY_BYTES, Index, IndexBuilder, IndexEntry};
+use crate::table::index::{ENTRY_BYTES, Index, IndexBuilder};
 
 /// Partitions that were written.
 pub(crate) struct WrittenPartitions {
@@ -114,11 +114,5 @@ impl TopLevel {
     pub(crate) fn blocks_before(&self, partition: usize) -> u64 {
         let before = partition.checked_sub(1).and_then(|before| self.block_ends.get(before));
         before.copied().unwrap_or(0)
-    }
-
-    /// The data blocks of a partition.
-    pub(crate) fn blocks_of(&self, partition: IndexEntry) -> u64 {
-        let partition = partition.position();
-        self.blocks_before(partition + 1) - self.blocks_before(partition)
     }
 }

@@ -145,6 +145,7 @@ fn partitions_are_read_ahead() {
     table.search_batch(&mut keys, true, io).unwrap();
     assert_eq!((io.index_read, io.data_read), (2, 2));
     for (key, name) in batch.iter().zip([first, last]) {
+        assert!(key.part.is_none(), "held no longer than needed");
         assert_eq!(key.answer, model_get(&entries(), name, 9999));
     }
 }
@@ -265,6 +266,13 @@ fn wrong_counts_of_a_top_level_are_damage() {
         let found = table.get(&lookup, &hash, READ, FilterUse::Ask, &mut TableIo::default());
         assert!(found.is_err_and(|error| error.is_corruption()));
         assert!(multi_get(&table, &[b"key00000"], 9999, READ).is_err());
+        let mut key = BatchKey::new(b"key00000", 9999, 0);
+        if table.locate_parts(&mut [&mut key]) {
+            table.read_ahead(&mut key, BlockKind::IndexPartition, true);
+            assert!(key.ahead.is_some());
+            let io = &mut TableIo::default();
+            assert!(table.locate_batch(&mut [&mut key], false, true, io).is_err());
+        }
         assert!(walk(&table, Direction::Forward, None).is_err());
         assert!(table.verify(&mut |_| {}).is_err_and(|error| error.is_corruption()));
     }
