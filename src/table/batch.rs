@@ -60,13 +60,12 @@ impl Table {
         &self,
         keys: &mut [&mut BatchKey<'_>],
         use_filters: bool,
-        fill_cache: bool,
         io: &mut TableIo,
     ) -> Result<()> {
         if !keys.iter().any(|key| key.may_be_here()) {
             return Ok(());
         }
-        self.find_blocks(keys, fill_cache, io)?;
+        self.find_blocks(keys, io)?;
         if use_filters && keys.iter().any(|key| is_undecided(key)) {
             self.ask_blocks(keys, io);
         }
@@ -151,12 +150,7 @@ impl Table {
         Ok(())
     }
 
-    fn find_blocks(
-        &self,
-        keys: &mut [&mut BatchKey<'_>],
-        fill_cache: bool,
-        io: &mut TableIo,
-    ) -> Result<()> {
+    fn find_blocks(&self, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) -> Result<()> {
         let (index, file) = (self.data_index(), self.file());
         // Reads what stays in memory.
         index.top_level(file, io)?;
@@ -177,14 +171,14 @@ impl Table {
             let Some(number) = number else { continue };
             // One that is not as described is fetched again, for its error.
             let ahead = ahead.filter(|block| index.is_part(number, block));
-            let part = match (last.take(), ahead) {
-                (Some((own, part)), _) if own == number => part,
-                (_, Some(part)) => part,
-                (_, None) => index.shared_part(file, number, fill_cache, io)?,
+            let known = last.take().filter(|(own, _)| *own == number).map(|(_, part)| part);
+            key.part = match known.or(ahead) {
+                Some(part) => Some(part),
+                None => index.part(file, number, true, io)?.into_shared(),
             };
-            key.block = part.index().and_then(|index| index.find(&key.lookup));
-            key.part = Some(Arc::clone(&part));
-            last = Some((number, part));
+            let part = key.part.as_ref();
+            key.block = part.and_then(|part| part.index()?.find(&key.lookup));
+            last = part.map(|part| (number, Arc::clone(part)));
         }
         Ok(())
     }

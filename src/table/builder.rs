@@ -124,7 +124,8 @@ impl TableBuilder {
             databases: options.databases.clone(),
             ..Properties::new()
         };
-        // That of the data blocks: whether the index has partitions is known at the end.
+        // The header has the version that a reader of the data blocks needs. Whether the index will
+        // have partitions is known only at the end.
         let version = version_of(&properties.required_features);
         let header = Header { version, table_id, keyspace: options.keyspace.id };
         let out = TableWriter::new(file, path, header, options.write_bytes);

@@ -15,7 +15,7 @@
 //! use reads what stays in memory, once for all threads that ask at the same time. An error is that
 //! of one use; the next use reads again.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::key::LookupKey;
 use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::budget::Purpose;
@@ -24,12 +24,11 @@ use crate::cache::cached::Cached;
 use crate::table::features::PARTITIONED_INDEX;
 use crate::table::fetch::BlockRef;
 use crate::table::file::{TableFile, TableIo};
-use crate::table::format::{
-    BLOCK_BYTES_MAX, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec,
-};
-use crate::table::index::{CachedBlock, Index, joined};
+use crate::table::format::{BLOCK_BYTES_MAX, BlockHandle, BlockKind, run_bytes};
+use crate::table::index::{CachedBlock, Index, without_restarts};
 use crate::table::partitioned_index::TopLevel;
 use crate::table::properties::Properties;
+use std::ops::Deref;
 
 /// Memory of an [`Index`] for each data block, besides its entry: head, slot and position.
 const BYTES_PER_BLOCK: u64 = 36;
@@ -41,14 +40,52 @@ pub(crate) struct DataIndex {
     is_partitioned: bool,
     /// Bytes of all its blocks, as the properties say.
     bytes: u64,
-    pinned: OnceLock<Index>,
-    /// Filled only if the index is partitioned and not pinned.
-    top_level: OnceLock<TopLevel>,
-    /// Held while one of them is read.
-    reading: Mutex<()>,
     /// True if the cache granted the memory of the whole index.
     is_pinned: bool,
+    /// What stays in memory, once it was read.
+    in_memory: OnceLock<InMemory>,
+    /// Held while that is read.
+    reading: Mutex<()>,
     _memory: Option<Reservation<CachedBlock>>,
+}
+
+/// What stays in memory of an index.
+enum InMemory {
+    Whole(Index),
+    TopLevel(TopLevel),
+}
+
+/// A part of a data index, for one reader.
+pub(crate) enum IndexPart<'t> {
+    /// All of an index that is pinned.
+    Pinned(&'t Index),
+    /// A block of an index that is not.
+    Fetched(BlockRef<'static>),
+}
+
+impl Deref for IndexPart<'_> {
+    type Target = Index;
+
+    #[inline]
+    fn deref(&self) -> &Index {
+        match self {
+            IndexPart::Pinned(index) => index,
+            // Only `DataIndex::part` makes one.
+            IndexPart::Fetched(block) => {
+                block.index().unwrap_or_else(|| unreachable!("a part that is no index"))
+            }
+        }
+    }
+}
+
+impl IndexPart<'_> {
+    /// The block, to be held for long; `None` if the index is pinned.
+    pub(crate) fn into_shared(self) -> Option<Arc<Cached<CachedBlock>>> {
+        match self {
+            IndexPart::Pinned(_) => None,
+            IndexPart::Fetched(block) => Some(block.into_shared()),
+        }
+    }
 }
 
 impl DataIndex {
@@ -70,15 +107,13 @@ impl DataIndex {
         } else {
             None
         };
-        let is_pinned = whole.is_some();
         DataIndex {
             handle,
             is_partitioned,
             bytes: properties.index_bytes,
-            pinned: OnceLock::new(),
-            top_level: OnceLock::new(),
+            is_pinned: whole.is_some(),
+            in_memory: OnceLock::new(),
             reading: Mutex::new(()),
-            is_pinned,
             _memory: if is_partitioned { whole.or_else(of_block) } else { whole },
         }
     }
@@ -86,38 +121,28 @@ impl DataIndex {
     /// The index, if it is pinned and was read.
     #[inline]
     pub(crate) fn pinned(&self) -> Option<&Index> {
-        self.pinned.get()
+        match self.in_memory.get() {
+            Some(InMemory::Whole(index)) => Some(index),
+            _ => None,
+        }
     }
 
-    /// The part that names the data block of a key; `None` if the key is above all blocks. `held`
-    /// holds a part that is not pinned.
+    /// The part that names the data block of a key; `None` if the key is above all blocks.
     ///
     /// # Errors
     /// A block of the index cannot be read, or is damaged; the same for all that follow.
     #[inline]
-    pub(crate) fn part_for<'t>(
-        &'t self,
+    pub(crate) fn part_for(
+        &self,
         file: &TableFile,
         key: &LookupKey,
-        held: &'t mut Option<BlockRef<'static>>,
         io: &mut TableIo,
-    ) -> Result<Option<&'t Index>> {
-        match self.pinned() {
-            Some(index) => Ok(Some(index)),
-            None => self.fetch_part_for(file, key, held, io),
+    ) -> Result<Option<IndexPart<'_>>> {
+        if let Some(index) = self.pinned() {
+            return Ok(Some(IndexPart::Pinned(index)));
         }
-    }
-
-    #[inline(never)]
-    fn fetch_part_for<'t>(
-        &'t self,
-        file: &TableFile,
-        key: &LookupKey,
-        held: &'t mut Option<BlockRef<'static>>,
-        io: &mut TableIo,
-    ) -> Result<Option<&'t Index>> {
         let number = self.part_number(file, key.internal_key(), io)?;
-        number.map(|number| self.part(file, number, true, held, io)).transpose()
+        number.map(|number| self.part(file, number, true, io)).transpose()
     }
 
     /// How many parts it has; at least one.
@@ -127,6 +152,8 @@ impl DataIndex {
 
     /// The first part with a separator at or above the internal key `bound`; `None` if there is
     /// none. A part that is the whole index may have none.
+    // Not inlined, nor is `part`: a lookup in a pinned index should not carry them.
+    #[inline(never)]
     pub(crate) fn part_number(
         &self,
         file: &TableFile,
@@ -138,103 +165,85 @@ impl DataIndex {
         Ok(Some(number).filter(|number| *number < top_level.partitions().len()))
     }
 
-    /// Part `number`. `held` holds it unless it is pinned. A partition that is read is kept in the
-    /// cache if `fill` is set.
-    pub(crate) fn part<'t>(
-        &'t self,
+    /// Part `number`. A partition that is read is kept in the cache if `fill` is set.
+    #[inline(never)]
+    pub(crate) fn part(
+        &self,
         file: &TableFile,
         number: usize,
         fill: bool,
-        held: &'t mut Option<BlockRef<'static>>,
         io: &mut TableIo,
-    ) -> Result<&'t Index> {
+    ) -> Result<IndexPart<'_>> {
         let top_level = self.top_level(file, io)?;
         if let Some(index) = self.pinned() {
-            return Ok(index);
+            return Ok(IndexPart::Pinned(index));
         }
-        let wrong = |handle: BlockHandle, what: &str| file.corruption(handle.offset, what);
         let Some(top_level) = top_level else {
             // Kept in any case, since each use reads all of it.
-            let block = file.fetch(self.handle, BlockKind::Index, true, io)?;
-            // The cache has it as another kind: a damaged metaindex named it as a filter.
-            return held
-                .insert(block.for_long())
-                .index()
-                .ok_or_else(|| wrong(self.handle, "the data index is another block"));
+            let block = file.fetch(self.handle, BlockKind::Index, true, io)?.for_long();
+            return match block.index() {
+                Some(_) => Ok(IndexPart::Fetched(block)),
+                // The cache has it as another kind: a damaged metaindex named it as a filter.
+                None => Err(self.wrong(file, "the data index is another block")),
+            };
         };
-        let Some(entry) = top_level.partitions().entry(number) else {
-            return Err(wrong(self.handle, "a top-level index without that partition"));
+        let partitions = top_level.partitions();
+        let Some(entry) = partitions.entry(number) else {
+            return Err(self.wrong(file, "a top-level index without that partition"));
         };
         let kind = BlockKind::IndexPartition;
-        let block = file.fetch_named(top_level.partitions(), entry, kind, fill, io)?;
-        let held = held.insert(block.for_long());
-        match held.cached().filter(|block| self.is_part(number, block)).and(held.index()) {
-            Some(index) => Ok(index),
-            None => {
-                let handle = top_level.partitions().handle_of(entry);
-                Err(wrong(handle, "a partition of the index that its top level does not describe"))
-            }
+        let block = file.fetch_named(partitions, entry, kind, fill, io)?.for_long();
+        match block.cached().filter(|block| self.is_part(number, block)) {
+            Some(_) => Ok(IndexPart::Fetched(block)),
+            None => Err(self.wrong(file, "a top-level index that does not describe a partition")),
         }
     }
 
     /// True if a block is partition `number` as the top level describes it: with as many data
     /// blocks, and the same last separator.
     pub(crate) fn is_part(&self, number: usize, block: &CachedBlock) -> bool {
-        let (Some(top_level), Some(part)) = (self.top_level.get(), block.index()) else {
+        let last = block.index().and_then(|part| Some((part, part.len().checked_sub(1)?)));
+        let (Some((part, last)), Some(partitions)) = (last, self.known_partitions()) else {
             return false;
         };
-        let blocks = top_level.blocks_before(number + 1) - top_level.blocks_before(number);
-        let last = part.key(part.len().saturating_sub(1));
-        part.len() as u64 == blocks && last == top_level.partitions().key(number)
-    }
-
-    /// Part `number` of an index that is not pinned, as the cache holds it.
-    pub(crate) fn shared_part(
-        &self,
-        file: &TableFile,
-        number: usize,
-        fill: bool,
-        io: &mut TableIo,
-    ) -> Result<Arc<Cached<CachedBlock>>> {
-        let mut held = None;
-        self.part(file, number, fill, &mut held, io)?;
-        let held = held.unwrap_or_else(|| unreachable!("asked of an index that is pinned"));
-        Ok(held.into_shared())
+        let ends_at = self.blocks_before(number) + part.len() as u64;
+        ends_at == self.blocks_before(number + 1) && part.key(last) == partitions.key(number)
     }
 
     /// The number of data blocks before part `number`, as far as the top level is in memory.
     pub(crate) fn blocks_before(&self, number: usize) -> u64 {
-        self.top_level.get().map_or(0, |top_level| top_level.blocks_before(number))
+        self.known_top_level().map_or(0, |top_level| top_level.blocks_before(number))
     }
 
     /// The last separator of part `number`, as a user key, if its top level is in memory.
     pub(crate) fn end_of_part(&self, number: usize) -> Option<&[u8]> {
-        let partitions = self.top_level.get()?.partitions();
+        let partitions = self.known_partitions()?;
         (number < partitions.len()).then(|| partitions.user_key(number))
     }
 
-    /// The top level, after reading what stays in memory; `None` if there are no partitions to be
-    /// fetched.
+    /// Reads what stays in memory. The top level, if there are partitions to be fetched.
     pub(crate) fn top_level(
         &self,
         file: &TableFile,
         io: &mut TableIo,
     ) -> Result<Option<&TopLevel>> {
-        if self.top_level.get().is_none() && self.stays() && self.pinned().is_none() {
+        if self.in_memory.get().is_none() && (self.is_pinned || self.is_partitioned) {
             self.load(file, io)?;
         }
-        Ok(self.top_level.get())
+        Ok(self.known_top_level())
+    }
+
+    fn known_top_level(&self) -> Option<&TopLevel> {
+        match self.in_memory.get() {
+            Some(InMemory::TopLevel(top_level)) => Some(top_level),
+            _ => None,
+        }
     }
 
     /// The index of the partitions that are fetched one by one, if there are any and it was read.
     #[inline]
     pub(crate) fn known_partitions(&self) -> Option<&Index> {
-        self.top_level.get().map(TopLevel::partitions)
-    }
-
-    /// True if something of it stays in memory.
-    fn stays(&self) -> bool {
-        self.is_pinned || self.is_partitioned
+        self.known_top_level().map(TopLevel::partitions)
     }
 
     #[cold]
@@ -245,12 +254,12 @@ impl DataIndex {
         file.check_may_read(self.handle, io)?;
         let _reading = self.reading.lock();
         // Another thread may have read it while this one waited.
-        if self.pinned().is_none() && self.is_pinned {
-            let (index, _) = self.read(file, io)?;
-            self.pinned.get_or_init(|| index);
-        } else if self.top_level.get().is_none() && !self.is_pinned {
-            let top_level = self.read_top_level(file, io)?;
-            self.top_level.get_or_init(|| top_level);
+        if self.in_memory.get().is_none() {
+            let read = match self.is_pinned {
+                true => InMemory::Whole(self.read(file, io)?.0),
+                false => InMemory::TopLevel(self.read_top_level(file, io)?),
+            };
+            self.in_memory.get_or_init(|| read);
         }
         Ok(())
     }
@@ -266,67 +275,55 @@ impl DataIndex {
             return Ok((file.read_index(self.handle, BlockKind::Index, io)?, None));
         }
         let top_level = self.read_top_level(file, io)?;
-        let stored = self.read_partitions(file, &top_level, io)?;
-        let wrong = |what: &str| file.corruption(self.handle.offset, what);
-        let whole = joined(stored.iter().map(Vec::as_slice));
-        let whole = whole.ok_or_else(|| wrong("an index partition without restart points"))?;
-        let index = file.decode_index(whole, self.handle)?;
-        for number in 0..top_level.partitions().len() {
-            let last = top_level.blocks_before(number + 1) as usize - 1;
-            if last >= index.len() || index.key(last) != top_level.partitions().key(number) {
-                return Err(wrong("a top-level index that does not describe its partitions"));
+        let index = self.read_partitions(file, &top_level, io)?;
+        let (partitions, wrong) = (top_level.partitions(), |what| Err(self.wrong(file, what)));
+        for number in 0..partitions.len() {
+            let end = usize::try_from(top_level.blocks_before(number + 1)).unwrap_or(usize::MAX);
+            if end > index.len() || index.key(end - 1) != partitions.key(number) {
+                return wrong("a top-level index that does not describe its partitions");
             }
         }
-        let stored = top_level.partitions().handles().map(|handle| handle.stored_bytes());
-        if stored.sum::<u64>() + self.handle.stored_bytes() != self.bytes {
-            return Err(wrong("an index of another size than the properties say"));
+        if index.len() as u64 != top_level.blocks_before(partitions.len()) {
+            return wrong("a top-level index with a wrong count of data blocks");
         }
-        let counted = top_level.blocks_before(top_level.partitions().len());
-        match index.len() as u64 == counted {
-            true => Ok((index, Some(top_level))),
-            false => Err(wrong("a top-level index with a wrong count of data blocks")),
+        let stored_bytes: u64 = partitions.handles().map(|handle| handle.stored_bytes()).sum();
+        if stored_bytes + self.handle.stored_bytes() != self.bytes {
+            return wrong("an index of another size than the properties say");
         }
+        Ok((index, Some(top_level)))
     }
 
     fn read_top_level(&self, file: &TableFile, io: &mut TableIo) -> Result<TopLevel> {
         let contents = file.read_raw(self.handle, BlockKind::Index, io)?;
         TopLevel::new(contents, file.index_key_is_user_key(), self.handle.offset)
-            .map_err(|what| file.corruption(self.handle.offset, what))
+            .map_err(|what| self.wrong(file, what))
     }
 
-    /// The contents of all partitions, by one read: a writer leaves them in one run.
+    /// All partitions as one index.
     fn read_partitions(
         &self,
         file: &TableFile,
         top_level: &TopLevel,
         io: &mut TableIo,
-    ) -> Result<Vec<Vec<u8>>> {
-        let wrong = |what: &str| file.corruption(self.handle.offset, what);
+    ) -> Result<Index> {
         let handles: Vec<_> = top_level.partitions().handles().collect();
-        let mut pairs = handles.iter().zip(handles.iter().skip(1));
-        let is_run = pairs.all(|(one, next)| one.end() == next.start());
-        let (first, last) = (handles.first(), handles.last());
-        let (Some(first), Some(end)) = (first, last.and_then(BlockHandle::end)) else {
-            return Err(wrong("a top-level index of no partitions"));
+        let Some(bytes) = run_bytes(&handles).filter(|bytes| *bytes <= BLOCK_BYTES_MAX as u64)
+        else {
+            return Err(self.wrong(file, "index partitions that are too large or not in one run"));
         };
-        let bytes = end.saturating_sub(first.offset);
-        if !is_run || bytes > BLOCK_BYTES_MAX as u64 {
-            return Err(wrong("index partitions that are not in one run, or too large"));
-        }
-        let mut stored = vec![0; bytes as usize];
-        file.read_bytes(first.offset, &mut stored)?;
+        let contents = file.read_run(&handles, BlockKind::IndexPartition, <[u8]>::to_vec)?;
         io.count(BlockKind::IndexPartition, true, bytes);
-        let contents = |handle: &BlockHandle| {
-            let start = (handle.offset - first.offset) as usize;
-            let end = start + handle.size as usize + BLOCK_TRAILER_BYTES;
-            let (table_id, offset) = (file.table_id(), handle.offset);
-            let identity = BlockIdentity { table_id, offset, kind: BlockKind::IndexPartition };
-            match identity.check(stored.get(start..end).unwrap_or_default()) {
-                Ok((contents, Codec::None)) => Ok(contents.to_vec()),
-                Ok(_) => Err(wrong("a compressed partition of an index, which no writer makes")),
-                Err(what) => Err(file.corruption(handle.offset, what)),
-            }
-        };
-        handles.iter().map(contents).collect()
+        let mut entries = Vec::with_capacity(bytes as usize);
+        for contents in contents {
+            let own = without_restarts(contents?).map_err(|what| self.wrong(file, what))?;
+            entries.extend(own);
+        }
+        let is_user_key = file.index_key_is_user_key();
+        Index::of_entries(entries, is_user_key, self.handle.offset, BlockHandle::decode)
+            .map_err(|what| self.wrong(file, what))
+    }
+
+    fn wrong(&self, file: &TableFile, what: impl Into<String>) -> Error {
+        file.corruption(self.handle.offset, what)
     }
 }

@@ -24,7 +24,7 @@ use crate::table::block::directory::HashedBlock;
 use crate::table::compression;
 use crate::table::features::lacking_codec;
 use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec, FOOTER_BYTES,
+    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec, FOOTER_BYTES, run_bytes,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index};
 use siftdb_filter::cache_line::AlignedBytes;
@@ -233,6 +233,37 @@ impl TableFile {
         Ok(filter)
     }
 
+    /// Reads blocks of a kind that is never compressed, and that a writer left in one run, by one
+    /// read. For each, what `take` makes of its contents, or what is wrong with it.
+    ///
+    /// # Errors
+    /// They are not in one run, or cannot be read.
+    pub(super) fn read_run<T>(
+        &self,
+        handles: &[BlockHandle],
+        kind: BlockKind,
+        mut take: impl FnMut(&[u8]) -> T,
+    ) -> Result<Vec<Result<T>>> {
+        let (Some(bytes), Some(first)) = (run_bytes(handles), handles.first()) else {
+            let at = handles.first().map_or(0, |handle| handle.offset);
+            return Err(self.corruption(at, "blocks that are not in one run"));
+        };
+        let mut stored = vec![0; bytes as usize];
+        self.read_bytes(first.offset, &mut stored)?;
+        let taken = handles.iter().map(|handle| {
+            let start = (handle.offset - first.offset) as usize;
+            let end = start + handle.size as usize + BLOCK_TRAILER_BYTES;
+            let stored = stored.get(start..end).unwrap_or_default();
+            match self.identity(*handle, kind).check(stored) {
+                Ok((contents, Codec::None)) => Ok(take(contents)),
+                Ok(_) => Err("compressed, which no writer does".to_string()),
+                Err(what) => Err(what),
+            }
+            .map_err(self.damage(*handle))
+        });
+        Ok(taken.collect())
+    }
+
     /// The index at `handle`, without the cache.
     pub(crate) fn read_index(
         &self,
@@ -364,8 +395,7 @@ impl TableFile {
         block.with_sequence(self.global_sequence, is_sound).map_err(self.damage(handle))
     }
 
-    /// An index of these contents; `handle` is where the file has it, or its top level.
-    pub(super) fn decode_index(&self, contents: Vec<u8>, handle: BlockHandle) -> Result<Index> {
+    fn decode_index(&self, contents: Vec<u8>, handle: BlockHandle) -> Result<Index> {
         // The blocks that an index names are before the index.
         Index::new(contents, self.index_key_is_user_key, handle.offset).map_err(self.damage(handle))
     }

@@ -148,6 +148,15 @@ impl BlockHandle {
     }
 }
 
+/// Bytes from the contents of the first of these blocks to the trailer of the last; `None` unless
+/// each begins where the one before ends.
+pub(crate) fn run_bytes(handles: &[BlockHandle]) -> Option<u64> {
+    let mut pairs = handles.iter().zip(handles.iter().skip(1));
+    let is_run = pairs.all(|(one, next)| one.end() == next.start());
+    let bytes = handles.last()?.end()?.checked_sub(handles.first()?.offset)?;
+    is_run.then_some(bytes)
+}
+
 /// How the contents of a block are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -282,7 +291,8 @@ pub(crate) fn read_prefix(
 /// The beginning of a table: enough to read its blocks one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The version of the data blocks. That of the table is in the footer, and may be higher.
+    /// What a reader of the data blocks must know: 2 if they need a feature. The footer has the
+    /// version of the whole table, which may be higher.
     pub version: u32,
     /// The random number that ties the table's blocks, its footer and the manifest together.
     pub table_id: u64,

@@ -14,7 +14,7 @@
 //! its handle. Handles are checked at load: each is in the file's data area, after the one before,
 //! so an iteration over them ends.
 
-use crate::base::coding::{Decoder, get_u32, put_u32};
+use crate::base::coding::{Decoder, get_u32};
 use crate::base::key::{
     LookupKey, common_prefix, compare_internal, key_head, put_key_with_trailer, separator,
     split_internal_key, user_key,
@@ -127,17 +127,18 @@ impl Index {
         keys_are_user_keys: bool,
         limit: u64,
     ) -> Result<Self, String> {
-        Index::with_values(contents, keys_are_user_keys, limit, BlockHandle::decode)
+        let entries = without_restarts(contents)?;
+        Index::of_entries(entries, keys_are_user_keys, limit, BlockHandle::decode)
     }
 
-    /// The same for a block whose values begin with handles, which `handle_in` takes from them.
-    pub(crate) fn with_values(
+    /// An index of the entries of one or more blocks. Their values begin with handles, which
+    /// `handle_in` takes from them.
+    pub(crate) fn of_entries(
         mut contents: Vec<u8>,
         keys_are_user_keys: bool,
         limit: u64,
         mut handle_in: impl FnMut(&[u8]) -> Option<BlockHandle>,
     ) -> Result<Self, String> {
-        contents.truncate(entries_end(&contents).ok_or("index with a malformed restart array")?);
         let mut index = Index {
             contents: Vec::new(),
             keys_are_user_keys,
@@ -339,25 +340,20 @@ impl Index {
     }
 }
 
-/// One index block of the entries of several, in order; `None` if one has no restart array.
-pub(crate) fn joined<'b>(blocks: impl Iterator<Item = &'b [u8]>) -> Option<Vec<u8>> {
-    let mut contents = Vec::new();
-    for block in blocks {
-        contents.extend_from_slice(block.get(..entries_end(block)?)?);
-    }
-    // A reader of an index needs no restart points.
-    put_u32(&mut contents, 0);
-    Some(contents)
-}
-
-fn entries_end(contents: &[u8]) -> Option<usize> {
-    let end = contents.len().checked_sub(4)?;
-    let restarts = get_u32(contents, end)? as usize;
-    end.checked_sub(restarts.checked_mul(4)?)
+/// The entries of an index block, which a reader finds without its restart points.
+pub(crate) fn without_restarts(mut contents: Vec<u8>) -> Result<Vec<u8>, String> {
+    let entries_end = || {
+        let end = contents.len().checked_sub(4)?;
+        let restarts = get_u32(&contents, end)? as usize;
+        end.checked_sub(restarts.checked_mul(4)?)
+    };
+    let end = entries_end().ok_or("index with a malformed restart array")?;
+    contents.truncate(end);
+    Ok(contents)
 }
 
 /// The approximate bytes of an entry besides its key: lengths, handle, restart point.
-pub(crate) const ENTRY_BYTES: usize = 24;
+const ENTRY_BYTES: usize = 24;
 
 /// Builds the data index: one separator and handle per data block.
 #[derive(Debug, Default)]
@@ -420,17 +416,33 @@ impl IndexBuilder {
         self.keys.get(start.unwrap_or(0)..end).unwrap_or_default()
     }
 
-    /// The index block, of the blocks at `handles`.
+    /// The index of the data blocks at `handles`, as one block.
     pub(crate) fn build(&self, handles: &[BlockHandle]) -> Vec<u8> {
+        self.build_from(0, handles, usize::MAX).0
+    }
+
+    /// An index block of about `bytes_max` at most, for the data blocks from number `first` on, and
+    /// how many it names: at least one.
+    pub(crate) fn build_from(
+        &self,
+        first: usize,
+        handles: &[BlockHandle],
+        bytes_max: usize,
+    ) -> (Vec<u8>, usize) {
         let mut builder = BlockBuilder::new(1);
         let mut value = Vec::new();
         debug_assert_eq!(self.len(), handles.len(), "one for each block");
-        for (i, handle) in handles.iter().enumerate() {
+        for (i, handle) in handles.iter().enumerate().skip(first) {
+            let key = self.key(i);
+            if i > first && builder.estimated_bytes() + key.len() + ENTRY_BYTES > bytes_max {
+                break;
+            }
             value.clear();
             handle.encode(&mut value);
-            builder.add(self.key(i), &value);
+            builder.add(key, &value);
         }
-        builder.finish().to_vec()
+        let blocks = builder.entries();
+        (builder.finish().to_vec(), blocks)
     }
 }
 

@@ -4,9 +4,9 @@
 
 use crate::base::error::Result;
 use crate::base::iterator::api::Direction;
-use crate::cache::cached::SlotRef;
+use crate::base::sync::Arc;
+use crate::cache::cached::{Cached, SlotRef};
 use crate::table::data_index::DataIndex;
-use crate::table::fetch::BlockRef;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::index::{CachedBlock, Index, IndexEntry};
 
@@ -17,7 +17,7 @@ pub(crate) struct IndexCursor {
     fill_cache: bool,
     part: usize,
     /// Holds the part unless the index is pinned.
-    held: Option<BlockRef<'static>>,
+    held: Option<Arc<Cached<CachedBlock>>>,
     position: usize,
     valid: bool,
 }
@@ -41,22 +41,20 @@ impl IndexCursor {
         bound: Option<&[u8]>,
         io: &mut TableIo,
     ) -> Result<bool> {
+        let sought = match (bound, self.direction) {
+            (Some(bound), _) => index.part_number(file, bound, io)?,
+            (None, Direction::Forward) => Some(0),
+            (None, Direction::Reverse) => None,
+        };
         self.valid = false;
-        let sought = bound.map(|bound| index.part_number(file, bound, io)).transpose()?.flatten();
-        let number = match (self.direction, sought, bound) {
-            (_, Some(number), _) => number,
-            (Direction::Forward, None, None) => 0,
-            (Direction::Forward, None, Some(_)) => return Ok(false),
-            (Direction::Reverse, None, _) => index.parts(file, io)? - 1,
-        };
-        let part = self.enter_part(index, file, number, io)?;
-        let (blocks, sought) = (part.len(), bound.map(|bound| part.seek(bound)));
-        self.position = match self.direction {
-            Direction::Forward => sought.unwrap_or(0),
-            Direction::Reverse => sought.unwrap_or(blocks).min(blocks.saturating_sub(1)),
-        };
-        self.valid = self.position < blocks;
-        Ok(self.valid)
+        match (sought, self.direction) {
+            (Some(number), _) => self.enter(index, file, number, bound, io),
+            (None, Direction::Forward) => Ok(false),
+            (None, Direction::Reverse) => {
+                let last = index.parts(file, io)? - 1;
+                self.enter(index, file, last, bound, io)
+            }
+        }
     }
 
     /// Goes to the next block in its direction. False, and without a position, if there is none.
@@ -67,33 +65,47 @@ impl IndexCursor {
         io: &mut TableIo,
     ) -> Result<bool> {
         let Some((part, _)) = self.current(index) else { return Ok(false) };
-        let blocks = part.len();
         let (next, next_part) = match self.direction {
-            Direction::Forward => {
-                (Some(self.position + 1).filter(|next| *next < blocks), self.part.checked_add(1))
-            }
+            Direction::Forward => (self.position.checked_add(1), self.part.checked_add(1)),
             Direction::Reverse => (self.position.checked_sub(1), self.part.checked_sub(1)),
         };
-        if let Some(next) = next {
+        if let Some(next) = next.filter(|next| *next < part.len()) {
             self.position = next;
             return Ok(true);
         }
         self.valid = false;
         let parts = index.parts(file, io)?;
-        let Some(number) = next_part.filter(|number| *number < parts) else { return Ok(false) };
-        let blocks = self.enter_part(index, file, number, io)?.len();
+        match next_part.filter(|number| *number < parts) {
+            Some(number) => self.enter(index, file, number, None, io),
+            None => Ok(false),
+        }
+    }
+
+    /// Goes to the block of part `number` where `bound` would be, or where its direction begins.
+    fn enter(
+        &mut self,
+        index: &DataIndex,
+        file: &TableFile,
+        number: usize,
+        bound: Option<&[u8]>,
+        io: &mut TableIo,
+    ) -> Result<bool> {
+        (self.valid, self.part, self.held) = (false, number, None);
+        let part = index.part(file, number, self.fill_cache, io)?;
+        let sought = bound.map(|bound| part.seek(bound));
         self.position = match self.direction {
-            Direction::Forward => 0,
-            Direction::Reverse => blocks.saturating_sub(1),
+            Direction::Forward => sought.unwrap_or(0),
+            Direction::Reverse => sought.unwrap_or(part.len()).min(part.len().saturating_sub(1)),
         };
-        self.valid = self.position < blocks;
+        self.valid = self.position < part.len();
+        self.held = part.into_shared();
         Ok(self.valid)
     }
 
     /// The part and its entry at the position.
     #[inline]
     pub(crate) fn current<'i>(&'i self, index: &'i DataIndex) -> Option<(&'i Index, IndexEntry)> {
-        let held = self.held.as_ref().and_then(BlockRef::index);
+        let held = self.held.as_ref().and_then(|part| part.index());
         let part = held.or_else(|| index.pinned()).filter(|_| self.valid)?;
         Some((part, part.entry(self.position)?))
     }
@@ -105,26 +117,5 @@ impl IndexCursor {
     ) -> Option<SlotRef<'i, CachedBlock>> {
         let (part, _) = self.current(index)?;
         part.entry(self.position + 1).map(|entry| part.slot(entry))
-    }
-
-    fn enter_part<'i>(
-        &'i mut self,
-        index: &'i DataIndex,
-        file: &TableFile,
-        number: usize,
-        io: &mut TableIo,
-    ) -> Result<&'i Index> {
-        // The part that is held is not fetched again.
-        if self.part != number || self.held.is_none() {
-            self.held = None;
-            self.part = number;
-            index.part(file, number, self.fill_cache, &mut self.held, io)?;
-            // Held for long.
-            let held = self.held.take().map(|part| BlockRef::Shared(part.into_shared()));
-            self.held = held;
-        }
-        let held = self.held.as_ref().and_then(BlockRef::index);
-        // `part` filled one of the two, or failed.
-        Ok(held.or_else(|| index.pinned()).unwrap_or_else(|| unreachable!("a part is held")))
     }
 }

@@ -17,7 +17,7 @@ use crate::base::error::Result;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::filter::layout::BlockSink;
 use crate::table::format::{BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockKind};
-use crate::table::index::{ENTRY_BYTES, Index, IndexBuilder};
+use crate::table::index::{Index, IndexBuilder, without_restarts};
 
 /// Partitions that were written.
 pub(crate) struct WrittenPartitions {
@@ -35,10 +35,11 @@ pub(crate) fn write_partitions(
     partition_bytes: usize,
     sink: &mut dyn BlockSink,
 ) -> Result<WrittenPartitions> {
+    let bytes_max = partition_bytes.saturating_sub(BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES);
     let mut top_level = BlockBuilder::new(1);
     let (mut first, mut bytes) = (0, 0);
     while first < handles.len() {
-        let (partition, blocks) = partition_from(separators, handles, first, partition_bytes);
+        let (partition, blocks) = separators.build_from(first, handles, bytes_max);
         first += blocks;
         let handle = sink.write_raw(&partition, BlockKind::IndexPartition)?;
         let mut value = Vec::new();
@@ -48,30 +49,6 @@ pub(crate) fn write_partitions(
         bytes += handle.stored_bytes();
     }
     Ok(WrittenPartitions { top_level: top_level.finish().to_vec(), bytes })
-}
-
-/// The partition that begins with data block `first`, and its data blocks.
-fn partition_from(
-    separators: &IndexBuilder,
-    handles: &[BlockHandle],
-    first: usize,
-    partition_bytes: usize,
-) -> (Vec<u8>, usize) {
-    let around_bytes = BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES;
-    let mut block = BlockBuilder::new(1);
-    let mut value = Vec::new();
-    for (number, handle) in handles.iter().enumerate().skip(first) {
-        let key = separators.key(number);
-        let with_entry = block.estimated_bytes() + key.len() + ENTRY_BYTES + around_bytes;
-        if number > first && with_entry > partition_bytes {
-            break;
-        }
-        value.clear();
-        handle.encode(&mut value);
-        block.add(key, &value);
-    }
-    let blocks = block.entries();
-    (block.finish().to_vec(), blocks)
 }
 
 /// The top level of a partitioned index.
@@ -90,8 +67,9 @@ impl TopLevel {
         keys_are_user_keys: bool,
         limit: u64,
     ) -> std::result::Result<Self, String> {
+        let entries = without_restarts(contents)?;
         let (mut ends, mut blocks) = (Vec::new(), 0u64);
-        let partitions = Index::with_values(contents, keys_are_user_keys, limit, |value| {
+        let partitions = Index::of_entries(entries, keys_are_user_keys, limit, |value| {
             let mut decoder = Decoder::new(value);
             let handle = BlockHandle { offset: decoder.varint()?, size: decoder.varint()? };
             blocks = decoder.varint().filter(|count| *count > 0)?.checked_add(blocks)?;

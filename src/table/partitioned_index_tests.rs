@@ -121,7 +121,7 @@ fn stale_positions_are_not_read_ahead() {
     assert!(key.ahead.is_none());
     let mut keys = [&mut key];
     let io = &mut TableIo::default();
-    table.locate_batch(&mut keys, false, true, io).unwrap();
+    table.locate_batch(&mut keys, false, io).unwrap();
     table.search_batch(&mut keys, true, io).unwrap();
     assert_eq!(key.answer, model_get(&entries(), b"key00000", 9999));
 }
@@ -140,7 +140,7 @@ fn partitions_are_read_ahead() {
         table.read_ahead(key, BlockKind::IndexPartition, true);
     }
     let io = &mut TableIo::default();
-    table.locate_batch(&mut keys, false, true, io).unwrap();
+    table.locate_batch(&mut keys, false, io).unwrap();
     assert_eq!((io.index_read, io.data_read), (2, 0));
     table.search_batch(&mut keys, true, io).unwrap();
     assert_eq!((io.index_read, io.data_read), (2, 2));
@@ -271,7 +271,7 @@ fn wrong_counts_of_a_top_level_are_damage() {
             table.read_ahead(&mut key, BlockKind::IndexPartition, true);
             assert!(key.ahead.is_some());
             let io = &mut TableIo::default();
-            assert!(table.locate_batch(&mut [&mut key], false, true, io).is_err());
+            assert!(table.locate_batch(&mut [&mut key], false, io).is_err());
         }
         assert!(walk(&table, Direction::Forward, None).is_err());
         assert!(table.verify(&mut |_| {}).is_err_and(|error| error.is_corruption()));

@@ -236,10 +236,10 @@ impl Table {
             return Ok((not_found(floor), verdict));
         }
 
-        let mut held = None;
         io.index_seeks += 1;
-        let part = self.index.part_for(&self.file, key, &mut held, io)?;
-        let Some((index, entry)) = part.and_then(|index| Some((index, index.find(key)?))) else {
+        let part = self.index.part_for(&self.file, key, io)?;
+        let index = part.as_deref();
+        let Some((index, entry)) = index.and_then(|index| Some((index, index.find(key)?))) else {
             return Ok((not_found(floor), verdict));
         };
 
@@ -299,10 +299,9 @@ impl Table {
         if verdict != FilterVerdict::NotConsulted {
             return Ok(verdict);
         }
-        let mut held = None;
         io.index_seeks += 1;
-        let part = self.index.part_for(&self.file, key, &mut held, io)?;
-        match part.and_then(|index| Some((index, index.find(key)?))) {
+        let part = self.index.part_for(&self.file, key, io)?;
+        match part.as_deref().and_then(|index| Some((index, index.find(key)?))) {
             Some((index, entry)) => {
                 let data_offset = index.handle_of(entry).data_offset();
                 Ok(self.filter.block_may_contain(&self.file, data_offset, hash, io))
@@ -364,8 +363,7 @@ impl Table {
         let Some(number) = index.part_number(file, start.internal_key(), io)? else {
             return Ok(FilterVerdict::No);
         };
-        let mut held = None;
-        let part = index.part(file, number, true, &mut held, io)?;
+        let part = index.part(file, number, true, io)?;
         let Some(position) = part.find(start).map(IndexEntry::position) else {
             return Ok(FilterVerdict::No);
         };
@@ -386,11 +384,12 @@ impl Table {
             return Ok(reader.may_match(file, &[(block, asked(lower, upper))], io));
         }
         // The end is in the next block, or all keys of that are in the range.
-        let mut next_held = None;
+        let next_part;
         let next = if position + 1 < part.len() {
             Some(part.user_key(position + 1))
         } else if number + 1 < index.parts(file, io)? {
-            Some(index.part(file, number + 1, true, &mut next_held, io)?.user_key(0))
+            next_part = index.part(file, number + 1, true, io)?;
+            Some(next_part.user_key(0))
         } else {
             None
         };
@@ -467,8 +466,7 @@ impl Table {
         let Some(number) = self.index.part_number(&self.file, bound, io)? else {
             return Ok(self.properties.data_blocks);
         };
-        let mut held = None;
-        let part = self.index.part(&self.file, number, true, &mut held, io)?;
+        let part = self.index.part(&self.file, number, true, io)?;
         Ok(self.index.blocks_before(number) + part.seek(bound) as u64)
     }
 

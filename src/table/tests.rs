@@ -225,7 +225,7 @@ pub(crate) fn multi_get<'k>(
     }
     table.ask_batch(&mut open, read.use_filters, io);
     table.locate_parts(&mut open);
-    table.locate_batch(&mut open, read.use_filters, read.fill_cache, io)?;
+    table.locate_batch(&mut open, read.use_filters, io)?;
     table.search_batch(&mut open, read.fill_cache, io)?;
     Ok(batch)
 }

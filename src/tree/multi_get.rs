@@ -118,10 +118,10 @@ fn search_tables(runs: &mut [Run<'_, '_, '_>], read: TableReadOptions) -> Result
     }
     let may_read = !read.in_memory_only;
     if may_read && has_parts {
-        read_ahead(with_tables(runs), BlockKind::IndexPartition, read.fill_cache);
+        read_ahead(with_tables(runs), BlockKind::IndexPartition, true);
     }
     for Run { probe, keys, io } in &mut *runs {
-        probe.handle.table.locate_batch(keys, read.use_filters, read.fill_cache, io)?;
+        probe.handle.table.locate_batch(keys, read.use_filters, io)?;
     }
     for Run { probe, keys, .. } in &*runs {
         probe.handle.table.look_into_directories(keys);

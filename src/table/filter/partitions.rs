@@ -7,7 +7,7 @@ use crate::base::error::Result;
 use crate::cache::cache::Reservation;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::FilterSource;
-use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec};
+use crate::table::format::{BlockHandle, BlockKind, run_bytes};
 use crate::table::index::{CachedBlock, Index, IndexEntry};
 
 /// The partitions of one filter. A pinned partition is kept as a `P`.
@@ -75,29 +75,16 @@ impl<P> Partitions<P> {
         prepare: impl Fn(&[u8]) -> P,
     ) -> Option<(Vec<Option<P>>, Reservation<CachedBlock>)> {
         let handles: Vec<_> = self.index.as_ref()?.handles().collect();
-        let (first, last) = (handles.first()?, handles.last()?);
         // A damaged index can name any blocks in ascending order. Only partitions in one run, as a
         // writer leaves them, are worth one read of everything from the first to the last.
-        let mut pairs = handles.iter().zip(handles.iter().skip(1));
-        if !pairs.all(|(one, next)| one.end() == next.start()) {
-            return None;
-        }
-        let bytes = last.end()?.checked_sub(first.offset)?;
+        let bytes = run_bytes(&handles)?;
         let extra = (handles.len() as u64).saturating_mul(Self::BYTES_PER_PARTITION);
         let memory = file.cache().try_reserve(bytes.saturating_add(extra))?;
-        let mut stored = vec![0; usize::try_from(bytes).ok()?];
-        file.read_bytes(first.offset, &mut stored).ok()?;
+        let prepare = |filter: &[u8]| (!filter.is_empty()).then(|| prepare(filter));
+        let read = file.read_run(&handles, BlockKind::Filter, prepare).ok()?;
         // Each partition is checked by itself. A damaged one is left out: a lookup then reads it,
         // fails and says "not consulted", as it would without pinning.
-        let load = |handle: &BlockHandle| {
-            let start = (handle.offset - first.offset) as usize;
-            let stored = stored.get(start..start + handle.size as usize + BLOCK_TRAILER_BYTES)?;
-            let (table_id, offset) = (file.table_id(), handle.offset);
-            let identity = BlockIdentity { table_id, offset, kind: BlockKind::Filter };
-            let (filter, Codec::None) = identity.check(stored).ok()? else { return None };
-            (!filter.is_empty()).then(|| prepare(filter))
-        };
-        Some((handles.iter().map(load).collect(), memory))
+        Some((read.into_iter().map(|filter| filter.ok().flatten()).collect(), memory))
     }
 
     /// Reads the top-level index and every partition past the cache.
