@@ -185,12 +185,9 @@ impl<V> Cache<V> {
         if request.fill && self.admit(&request) {
             return self.held_or_load(request);
         }
-        // An empty slot says that the cache does not hold the block. Where the index was read again
-        // the cache may hold it all the same; that is too rare to lock a shard for each read.
-        let held = match request.slot {
-            Some(_) => None,
-            None => self.get(request.key, request.priority),
-        };
+        // The cache may hold a block whose slot is empty: partitions of an index are evicted and
+        // read again, with new slots. To look takes little of the time of a read.
+        let held = self.get(request.key, request.priority);
         held.map_or(Answer::Uncached, Answer::Held)
     }
 
