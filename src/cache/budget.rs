@@ -115,3 +115,20 @@ fn raise(counter: &AtomicU64, bytes: u64, limit: u64) -> bool {
     let add = |now: u64| now.checked_add(bytes).filter(|&sum| sum <= limit);
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_indexes_are_a_part_of_what_is_pinned() {
+        let budget = Budget::new(1000, 0.4);
+        let (pinned, whole) = (Purpose::Pinned, Purpose::WholeIndex);
+        assert!(!budget.promise(whole, 101) && budget.promise(whole, 100));
+        assert!(!budget.promise(pinned, 301) && budget.promise(pinned, 300));
+        budget.withdraw(whole, 100);
+        assert!(budget.promise(pinned, 60) && !budget.promise(whole, 41));
+        assert_eq!((budget.reserved(pinned), budget.reserved(whole)), (360, 0));
+        assert!(budget.promise(Purpose::Construction, 500));
+    }
+}

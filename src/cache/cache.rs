@@ -595,6 +595,27 @@ mod tests {
         value
     }
 
+    /// A partition of an index that was read again has new slots, of which no reader has asked yet.
+    #[test]
+    fn a_full_cache_finds_blocks_through_new_slots() {
+        let cache = Cache::new(4 * (10_000 + OVERHEAD), 0.5);
+        let (old, new) = (Slots::of(10), Slots::of(10));
+        let ask = |slots: &Arc<Slots<u64>>, n: u64, fill| {
+            let slot = Some(slots.slot(n as usize));
+            let key = key(n);
+            let request = Request { key, priority: Priority::Low, slot, bytes: 10_000, fill };
+            match cache.block(request) {
+                Answer::Held(_) => true,
+                Answer::Load(load) => **load.keep(n, 10_000) != n,
+                Answer::Uncached => false,
+            }
+        };
+        (0..5).for_each(|n| assert!(!ask(&old, n, true), "{n} was read"));
+        // Four fit. The first request for the fifth was rejected.
+        assert_eq!((0..5).filter(|n| ask(&new, *n, true)).count(), 4);
+        assert_eq!((0..5).filter(|n| ask(&Slots::of(10), *n, false)).count(), 4);
+    }
+
     /// No slot holds what the cache does not.
     fn check_slots(cache: &Cache<u64>, slots: &Arc<Slots<u64>>) {
         for n in 0..200 {

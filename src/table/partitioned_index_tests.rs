@@ -6,6 +6,7 @@ use crate::cache::cache::Cache;
 use crate::table::batch_key::BatchKey;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::builder::TableOptions;
+use crate::table::data_index::DataIndex;
 use crate::table::file::TableIo;
 use crate::table::filter::layout::FilterMembers;
 use crate::table::filter::ranges::RangeQuestion;
@@ -14,6 +15,7 @@ use crate::table::format::{
 };
 use crate::table::index::BlockCache;
 use crate::table::partitioned_index::TopLevel;
+use crate::table::properties::Properties;
 use crate::table::reader::{Expect, FilterUse, Table, TableReadOptions};
 use crate::table::tests::{
     Entries, PATH, TABLE_ID, bytes_of, filters, model_get, multi_get, new_env, open_in, options,
@@ -246,21 +248,26 @@ fn partitions_have_at_most_their_size() {
     }
 }
 
-/// A top level may claim another count than its partition has, under a checksum that holds.
+/// A top level may claim another count or separator than its partition has, under a checksum that
+/// holds.
 #[test]
-fn wrong_counts_of_a_top_level_are_damage() {
-    let mut bytes = table_bytes(400);
-    let footer = *bytes.last_chunk::<FOOTER_BYTES>().unwrap();
+fn wrong_top_levels_are_damage() {
+    let sound = table_bytes(400);
+    let footer = *sound.last_chunk::<FOOTER_BYTES>().unwrap();
     let footer = Footer::decode(&footer, Path::new(PATH), 0).unwrap();
     let (from, to) = (footer.index.offset as usize, footer.index.offset + footer.index.size);
     // The first entry: three lengths, key and value, whose last byte is the count.
-    let count = from + 3 + usize::from(bytes[from + 1]) + usize::from(bytes[from + 2]) - 1;
-    bytes[count] += 1;
-    let identity =
-        BlockIdentity { table_id: TABLE_ID, offset: footer.index.offset, kind: BlockKind::Index };
-    let trailer = identity.trailer(&bytes[from..to as usize], Codec::None);
-    bytes[to as usize..][..BLOCK_TRAILER_BYTES].copy_from_slice(&trailer);
-    for pinned_share in [0.0, 0.5] {
+    let key_end = from + 3 + usize::from(sound[from + 1]);
+    let value_end = key_end + usize::from(sound[from + 2]);
+    for (wrong, pinned_share) in
+        [(key_end, 0.0), (value_end, 0.0), (key_end, 0.5), (value_end, 0.5)]
+    {
+        let mut bytes = sound.clone();
+        bytes[wrong - 1] += 1;
+        let (table_id, offset) = (TABLE_ID, footer.index.offset);
+        let identity = BlockIdentity { table_id, offset, kind: BlockKind::Index };
+        let trailer = identity.trailer(&bytes[from..to as usize], Codec::None);
+        bytes[to as usize..][..BLOCK_TRAILER_BYTES].copy_from_slice(&trailer);
         let table = open_with(&bytes, pinned_share);
         let (lookup, hash) = (LookupKey::new(b"key00000", 9999), KeyHash::new(b"key00000"));
         let found = table.get(&lookup, &hash, READ, FilterUse::Ask, &mut TableIo::default());
@@ -276,4 +283,18 @@ fn wrong_counts_of_a_top_level_are_damage() {
         assert!(walk(&table, Direction::Forward, None).is_err());
         assert!(table.verify(&mut |_| {}).is_err_and(|error| error.is_corruption()));
     }
+}
+
+/// The memory of an index is reserved by what the properties say.
+#[test]
+fn properties_that_claim_another_size_are_damage() {
+    let table = table(400, 0.5);
+    let mut properties = table.properties().clone();
+    let read = |properties: &Properties| {
+        let index = DataIndex::new(table.file(), table.footer().index, properties);
+        index.read(table.file(), &mut TableIo::default()).map(|(index, _)| index.len() as u64)
+    };
+    assert_eq!(read(&properties).unwrap(), properties.data_blocks);
+    properties.index_bytes -= 1;
+    assert!(read(&properties).is_err_and(|error| error.is_corruption()));
 }
