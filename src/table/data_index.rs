@@ -20,7 +20,7 @@ use crate::base::key::LookupKey;
 use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::cache::budget::Purpose;
 use crate::cache::cache::Reservation;
-use crate::cache::cached::Cached;
+use crate::cache::cached::{Cached, Slotted};
 use crate::table::features::PARTITIONED_INDEX;
 use crate::table::fetch::BlockRef;
 use crate::table::file::{TableFile, TableIo};
@@ -55,12 +55,14 @@ enum InMemory {
     TopLevel(TopLevel),
 }
 
-/// A part of a data index, for one reader.
+/// A part of a data index, for one reader. Small, since a lookup moves it.
 pub(crate) enum IndexPart<'t> {
     /// All of an index that is pinned.
     Pinned(&'t Index),
-    /// A block of an index that is not.
-    Fetched(BlockRef<'static>),
+    /// A block of an index that is not, found in its slot.
+    Slotted(Slotted<CachedBlock>),
+    /// The same, from the cache or the file.
+    Shared(Arc<Cached<CachedBlock>>),
 }
 
 impl Deref for IndexPart<'_> {
@@ -68,13 +70,13 @@ impl Deref for IndexPart<'_> {
 
     #[inline]
     fn deref(&self) -> &Index {
-        match self {
-            IndexPart::Pinned(index) => index,
-            // Only `DataIndex::part` makes one.
-            IndexPart::Fetched(block) => {
-                block.index().unwrap_or_else(|| unreachable!("a part that is no index"))
-            }
-        }
+        let block = match self {
+            IndexPart::Pinned(index) => return index,
+            IndexPart::Slotted(slotted) => slotted.cached(),
+            IndexPart::Shared(block) => block,
+        };
+        // Only `DataIndex::part` makes one.
+        block.index().unwrap_or_else(|| unreachable!("a part that is no index"))
     }
 }
 
@@ -83,7 +85,24 @@ impl IndexPart<'_> {
     pub(crate) fn into_shared(self) -> Option<Arc<Cached<CachedBlock>>> {
         match self {
             IndexPart::Pinned(_) => None,
-            IndexPart::Fetched(block) => Some(block.into_shared()),
+            IndexPart::Slotted(slotted) => Some(slotted.into_shared()),
+            IndexPart::Shared(block) => Some(block),
+        }
+    }
+}
+
+/// A fetched block as a part, if it is the right one.
+fn part_of<'t>(
+    block: BlockRef<'_>,
+    is_right: impl FnOnce(&CachedBlock) -> bool,
+) -> Option<IndexPart<'t>> {
+    match block {
+        BlockRef::Slotted(slotted) => {
+            is_right(slotted.cached()).then_some(IndexPart::Slotted(slotted))
+        }
+        other => {
+            let block = other.into_shared();
+            is_right(&block).then_some(IndexPart::Shared(block))
         }
     }
 }
@@ -127,7 +146,8 @@ impl DataIndex {
         }
     }
 
-    /// The part that names the data block of a key; `None` if the key is above all blocks.
+    /// The part that names the data block of a key, and its number; `None` if the key is above all
+    /// blocks.
     ///
     /// # Errors
     /// A block of the index cannot be read, or is damaged; the same for all that follow.
@@ -137,12 +157,12 @@ impl DataIndex {
         file: &TableFile,
         key: &LookupKey,
         io: &mut TableIo,
-    ) -> Result<Option<IndexPart<'_>>> {
+    ) -> Result<Option<(usize, IndexPart<'_>)>> {
         if let Some(index) = self.pinned() {
-            return Ok(Some(IndexPart::Pinned(index)));
+            return Ok(Some((0, IndexPart::Pinned(index))));
         }
         let number = self.part_number(file, key.internal_key(), io)?;
-        number.map(|number| self.part(file, number, true, io)).transpose()
+        number.map(|number| Ok((number, self.part(file, number, true, io)?))).transpose()
     }
 
     /// How many parts it has; at least one.
@@ -180,23 +200,19 @@ impl DataIndex {
         }
         let Some(top_level) = top_level else {
             // Kept in any case, since each use reads all of it.
-            let block = file.fetch(self.handle, BlockKind::Index, true, io)?.for_long();
-            return match block.index() {
-                Some(_) => Ok(IndexPart::Fetched(block)),
-                // The cache has it as another kind: a damaged metaindex named it as a filter.
-                None => Err(self.wrong(file, "the data index is another block")),
-            };
+            let block = file.fetch(self.handle, BlockKind::Index, true, io)?;
+            // The cache has it as another kind: a damaged metaindex named it as a filter.
+            return part_of(block, |block| block.index().is_some())
+                .ok_or_else(|| self.wrong(file, "the data index is another block"));
         };
         let partitions = top_level.partitions();
         let Some(entry) = partitions.entry(number) else {
             return Err(self.wrong(file, "a top-level index without that partition"));
         };
         let kind = BlockKind::IndexPartition;
-        let block = file.fetch_named(partitions, entry, kind, fill, io)?.for_long();
-        match block.cached().filter(|block| self.is_part(number, block)) {
-            Some(_) => Ok(IndexPart::Fetched(block)),
-            None => Err(self.wrong(file, "a top-level index that does not describe a partition")),
-        }
+        let block = file.fetch_named(partitions, entry, kind, fill, io)?;
+        part_of(block, |block| self.is_part(number, block))
+            .ok_or_else(|| self.wrong(file, "a top-level index that does not describe a partition"))
     }
 
     /// True if a block is partition `number` as the top level describes it: with as many data
