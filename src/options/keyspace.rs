@@ -104,8 +104,9 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Bytes of key and value in a data block before compression. Default: 4 KiB; 64 B to 4 MiB.
-    /// Larger blocks compress better and need smaller indexes; each point lookup reads more.
+    /// Most bytes that a data block takes of its file before compression, unless one entry alone is
+    /// larger. Default: 4 KiB, a page of the disk; 64 B to 4 MiB. Larger blocks compress better and
+    /// need smaller indexes; each point lookup reads more.
     pub fn block_bytes(mut self, bytes: usize) -> Self {
         self.block_bytes = Some(bytes);
         self

@@ -9,9 +9,9 @@
 //! collects full blocks, and the thread puts them into the [`BlockFile`]. The bytes are the same.
 //!
 //! Memory is one block, the index and the filter's keys, besides a write buffer. The filter gets
-//! every key through `key::filter_key`, and the end of each data block. The separator of a block
-//! waits for the first key of the next, so that it can be the shortest string between them. Table
-//! id, entries and options determine the bytes.
+//! every key through `key::filter_key`, and the end of each data block. A block ends before the
+//! first key that does not fit, so its separator is the shortest string before that key. Table id,
+//! entries and options determine the bytes.
 
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
@@ -26,7 +26,7 @@ use crate::env::api::WritableFile;
 use crate::table::block::builder::BlockBuilder;
 use crate::table::block_file::{BlockFile, DetachedBlocks};
 use crate::table::compression::Compression;
-use crate::table::features::{PARTITIONED_INDEX, version_of};
+use crate::table::features::{PADDED_BLOCKS, PARTITIONED_INDEX, version_of};
 use crate::table::filter::dispatch::FilterBlockBuilder;
 use crate::table::filter::layout::{BlockSink, FilterLayout, TableFilter};
 use crate::table::filter::ranges::{RANGE_FILTER_NAME, write_range_filter};
@@ -51,8 +51,9 @@ pub(crate) struct TableOptions {
     pub keyspace: KeyspaceLabel,
     /// The id of the database that writes the table, then those of its ancestors.
     pub databases: Vec<u128>,
-    /// Size at which a data block is closed. Larger ones compress better and need less index;
-    /// each lookup reads a whole one.
+    /// Most bytes that a data block of several entries takes of the file before compression, prefix
+    /// and trailer included. Larger ones compress better and need less index; each lookup reads a
+    /// whole one.
     pub block_bytes: usize,
     /// Entries between restart points. More of them save space and make lookups slower.
     pub restart_interval: usize,
@@ -94,8 +95,6 @@ pub(crate) struct TableBuilder {
     filter: Option<FilterBlockBuilder>,
     range_filter: Option<RangeFilterBuilder>,
     index: IndexBuilder,
-    /// Whether the last full block is not in the index yet: its separator depends on the next key.
-    unseparated: bool,
     /// Counts of the entries added so far; `largest_key` is the last key.
     properties: Properties,
     range_deletes: RangeDeletes,
@@ -128,7 +127,11 @@ impl TableBuilder {
         // have partitions is known only at the end.
         let version = version_of(&properties.required_features);
         let header = Header { version, table_id, keyspace: options.keyspace.id };
-        let out = TableWriter::new(file, path, header, options.write_bytes);
+        let mut out = TableWriter::new(file, path, header, options.write_bytes);
+        if options.filter.as_ref().is_some_and(is_block_based) {
+            // The filter must know where a block is before its keys come.
+            out = out.without_padding();
+        }
         TableBuilder {
             file: Some(BlockFile::new(out, options.compression)),
             detached: DetachedBlocks::default(),
@@ -137,7 +140,6 @@ impl TableBuilder {
             filter,
             range_filter,
             index: IndexBuilder::default(),
-            unseparated: false,
             properties,
             range_deletes: RangeDeletes::default(),
         }
@@ -159,24 +161,42 @@ impl TableBuilder {
     /// Adds an entry. Its key must be above all earlier ones.
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         self.check(internal_key, value)?;
-        self.push_separator(Some(internal_key));
-        if value.len() > self.options.block_bytes && self.data.entries() > 0 {
-            // A large value gets a block of its own: lookups of its neighbours should not read it.
-            self.write_data_block()?;
-            self.push_separator(Some(internal_key));
-        }
+        self.add_to_block(internal_key, value)?;
         if let Some(filter) = &mut self.filter {
             filter.add_key(filter_key(internal_key));
         }
         if let Some(range_filter) = &mut self.range_filter {
             range_filter.add_key(filter_key(internal_key));
         }
-        self.data.add(internal_key, value);
         self.properties.count(internal_key, value);
-        if self.data.estimated_bytes() >= self.options.block_bytes {
-            self.write_data_block()?;
-        }
         Ok(())
+    }
+
+    /// Adds an entry to the data block, or to the next one if it does not fit.
+    fn add_to_block(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        if self.data.entries() > 0 {
+            let limit = self.block_limit();
+            // A value that is too large is not copied to find out.
+            if self.data.estimated_bytes() + value.len() <= limit {
+                self.data.add(internal_key, value);
+                if self.data.estimated_bytes() <= limit {
+                    return Ok(());
+                }
+                self.data.remove_last();
+            }
+            self.write_data_block(Some(internal_key))?;
+        }
+        self.data.add(internal_key, value);
+        Ok(())
+    }
+
+    /// Most bytes of the contents of a data block with several entries. The prefix of the next
+    /// block comes before a page ends, so that the next block can begin with the page.
+    fn block_limit(&self) -> usize {
+        let before =
+            if self.properties.data_blocks == 0 { HEADER_BYTES + BLOCK_PREFIX_BYTES } else { 0 };
+        let around = before + BLOCK_TRAILER_BYTES + BLOCK_PREFIX_BYTES;
+        self.options.block_bytes.saturating_sub(around)
     }
 
     /// Sets the range deletes of the table, which hide entries of other tables and of this one.
@@ -213,10 +233,7 @@ impl TableBuilder {
     /// Whether another thread can write the blocks. A block-based filter must know where each block
     /// is before its keys come.
     pub(crate) fn can_detach(&self) -> bool {
-        let filter = self.options.filter.as_ref();
-        let is_block_based =
-            |filter: &TableFilter| matches!(filter.layout, FilterLayout::BlockBased { .. });
-        self.file.is_some() && !filter.is_some_and(is_block_based)
+        self.file.is_some() && !self.options.filter.as_ref().is_some_and(is_block_based)
     }
 
     /// Gives the file away, so that another thread writes the blocks. `None` if it
@@ -259,9 +276,8 @@ impl TableBuilder {
             return Err(refused("a table without entries"));
         }
         if self.data.entries() > 0 {
-            self.write_data_block()?;
+            self.write_data_block(None)?;
         }
-        self.push_separator(None);
         let file = self.file.take().ok_or_else(|| refused("a table without its file"))?;
         let BlockFile { mut out, handles, .. } = file;
         // The distance from the first block to the one that would be next.
@@ -273,6 +289,9 @@ impl TableBuilder {
             metaindex.extend(handle.map(|handle| (RANGE_FILTER_NAME.to_string(), handle)));
         }
         let index = self.write_partitions(&handles, &mut out)?;
+        if out.padding_bytes() > 0 {
+            self.properties.require(PADDED_BLOCKS);
+        }
         metaindex.extend(self.write_range_deletes(&mut out)?);
         let properties = out.write_raw(&self.properties.encode(), BlockKind::Properties)?;
         metaindex.push((PROPERTIES_NAME.to_string(), properties));
@@ -288,21 +307,6 @@ impl TableBuilder {
             properties: self.properties,
             range_deletes: self.range_deletes,
         })
-    }
-
-    /// Adds the separator of the last full block to the index, if it is not there yet. The next
-    /// block begins with `next`.
-    fn push_separator(&mut self, next: Option<&[u8]>) {
-        if std::mem::take(&mut self.unseparated) {
-            self.index.push(&self.properties.largest_key, next);
-            if let (Some(range_filter), Some(block)) =
-                (&mut self.range_filter, self.index.len().checked_sub(1))
-            {
-                let smallest = user_key(&self.properties.smallest_key);
-                let before = block.checked_sub(1).map(|before| self.index.user_key(before));
-                range_filter.end_block(before.unwrap_or(smallest), self.index.user_key(block));
-            }
-        }
     }
 
     fn check(&self, internal_key: &[u8], value: &[u8]) -> Result<()> {
@@ -334,7 +338,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    fn write_data_block(&mut self) -> Result<()> {
+    /// Completes the data block. The next one begins with `next`.
+    fn write_data_block(&mut self, next: Option<&[u8]>) -> Result<()> {
         match &mut self.file {
             None => self.detached.push(&mut self.data),
             Some(file) => {
@@ -344,8 +349,14 @@ impl TableBuilder {
                 }
             }
         }
+        let block = self.properties.data_blocks as usize;
         self.properties.data_blocks += 1;
-        self.unseparated = true;
+        self.index.push(&self.properties.largest_key, next);
+        if let Some(range_filter) = &mut self.range_filter {
+            let smallest = user_key(&self.properties.smallest_key);
+            let before = block.checked_sub(1).map(|before| self.index.user_key(before));
+            range_filter.end_block(before.unwrap_or(smallest), self.index.user_key(block));
+        }
         Ok(())
     }
 
@@ -410,6 +421,10 @@ impl TableBuilder {
         let handle = out.write_raw(&block, BlockKind::RangeDeletes)?;
         Ok(Some((RANGE_DELETES_NAME.to_string(), handle)))
     }
+}
+
+fn is_block_based(filter: &TableFilter) -> bool {
+    matches!(filter.layout, FilterLayout::BlockBased { .. })
 }
 
 fn write_metaindex(

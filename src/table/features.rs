@@ -14,6 +14,9 @@ use std::path::Path;
 /// The feature of a data index in partitions. Every build has it.
 pub(crate) const PARTITIONED_INDEX: &str = "partitioned_index";
 
+/// The feature of zeros between blocks, before one that begins at a page. Every build has it.
+pub(crate) const PADDED_BLOCKS: &str = "padded_blocks";
+
 /// The name of the property.
 pub(crate) const REQUIRED_FEATURES: &str = "required_features";
 
@@ -62,7 +65,7 @@ pub(crate) fn check_features(properties: &Block, path: &Path) -> Result<()> {
 
 /// Whether this build has a feature; `None` if it does not know the name.
 fn is_available(name: &[u8]) -> Option<bool> {
-    if name == PARTITIONED_INDEX.as_bytes() {
+    if [PARTITIONED_INDEX, PADDED_BLOCKS].iter().any(|known| name == known.as_bytes()) {
         return Some(true);
     }
     Codec::from_name(name).map(Codec::is_available)

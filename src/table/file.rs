@@ -24,7 +24,8 @@ use crate::table::block::directory::HashedBlock;
 use crate::table::compression;
 use crate::table::features::lacking_codec;
 use crate::table::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec, FOOTER_BYTES, run_bytes,
+    BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity, BlockKind, Codec,
+    FOOTER_BYTES, PAGE_BYTES, run_bytes,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index};
 use siftdb_filter::cache_line::AlignedBytes;
@@ -303,6 +304,19 @@ impl TableFile {
     /// Reads bytes of the file.
     pub(crate) fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.handle.read_exact_at(offset, buffer)
+    }
+
+    /// Where the next block's prefix begins if the block that ends at `position` is followed by
+    /// padding: zeros up to the last bytes of a page. `None` if other bytes follow.
+    pub(super) fn padding_end(&self, position: u64) -> Result<Option<u64>> {
+        let prefix_bytes = BLOCK_PREFIX_BYTES as u64;
+        let end = position.saturating_add(prefix_bytes).next_multiple_of(PAGE_BYTES) - prefix_bytes;
+        if end > self.blocks_end() {
+            return Ok(None);
+        }
+        let mut zeros = vec![0; (end - position) as usize];
+        self.read_bytes(position, &mut zeros)?;
+        Ok((!zeros.is_empty() && zeros.iter().all(|byte| *byte == 0)).then_some(end))
     }
 
     /// Reads the block at `handle`, checks and decompresses it. `known` is the checksum with which

@@ -37,6 +37,10 @@ pub(crate) const BLOCK_TRAILER_BYTES: usize = 5;
 /// the structure around it. A table whose index or filter would be larger must be split.
 pub(crate) const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * KEY_BYTES_MAX + (64 << 10);
 
+/// Bytes that a file system reads at least. A block that lookups read begins at a multiple of it,
+/// after zeros, if it would touch one page more elsewhere and the gap is small.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
 /// Size of the footer.
 pub(crate) const FOOTER_BYTES: usize = 56;
 
@@ -149,10 +153,14 @@ impl BlockHandle {
 }
 
 /// Bytes from the contents of the first of these blocks to the trailer of the last; `None` unless
-/// each begins where the one before ends.
+/// each begins where the one before ends, or at the next page.
 pub(crate) fn run_bytes(handles: &[BlockHandle]) -> Option<u64> {
     let mut pairs = handles.iter().zip(handles.iter().skip(1));
-    let is_run = pairs.all(|(one, next)| one.end() == next.start());
+    let is_run = pairs.all(|(one, next)| {
+        let gap = one.end().zip(next.start()).and_then(|(end, start)| start.checked_sub(end));
+        let gap_bytes_max = if next.offset.is_multiple_of(PAGE_BYTES) { PAGE_BYTES } else { 1 };
+        gap.is_some_and(|gap| gap < gap_bytes_max)
+    });
     let bytes = handles.last()?.end()?.checked_sub(handles.first()?.offset)?;
     is_run.then_some(bytes)
 }

@@ -51,6 +51,8 @@ mod ingested_tests;
 #[cfg(test)]
 mod walk_tests;
 #[cfg(test)]
+mod padding_tests;
+#[cfg(test)]
 mod salvage_tests;
 #[cfg(test)]
 mod range_deletes_tests;

@@ -38,7 +38,7 @@ pub(crate) struct Properties {
     /// Range tombstones: none in this version.
     pub range_deletes: u64,
     pub data_blocks: u64,
-    /// Bytes of data blocks.
+    /// Bytes from the header to the end of the last data block.
     pub data_bytes: u64,
     /// Bytes of the keys, trailers included, before prefix compression.
     pub raw_key_bytes: u64,

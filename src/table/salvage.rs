@@ -2,9 +2,9 @@
 //!
 //! For repairs only: every other reader stops at the first damage. [`salvage`] needs no footer, no
 //! index and no properties. It begins after the header; the prefix of each block has the length and
-//! the kind of the block. After a damaged prefix it searches for the next bytes that are the prefix
-//! of a block of this table at exactly that offset. Each byte is read a fixed number of times,
-//! whatever the file holds.
+//! the kind of the block. Zeros up to the end of a page are skipped. After a damaged prefix it
+//! searches for the next bytes that are the prefix of a block of this table at exactly that offset.
+//! Each byte is read a fixed number of times, whatever the file holds.
 //!
 //! A data block is sound if its checksum and structure hold, its keys ascend from those of the
 //! block before, and its sequences are in the range that the caller expects. So the entries come in
@@ -29,7 +29,7 @@ use crate::table::block::directory::HashedBlock;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header,
-    read_prefix,
+    PAGE_BYTES, read_prefix,
 };
 use crate::table::properties::Properties;
 use std::cmp::Ordering;
@@ -193,10 +193,20 @@ fn unreadable(error: Error) -> Result<Error> {
     }
 }
 
-/// A loss. It is certain that entries were lost if a data block was there.
+/// A loss.
 struct Loss {
     block: LostBlock,
-    is_certain: bool,
+    kind: LossKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LossKind {
+    /// A data block was there, so entries were lost.
+    Certain,
+    /// A data block was there if another one follows.
+    BeforeData,
+    /// Padding may have been there.
+    Possible,
 }
 
 struct Rescue<'a> {
@@ -227,10 +237,19 @@ impl Rescue<'_> {
         let mut position = HEADER_BYTES as u64;
         loop {
             let Some((handle, kind)) = self.block_at(position)? else {
+                if let Some(end) = self.padding_end(position)? {
+                    position = end;
+                    continue;
+                }
                 let next = self.search(position.saturating_add(1))?;
                 let end = next.unwrap_or(self.bytes);
                 let what = format!("no block can be told in the bytes up to {end}");
-                self.lose(self.file.corruption(position, what), false);
+                let is_page = (end + BLOCK_PREFIX_BYTES as u64).is_multiple_of(PAGE_BYTES);
+                let kind = match is_page && end - position < PAGE_BYTES {
+                    true => LossKind::Possible,
+                    false => LossKind::BeforeData,
+                };
+                self.lose(self.file.corruption(position, what), kind);
                 match next {
                     Some(next) => position = next,
                     None => return Ok(()),
@@ -270,6 +289,12 @@ impl Rescue<'_> {
         Ok(read.map(|(kind, size)| (BlockHandle { offset, size: size.into() }, kind)))
     }
 
+    /// The end of the padding at `position`, if there is any. A disk that refuses to read it says
+    /// nothing about the blocks around.
+    fn padding_end(&self, position: u64) -> Result<Option<u64>> {
+        self.file.padding_end(position).or_else(|error| unreadable(error).map(|_| None))
+    }
+
     /// The offset of the next prefix, from `position` on. This takes a few instructions per byte,
     /// since few bytes look like a kind and a size that fits the file.
     fn search(&self, mut position: u64) -> Result<Option<u64>> {
@@ -306,7 +331,7 @@ impl Rescue<'_> {
         let block = match self.sound_block(handle) {
             Ok(block) => block,
             Err(error) => {
-                self.lose(unreadable(error)?, true);
+                self.lose(unreadable(error)?, LossKind::Certain);
                 return Ok(());
             }
         };
@@ -382,7 +407,7 @@ impl Rescue<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, error: Error, is_certain: bool) {
+    fn lose(&mut self, error: Error, kind: LossKind) {
         // After the data blocks there are no entries to lose.
         if self.data_ended {
             if !self.saw_properties {
@@ -392,15 +417,17 @@ impl Rescue<'_> {
         }
         let from = (self.entries > 0).then(|| user_key(&self.last_key).to_vec());
         let block = LostBlock { from, to: None, error };
-        self.losses.push(Loss { block, is_certain });
+        self.losses.push(Loss { block, kind });
     }
 
     /// Bounds the losses so far: their keys are below this one.
     fn close_losses(&mut self, key: &[u8]) {
         for loss in self.losses.iter_mut().rev().take_while(|loss| loss.block.to.is_none()) {
             loss.block.to = Some(key.to_vec());
-            // Data blocks are contiguous, so a data block was between these two.
-            loss.is_certain = true;
+            // Data blocks are contiguous up to padding, so a data block was between these two.
+            if loss.kind == LossKind::BeforeData {
+                loss.kind = LossKind::Certain;
+            }
         }
     }
 
@@ -427,18 +454,18 @@ impl Rescue<'_> {
             let what = "the table ends here, without any block after its data";
             let is_told = self.losses.last().is_some_and(|loss| loss.block.to.is_none());
             if !is_told {
-                self.lose(self.file.corruption(self.bytes, what), false);
+                self.lose(self.file.corruption(self.bytes, what), LossKind::BeforeData);
             }
         }
         let expected_entries = self.expected.entries;
         let nothing_is_missing = expected_entries == Some(self.entries);
-        self.losses.retain(|loss| loss.is_certain || !nothing_is_missing);
+        self.losses.retain(|loss| loss.kind == LossKind::Certain || !nothing_is_missing);
         if self.losses.is_empty()
             && let Some(expected) = expected_entries.filter(|expected| *expected > self.entries)
         {
             let what = format!("{} of {expected} entries were found", self.entries);
             self.data_ended = false;
-            self.lose(self.file.corruption(self.bytes, what), true);
+            self.lose(self.file.corruption(self.bytes, what), LossKind::Certain);
         }
         let lost_deletes = self.lost_deletes();
         let lost = self.losses.into_iter().map(|loss| loss.block).chain(lost_deletes).collect();

@@ -3,9 +3,10 @@
 //! [`TableCheck::run`] is what `Db::verify`, `repair` and the command `sst verify` call. It opens
 //! the file again and, with [`Table::verify`], reads past every cache. It checks the header, and of
 //! each block prefix, checksum and structure. Blocks must be in order, within their separators, and
-//! follow each other from header to footer without a gap. Counts, sizes and the ranges of keys and
-//! sequences must agree with the properties. A lookup must find every key, and the filter must be
-//! readable and pass each key and its prefix. The first contradiction is a `Corruption`.
+//! follow each other from header to footer without a gap, except for zeros up to the end of a page.
+//! Counts, sizes and the ranges of keys and sequences must agree with the properties. A lookup must
+//! find every key, and the filter must be readable and pass each key and its prefix. The first
+//! contradiction is a `Corruption`.
 
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
@@ -18,7 +19,7 @@ use crate::env::api::Env;
 use crate::env::handle::FilePool;
 use crate::table::block::cursor::for_each_entry;
 use crate::table::block::directory::HashedBlock;
-use crate::table::features::version_of;
+use crate::table::features::{PADDED_BLOCKS, version_of};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
 use crate::table::filter::ranges::RangeQuestion;
@@ -191,9 +192,13 @@ impl Table {
         Ok(blocks)
     }
 
-    /// Where the block ends, if it begins at `position` and its prefix agrees with its handle.
+    /// Where the block ends, if it begins at `position` or after padding from there, and its prefix
+    /// agrees with its handle.
     fn check_position(&self, position: u64, handle: BlockHandle, kind: BlockKind) -> Result<u64> {
-        if handle.start() != Some(position) {
+        let may_pad = self.properties().requires(PADDED_BLOCKS);
+        if handle.start() != Some(position)
+            && !(may_pad && self.file().padding_end(position)? == handle.start())
+        {
             let what = format!("the block at {} should begin here", handle.offset);
             return Err(self.file().corruption(position, what));
         }
@@ -264,7 +269,8 @@ impl DataCheck<'_> {
         let block = self.table.file().read_data(handle, &mut self.io)?;
         for_each_entry(&block, |key, value| self.entry(&block, i, handle, key, value))?;
         self.found.data_blocks += 1;
-        self.found.data_bytes += handle.stored_bytes();
+        // Padding between blocks counts, too.
+        self.found.data_bytes = handle.end().unwrap_or(u64::MAX) - HEADER_BYTES as u64;
         Ok(())
     }
 

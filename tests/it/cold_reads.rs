@@ -75,13 +75,14 @@ fn a_cold_key_costs_one_read() {
                 assert!(db.get_with(key(number), &unfilled()).unwrap().is_some());
                 let [read] = &env.take()[..] else { panic!("{name}: key {number}") };
                 must_be_a_block(&memory, read);
-                // A block may cross the end of a page. One that does not is in one page.
-                let crosses = read.offset % PAGE_BYTES + read.bytes > PAGE_BYTES;
-                assert_eq!(crosses, pages(read.offset, read.bytes) > 1, "{name}");
-                in_one_page += usize::from(!crosses);
+                in_one_page += usize::from(pages(read.offset, read.bytes) == 1);
             }
-            // Blocks are cut at 4 KiB, so only compressed ones and the last fit into a page.
-            assert_eq!(in_one_page > 100, snappy, "{name}: {in_one_page}");
+            // Blocks of a page get one of their own, but some of the first. Smaller ones, which
+            // Snappy makes here, may cross the end of a page; so may those under block-based
+            // filters.
+            let share = in_one_page as f64 / (0..KEYS).step_by(7).len() as f64;
+            let is_page_each = !snappy && !filter.name.ends_with("block-based");
+            assert_eq!(share > 0.99, is_page_each, "{name}: {share}");
         }
     }
 }

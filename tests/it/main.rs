@@ -17,6 +17,7 @@
 //! | `mapped` | tables in memory: no calls, the same errors; `MapEnv` on a disk |
 //! | `multi_get` | batches answer and count like single lookups, and read less |
 //! | `cold_reads` | what lookups and batches read whose blocks are in no cache |
+//! | `larger_than_memory` | pages that a disk reads under a small page cache |
 //! | `in_memory_only` | reads without I/O: the answer of a normal read, or a refusal |
 //! | `cursors` | cursors and scans of keys agree with a sorted map and copy no value |
 //! | `prefixes` | scans skip tables, and answer as without filters |
@@ -116,6 +117,7 @@ mod keyspace_batches;
 mod keyspace_model;
 mod keyspaces;
 mod kills;
+mod larger_than_memory;
 mod levels;
 mod lifetime;
 mod limits;

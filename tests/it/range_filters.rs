@@ -305,8 +305,8 @@ fn damaged_range_filters_change_no_answer() {
     let [table] = &tables[..] else { panic!("{tables:?}") };
     let sound = env.read_file(table).unwrap();
     let mut named = 0;
-    // The range filter is in the last third of this table.
-    for at in (sound.len() * 2 / 3..sound.len()).step_by(97) {
+    // The filters are in the last quarter of this table.
+    for at in (sound.len() * 3 / 4..sound.len()).step_by(97) {
         let mut broken = sound.clone();
         broken[at] ^= 0x10;
         env.write_file(table, &broken);

@@ -267,8 +267,8 @@ mod tests {
         let env = MemEnv::new();
         for (filter, expected) in FILTERS.into_iter().zip([
             "  properties ",
-            "    6 windows of 2^7 B, 3 of them empty",
-            "  filter             823..",
+            "    6 windows of 2^7 B, 2 of them empty",
+            "  filter             842..",
             "    top-level index ",
         ]) {
             let path = table(&env, filter);

@@ -245,7 +245,7 @@ fn print_index(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
         let bytes: u64 = handles.iter().map(BlockHandle::stored_bytes).sum();
         let partitions = counted(handles.len() as u64, "partition");
         let start = handles.first().and_then(BlockHandle::start).unwrap_or(0);
-        let end = start.saturating_add(bytes);
+        let end = handles.last().and_then(BlockHandle::end).unwrap_or(u64::MAX);
         printer.line(format_args!("  partitions  {start:>10}..{end}  {bytes} B, {partitions}"))?;
     }
     printer.line(format_args!(

@@ -63,6 +63,10 @@ pub(crate) struct BlockBuilder {
     entries: usize,
     /// The entries in `buffer` of a data block.
     parts: Vec<EntryParts>,
+    /// Length of the anchor of these entries.
+    anchor: usize,
+    /// Bytes that entries share beyond the anchor.
+    beyond_anchor: usize,
     smallest_trailer: u64,
     largest_trailer: u64,
     /// One per entry; empty without a hash index.
@@ -97,6 +101,8 @@ impl BlockBuilder {
             last_key: Vec::new(),
             entries: 0,
             parts: Vec::new(),
+            anchor: usize::MAX,
+            beyond_anchor: 0,
             smallest_trailer: u64::MAX,
             largest_trailer: 0,
             fingerprints: Vec::new(),
@@ -142,10 +148,9 @@ impl BlockBuilder {
         let key_end = self.buffer.len();
         if let Some(trailer) = trailer {
             put_u64(&mut self.buffer, trailer);
-            self.smallest_trailer = self.smallest_trailer.min(trailer);
-            self.largest_trailer = self.largest_trailer.max(trailer);
             let end = self.buffer.len() + value.len();
             self.parts.push(EntryParts { shared, key_start, key_end, end });
+            self.measure(self.parts.len() - 1, trailer);
         }
         self.buffer.extend_from_slice(value);
         self.last_key.truncate(common);
@@ -159,12 +164,30 @@ impl BlockBuilder {
         self.entries
     }
 
-    /// Size of the block if it were finished now, without what the anchor may cost.
+    /// Size of the block if it were finished now. Keys of 128 bytes and more may take a few bytes
+    /// more, where the anchor makes their lengths longer.
     pub(crate) fn estimated_bytes(&self) -> usize {
         let hash_index = if self.hash_index { self.fingerprints.len() + 2 } else { 0 };
         let trailers = if self.internal_keys { INTERNAL_KEY_TRAILER_BYTES + 1 } else { 0 };
         let narrowed = self.parts.len() * (INTERNAL_KEY_TRAILER_BYTES - self.trailer_width());
-        self.buffer.len() - narrowed + 4 * (self.restarts.len() + 1) + hash_index + trailers
+        let restarts = 4 * (self.restarts.len() + 1);
+        let anchor = if self.is_anchored() { self.beyond_anchor } else { 0 };
+        self.buffer.len() - narrowed + restarts + hash_index + trailers + anchor
+    }
+
+    /// Removes the last entry of a data block, which then must be finished.
+    pub(crate) fn remove_last(&mut self) {
+        self.parts.pop();
+        self.entries = self.parts.len();
+        self.buffer.truncate(self.parts.last().map_or(0, |parts| parts.end));
+        self.fingerprints.truncate(self.entries);
+        self.restarts.truncate(self.entries.div_ceil(self.restart_interval).max(1));
+        (self.anchor, self.beyond_anchor) = (usize::MAX, 0);
+        (self.smallest_trailer, self.largest_trailer) = (u64::MAX, 0);
+        for number in 0..self.entries {
+            let trailer = get_u64(&self.buffer, self.parts[number].key_end);
+            self.measure(number, trailer.unwrap_or_default());
+        }
     }
 
     /// Completes the block. Call `reset` before the next `add`.
@@ -196,6 +219,7 @@ impl BlockBuilder {
         self.last_key.clear();
         self.entries = 0;
         self.parts.clear();
+        (self.anchor, self.beyond_anchor) = (usize::MAX, 0);
         self.smallest_trailer = u64::MAX;
         self.largest_trailer = 0;
         self.fingerprints.clear();
@@ -209,7 +233,8 @@ impl BlockBuilder {
 
     /// Writes the entries again, with narrow trailers and with what each shares with the anchor.
     fn encode_entries(&mut self) {
-        let (width, anchor) = (self.trailer_width(), self.anchor());
+        let width = self.trailer_width();
+        let anchor = if self.is_anchored() { self.anchor } else { usize::MAX };
         self.finished.clear();
         let (mut head, mut restarts) = (0, self.restarts.iter_mut());
         for (number, parts) in self.parts.iter().enumerate() {
@@ -233,16 +258,27 @@ impl BlockBuilder {
         std::mem::swap(&mut self.buffer, &mut self.finished);
     }
 
-    /// How many bytes an entry may share: those of the anchor, if that costs little, else any
-    /// number.
-    fn anchor(&self) -> usize {
-        let heads = || self.parts.iter().step_by(self.restart_interval);
-        let key = |parts: Option<&EntryParts>| {
-            parts.map_or(&[][..], |parts| &self.buffer[parts.key_start..parts.key_end])
-        };
-        let anchor = common_prefix(key(heads().next()), key(heads().next_back()));
-        let cost: usize = self.parts.iter().map(|parts| parts.shared.saturating_sub(anchor)).sum();
-        if cost <= self.buffer.len() / ANCHOR_COST { anchor } else { usize::MAX }
+    /// Updates what the entries have in common, and their trailers, by the entry `number`. All
+    /// before it are in.
+    fn measure(&mut self, number: usize, trailer: u64) {
+        self.smallest_trailer = self.smallest_trailer.min(trailer);
+        self.largest_trailer = self.largest_trailer.max(trailer);
+        if !number.is_multiple_of(self.restart_interval) {
+            self.beyond_anchor += self.parts[number].shared.saturating_sub(self.anchor);
+            return;
+        }
+        let key = |parts: EntryParts| &self.buffer[parts.key_start..parts.key_end];
+        let anchor = common_prefix(key(self.parts[0]), key(self.parts[number]));
+        if anchor < self.anchor {
+            let beyond = |parts: &EntryParts| parts.shared.saturating_sub(anchor);
+            self.beyond_anchor = self.parts[..number].iter().map(beyond).sum();
+            self.anchor = anchor;
+        }
+    }
+
+    /// Whether entries share the anchor at most: if that costs little.
+    fn is_anchored(&self) -> bool {
+        self.beyond_anchor <= self.buffer.len() / ANCHOR_COST
     }
 
     /// Adds the fingerprint of a user key whose first `common` bytes are those of the last one.
@@ -269,6 +305,7 @@ impl BlockBuilder {
 mod tests {
     use super::*;
     use crate::base::key::{ValueKind, put_internal_key};
+    use proptest::prelude::*;
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -349,6 +386,36 @@ mod tests {
                 assert_eq!(block.len(), estimated);
                 assert_eq!(block.len(), 4 * (3 + 1 + width + 1) + 2 * 4 + 6 + 9 + 4, "{above:x}");
             }
+        }
+    }
+
+    proptest! {
+        /// A block whose last entry was removed is the block that never had it, and is as large as
+        /// it said.
+        #[test]
+        fn removed_entries_leave_no_trace(
+            keys in prop::collection::btree_set("[ab]{0,9}[abc]{1,2}", 2..90),
+            trailers in prop::collection::vec(prop_oneof![0u64..9, any::<u64>()], 90),
+            (restart_interval, hash_index) in (1usize..20, any::<bool>()),
+        ) {
+            let mut builder = BlockBuilder::data(restart_interval, hash_index);
+            let mut shorter = BlockBuilder::data(restart_interval, hash_index);
+            let last = keys.len() - 1;
+            for (number, (key, trailer)) in keys.iter().zip(trailers).enumerate() {
+                let key = [key.as_bytes(), &trailer.to_le_bytes()].concat();
+                builder.add(&key, &[7; 20][..number % 20]);
+                if number < last {
+                    shorter.add(&key, &[7; 20][..number % 20]);
+                }
+            }
+            let whole_bytes = builder.estimated_bytes();
+            builder.remove_last();
+            prop_assert_eq!(builder.entries(), last);
+            prop_assert!(builder.estimated_bytes() < whole_bytes);
+            prop_assert_eq!(builder.estimated_bytes(), shorter.estimated_bytes());
+            let shorter = shorter.finish();
+            prop_assert_eq!(builder.estimated_bytes(), shorter.len());
+            prop_assert_eq!(builder.finish(), shorter);
         }
     }
 

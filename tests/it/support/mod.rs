@@ -19,6 +19,7 @@ pub mod limits;
 pub mod linearizability;
 pub mod model;
 pub mod openmetrics;
+pub mod page_cache;
 pub mod ranges;
 pub mod reads;
 pub mod recorded_transactions;

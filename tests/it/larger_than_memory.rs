@@ -1,0 +1,112 @@
+//! What lookups read from the disk of a database that memory does not hold: a page for a present
+//! key, nearly nothing for an absent one. The page cache is simulated, so the counts are exact.
+
+use crate::support::data::{absent_key, key};
+use crate::support::page_cache::{DiskReads, PageCacheEnv};
+use crate::support::rng::Rng;
+use crate::support::stores::{HOME, as_env};
+use siftdb::env::MemEnv;
+use siftdb::{Db, Options};
+use std::sync::Arc;
+
+const KEYS: usize = 150_000;
+/// Keys that are overwritten in each of the two tables of level 0.
+const OVERWRITTEN: usize = 5_000;
+const LOOKUPS: usize = 20_000;
+
+/// 100 bytes, of which no codec makes these shorter.
+fn value(number: usize, random_bytes: usize) -> Vec<u8> {
+    let mut rng = Rng::new(number as u64 + 1);
+    (0..100).map(|at| if at < random_bytes { rng.next() as u8 } else { b'v' }).collect()
+}
+
+/// A database of a settled level and two tables of level 0. Memory for the two caches is a part of
+/// its data; a quarter of that is the block cache.
+fn database(part: u64, random_bytes: usize) -> (PageCacheEnv, Db) {
+    let disk = MemEnv::new();
+    let memory_bytes = KEYS as u64 * 112 / part;
+    let options = Options::new()
+        .auto_compaction(false)
+        .table_bytes(1 << 20)
+        .block_cache_bytes(memory_bytes / 4);
+    let db = options.clone().env(as_env(&disk)).open(HOME).unwrap();
+    let put = |numbers: &[usize]| {
+        for &number in numbers {
+            db.put(key(number), value(number, random_bytes)).unwrap();
+        }
+        db.flush().unwrap();
+    };
+    let mut numbers: Vec<usize> = (0..KEYS).collect();
+    Rng::new(7).shuffle(&mut numbers);
+    put(&numbers);
+    db.compact_range(..).unwrap();
+    put(&numbers[..OVERWRITTEN]);
+    put(&numbers[OVERWRITTEN..2 * OVERWRITTEN]);
+    db.close().unwrap();
+    drop(db);
+    let env = PageCacheEnv::new(as_env(&disk), memory_bytes / 4 * 3);
+    let db = options.env(Arc::new(env.clone())).open(HOME).unwrap();
+    (env, db)
+}
+
+/// What an operation on a random key reads, once the caches are warm: calls and pages.
+fn reads_of(env: &PageCacheEnv, mut operation: impl FnMut(usize)) -> (f64, f64) {
+    let mut rng = Rng::new(3);
+    for _ in 0..LOOKUPS {
+        operation(rng.below(KEYS));
+    }
+    env.take();
+    for _ in 0..LOOKUPS {
+        operation(rng.below(KEYS));
+    }
+    let DiskReads { calls, pages } = env.take();
+    (calls as f64 / LOOKUPS as f64, pages as f64 / LOOKUPS as f64)
+}
+
+/// Absent keys, present keys and scans of 100 keys: pages of each, and calls for present keys.
+fn pages_read(part: u64, random_bytes: usize) -> [f64; 4] {
+    let (env, db) = database(part, random_bytes);
+    let tables: Vec<_> = db.stats().levels.iter().map(|level| level.tables).collect();
+    assert_eq!(tables[0], 2, "{tables:?}");
+    assert_eq!(tables.iter().filter(|tables| **tables > 0).count(), 2, "{tables:?}");
+    let (_, absent) = reads_of(&env, |number| {
+        assert_eq!(db.get(absent_key(number)).unwrap(), None);
+    });
+    let (calls, present) = reads_of(&env, |number| {
+        let found = db.get(key(number)).unwrap();
+        assert_eq!(found.as_deref(), Some(&value(number, random_bytes)[..]));
+    });
+    let (_, scan) = reads_of(&env, |number| {
+        let entries = db.range(key(number)..).take(100);
+        assert_eq!(entries.filter(Result::is_ok).count(), 100.min(KEYS - number));
+    });
+    [absent, present, scan, calls]
+}
+
+/// Memory for a fifth of the data: filters and indexes stay in it.
+#[test]
+fn a_key_on_disk_is_one_page() {
+    let [absent, present, scan, calls] = pages_read(5, 100);
+    // A false positive at most in each of three runs, at 10 bits a key.
+    assert!(absent < 3.0 * 0.011, "{absent}");
+    assert!((0.7..1.0 + 2.0 * 0.011).contains(&present), "{present}");
+    assert!(present < 1.01 * calls, "{present} pages, {calls} calls");
+    // 100 entries lie in four blocks.
+    assert!(scan < 4.5, "{scan}");
+}
+
+/// Memory for a twentieth: parts of filters and indexes are read, too.
+#[test]
+fn a_twentieth_of_the_data_is_enough_memory() {
+    let [absent, present, scan, calls] = pages_read(20, 100);
+    assert!(absent < 0.05, "{absent}");
+    assert!(present < 1.15 && present < 1.03 * calls, "{present} pages, {calls} calls");
+    assert!(scan < 7.0, "{scan}");
+}
+
+/// Blocks that are compressed to half a page share pages. Some cross the end of one.
+#[test]
+fn compressed_blocks_touch_few_pages() {
+    let [_, present, _, calls] = pages_read(5, 50);
+    assert!(present < 1.5 * calls, "{present} pages, {calls} calls");
+}

@@ -1,0 +1,98 @@
+//! An Env under a page cache of a fixed size, as a machine has whose memory is smaller than its
+//! data.
+
+use lru::LruCache;
+use siftdb::env::{Env, EnvLayer, RandomFile};
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
+
+/// A page of a file.
+type Page = (PathBuf, u64);
+
+/// What was read since the last question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskReads {
+    /// Calls that had to read a page or more.
+    pub calls: u64,
+    /// Pages that were not in the cache.
+    pub pages: u64,
+}
+
+#[derive(Debug)]
+struct Pages {
+    cached: LruCache<Page, ()>,
+    reads: DiskReads,
+}
+
+impl Pages {
+    /// Takes pages of a file into the cache, and returns how many were not in it.
+    fn touch(&mut self, path: &Path, pages: RangeInclusive<u64>) -> u64 {
+        let missed = |page: &u64| self.cached.put((path.to_path_buf(), *page), ()).is_none();
+        pages.filter(missed).count() as u64
+    }
+}
+
+/// Forwards every call, and counts the pages that the disk reads. Pages that were read last stay in
+/// the cache. Clones share it.
+#[derive(Clone, Debug)]
+pub struct PageCacheEnv {
+    inner: Arc<dyn Env>,
+    pages: Arc<Mutex<Pages>>,
+}
+
+impl PageCacheEnv {
+    /// A cache of this size, empty.
+    pub fn new(inner: Arc<dyn Env>, bytes: u64) -> Self {
+        let pages = NonZeroUsize::new((bytes / PAGE_BYTES) as usize).expect("a page at least");
+        let pages = Pages { cached: LruCache::new(pages), reads: DiskReads::default() };
+        PageCacheEnv { inner, pages: Arc::new(Mutex::new(pages)) }
+    }
+
+    /// The reads since the last call.
+    pub fn take(&self) -> DiskReads {
+        std::mem::take(&mut self.pages.lock().unwrap().reads)
+    }
+}
+
+impl EnvLayer for PageCacheEnv {
+    fn inner(&self) -> &dyn Env {
+        &*self.inner
+    }
+
+    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        let inner = self.inner.open_random(path)?;
+        Ok(Arc::new(CachedFile { inner, path: path.to_path_buf(), pages: Arc::clone(&self.pages) }))
+    }
+}
+
+#[derive(Debug)]
+struct CachedFile {
+    inner: Arc<dyn RandomFile>,
+    path: PathBuf,
+    pages: Arc<Mutex<Pages>>,
+}
+
+fn pages_of(offset: u64, bytes: usize) -> RangeInclusive<u64> {
+    offset / PAGE_BYTES..=(offset + bytes as u64).saturating_sub(1) / PAGE_BYTES
+}
+
+impl RandomFile for CachedFile {
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut pages = self.pages.lock().unwrap();
+        let missed = pages.touch(&self.path, pages_of(offset, buffer.len()));
+        pages.reads.pages += missed;
+        pages.reads.calls += u64::from(missed > 0);
+        drop(pages);
+        self.inner.read_exact_at(offset, buffer)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+}
