@@ -127,7 +127,7 @@ fn around_table(input: &[u8]) -> Files {
 fn around_block(input: &[u8]) -> Files {
     let (&role, block) = input.split_first().unwrap_or((&0, &[]));
     let mut table = plain_table();
-    let stored = |kind| Stored { kind, bytes: block.to_vec() };
+    let stored = |kind| Stored { kind, ..Stored::raw(block.to_vec()) };
     let file = match role % ROLES {
         role @ (0 | 1) => {
             table.data = vec![(ABOVE.to_vec(), stored(role))];

@@ -175,7 +175,10 @@ impl TableBuilder {
     /// Adds an entry to the data block, or to the next one if it does not fit.
     fn add_to_block(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         if self.data.entries() > 0 {
-            let limit = self.block_limit();
+            // The prefix of the next block comes before a page ends, so that the block can begin
+            // with the next page.
+            let around_bytes = BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES;
+            let limit = self.options.block_bytes.saturating_sub(around_bytes);
             // A value that is too large is not copied to find out.
             if self.data.estimated_bytes() + value.len() <= limit {
                 self.data.add(internal_key, value);
@@ -188,15 +191,6 @@ impl TableBuilder {
         }
         self.data.add(internal_key, value);
         Ok(())
-    }
-
-    /// Most bytes of the contents of a data block with several entries. The prefix of the next
-    /// block comes before a page ends, so that the next block can begin with the page.
-    fn block_limit(&self) -> usize {
-        let before =
-            if self.properties.data_blocks == 0 { HEADER_BYTES + BLOCK_PREFIX_BYTES } else { 0 };
-        let around = before + BLOCK_TRAILER_BYTES + BLOCK_PREFIX_BYTES;
-        self.options.block_bytes.saturating_sub(around)
     }
 
     /// Sets the range deletes of the table, which hide entries of other tables and of this one.

@@ -773,7 +773,7 @@ fn hostile_handles_are_refused_everywhere() {
         let what = format!("handle {handle:?}");
         for (metaindex, index, at_open) in [(handle, index, true), (metaindex, handle, false)] {
             let mut file = good[..footer].to_vec();
-            put_footer(&mut file, metaindex, index, table.id);
+            put_footer(&mut file, metaindex, index, (table.id, table.version));
             refuse(file, at_open, &format!("{what} in the footer"));
         }
         let forged = |mut entries: KeyValues| {
@@ -787,7 +787,7 @@ fn hostile_handles_are_refused_everywhere() {
     }
     // A block of the other kind, with a correct checksum.
     let mut file = good[..footer].to_vec();
-    put_footer(&mut file, index, metaindex, table.id);
+    put_footer(&mut file, index, metaindex, (table.id, table.version));
     must_fail(&file, entries, false, "index and metaindex exchanged");
     let bend: [fn(&mut KeyValues); 6] = [
         |entries| entries.swap(0, 1),
@@ -831,7 +831,7 @@ fn compression_bombs_are_refused() {
     };
     let part = &good[..20];
     for declared in [1 << 32, u64::from(u32::MAX), 1 << 30, 22 * 24, 1 << 20, 60, 19, 0] {
-        let block = Stored { kind: 1, bytes: compressed(declared, part) };
+        let block = Stored { kind: 1, ..Stored::raw(compressed(declared, part)) };
         let table = Table { data: vec![(vec![0xff; 30], block)], ..table.clone() };
         let db = open(&disk_of(&table.assemble(), 4), &options()).unwrap();
         let error = db.get("key1").unwrap_err();
@@ -842,7 +842,7 @@ fn compression_bombs_are_refused() {
         assert!(blames_the_table(&error) && before_memory_is_taken, "{declared}: {error}");
     }
     for bytes in [vec![], vec![0xff; 9], vec![20], compressed(20, part)[..10].to_vec()] {
-        let block = Stored { kind: 1, bytes };
+        let block = Stored { kind: 1, ..Stored::raw(bytes) };
         let table = Table { data: vec![(vec![0xff; 30], block)], ..table.clone() };
         must_fail(&table.assemble(), 4, false, "no Snappy");
     }

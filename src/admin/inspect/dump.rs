@@ -268,7 +268,7 @@ mod tests {
         for (filter, expected) in FILTERS.into_iter().zip([
             "  properties ",
             "    6 windows of 2^7 B, 2 of them empty",
-            "  filter             842..",
+            "  filter             848..",
             "    top-level index ",
         ]) {
             let path = table(&env, filter);

@@ -17,6 +17,8 @@ pub const PREFIX: usize = 8;
 pub const TRAILER: usize = 5;
 /// Bytes at the end of a table.
 const FOOTER: usize = 56;
+/// Blocks may begin at multiples of this, after zeros.
+const DISK_PAGE: usize = 4096;
 /// Bytes of a page; no fragment crosses the end of one.
 const PAGE: usize = 32 << 10;
 /// Bytes before the payload of a fragment.
@@ -164,11 +166,13 @@ pub fn entries_of(block: &[u8]) -> KeyValues {
 pub struct Stored {
     pub kind: u8,
     pub bytes: Vec<u8>,
+    /// Whether it begins at a page, after zeros.
+    pub at_page: bool,
 }
 
 impl Stored {
     pub fn raw(bytes: Vec<u8>) -> Self {
-        Stored { kind: 0, bytes }
+        Stored { kind: 0, bytes, at_page: false }
     }
 }
 
@@ -206,6 +210,8 @@ pub struct Named {
 #[derive(Clone, Debug)]
 pub struct Table {
     pub id: u64,
+    /// 2 if a reader must have a feature, as of blocks that begin at pages.
+    pub version: u32,
     /// Separators and data blocks.
     pub data: Vec<(Vec<u8>, Stored)>,
     pub named: Vec<Named>,
@@ -218,7 +224,8 @@ impl Table {
         let word = |i: usize| u64_at(file, footer + 8 * i);
         let stored = |(offset, size): Handle| {
             let (start, end) = (offset as usize, offset.checked_add(size)? as usize);
-            Some(Stored { kind: *file.get(end)?, bytes: file.get(start..end)?.to_vec() })
+            let at_page = start.is_multiple_of(DISK_PAGE);
+            Some(Stored { kind: *file.get(end)?, bytes: file.get(start..end)?.to_vec(), at_page })
         };
         let listed = |handle| {
             let entries = entries_of(&stored(handle)?.bytes).into_iter();
@@ -233,7 +240,8 @@ impl Table {
             Some(Named { name, block: stored(handle)?, children })
         });
         let named = named.collect::<Option<_>>()?;
-        Some(Table { id: word(4)?, data: listed((word(2)?, word(3)?))?, named })
+        let (id, version) = (word(4)?, u32_at(file, footer + 44)?);
+        Some(Table { id, version, data: listed((word(2)?, word(3)?))?, named })
     }
 
     /// The file, with valid checksums.
@@ -248,8 +256,13 @@ impl Table {
         metaindex: impl Fn(KeyValues) -> Vec<u8>,
     ) -> Vec<u8> {
         let mut file = header(self.id).to_vec();
-        let mut put =
-            |block: &Stored, role| put_block(&mut file, &block.bytes, block.kind, role, self.id);
+        let mut put = |block: &Stored, role| {
+            if block.at_page {
+                let start = (file.len() + PREFIX).next_multiple_of(DISK_PAGE) - PREFIX;
+                file.resize(start, 0);
+            }
+            put_block(&mut file, &block.bytes, block.kind, role, self.id)
+        };
         let data = self.data.iter();
         let data: KeyValues =
             data.map(|(key, block)| (key.clone(), handle_bytes(put(block, Role::Data)))).collect();
@@ -269,7 +282,7 @@ impl Table {
         names.sort();
         let metaindex = put(&Stored::raw(metaindex(names)), Role::Metaindex);
         let index = put(&Stored::raw(index(data)), Role::Index);
-        put_footer(&mut file, metaindex, index, self.id);
+        put_footer(&mut file, metaindex, index, (self.id, self.version));
         file
     }
 }
@@ -312,19 +325,22 @@ pub fn put_block(file: &mut Vec<u8>, bytes: &[u8], kind: u8, role: Role, id: u64
     (offset, bytes.len() as u64)
 }
 
-/// Appends the footer of a table.
-pub fn put_footer(file: &mut Vec<u8>, metaindex: Handle, index: Handle, id: u64) {
+/// Appends the footer of a table with this id and version.
+pub fn put_footer(file: &mut Vec<u8>, metaindex: Handle, index: Handle, (id, version): (u64, u32)) {
     for word in [metaindex.0, metaindex.1, index.0, index.1, id] {
         file.extend_from_slice(&word.to_le_bytes());
     }
-    file.extend_from_slice(&[0; 16]);
+    file.extend_from_slice(&[0; 4]);
+    file.extend_from_slice(&version.to_le_bytes());
+    file.extend_from_slice(&[0; 8]);
     seal_footer(file);
 }
 
 fn seal_footer(file: &mut [u8]) {
     let Some(at) = file.len().checked_sub(FOOTER) else { return };
     let footer = &mut file[at..];
-    footer[44..48].copy_from_slice(&1u32.to_le_bytes());
+    let version = if footer[44] == 2 { 2u32 } else { 1 };
+    footer[44..48].copy_from_slice(&version.to_le_bytes());
     footer[48..].copy_from_slice(b"siftdbST");
     let sum = masked(&[&footer[..40], &footer[44..]]);
     footer[40..44].copy_from_slice(&sum.to_le_bytes());
