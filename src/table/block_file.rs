@@ -37,9 +37,10 @@ impl BlockFile {
         Ok(())
     }
 
-    /// Size of the file so far.
+    /// Size of the file so far without padding, so that tables with other filters, which are not
+    /// padded, end at the same keys.
     pub(crate) fn file_bytes(&self) -> u64 {
-        self.out.position()
+        self.out.position() - self.out.padding_bytes()
     }
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct DetachedBlocks {
     full: FullBlocks,
     /// Empty blocks that came back.
     spare: Vec<BlockBuilder>,
-    /// Size of the file when the last blocks came back.
+    /// Size of the file without padding, when the last blocks came back.
     file_bytes: u64,
     /// Bytes of the blocks that were given away since, before compression.
     away_bytes: u64,

@@ -204,8 +204,8 @@ impl TableBuilder {
         self.range_deletes = deletes;
     }
 
-    /// Size of the file so far with the unfinished block; index and filter come on top. What
-    /// another thread has not written yet counts as not compressed.
+    /// Size of the file so far with the unfinished block; padding, index and filter come on top.
+    /// What another thread has not written yet counts as not compressed.
     pub(crate) fn file_bytes(&self) -> u64 {
         let pending = if self.data.entries() > 0 { self.data.estimated_bytes() } else { 0 };
         let written = match &self.file {
@@ -339,7 +339,7 @@ impl TableBuilder {
             Some(file) => {
                 file.write(&mut self.data)?;
                 if let Some(filter) = &mut self.filter {
-                    filter.start_block(file.file_bytes() - HEADER_BYTES as u64);
+                    filter.start_block(file.out.position() - HEADER_BYTES as u64);
                 }
             }
         }
