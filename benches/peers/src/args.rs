@@ -46,6 +46,9 @@ pub struct Args {
     /// Write the workloads as comma-separated values to this file.
     #[arg(long, requires = "workloads", value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Memory of the phase `big`, such as 500MiB: it ends if it needs more. Cached pages count.
+    #[arg(long, value_parser = bytes, value_name = "BYTES")]
+    pub memory: Option<u64>,
     /// Keep the processor's shared cache busy: a thread of its own writes an array of this many
     /// megabytes in no order while the run measures. Several times the shared cache are enough.
     #[arg(long, value_name = "MB")]
@@ -59,6 +62,9 @@ pub struct Args {
     /// Drive an engine in a layout, in a directory: for processes that the run itself starts.
     #[arg(long, hide = true, num_args = 3)]
     pub worker: Vec<String>,
+    /// The control group that such a process enters.
+    #[arg(long, hide = true)]
+    pub memory_group: Option<String>,
 }
 
 impl Args {
@@ -93,6 +99,16 @@ pub fn find_engine(name: &str) -> Result<&'static Engine> {
         let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
         format!("no engine {name}: this binary was built with {}", names.join(", ")).into()
     })
+}
+
+fn bytes(text: &str) -> std::result::Result<u64, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let (number, shift) = units
+        .iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))
+        .unwrap_or((text, 0));
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes >= 1 << 20).ok_or_else(|| "a size such as 500MiB".into())
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {

@@ -12,9 +12,9 @@ use crate::databases::{Databases, expect};
 use crate::engine::{Result, Store};
 use crate::sample::Sample;
 use crate::tally::Tally;
+use crate::timed::{Timed, timed};
 use crate::workload::{Draw, KeyList};
 use rustix::fs::{Advice, fadvise};
-use siftdb_cli::experiment::disk_bytes_read;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
@@ -52,7 +52,7 @@ pub fn cold(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
     }
     drop_pages(&directory)?;
     let present = draw(Draw::Present, 2, lookups);
-    let (tally, hits) = timed(store.as_ref(), &present.keys)?;
+    let (tally, hits) = looked_up(store.as_ref(), &present.keys)?;
     expect(tally, present.expected)?;
     if hits.disk_bytes < PAGE_BYTES {
         let what = "lookups read less than a page each: the files are not cold; use --directory \
@@ -60,7 +60,7 @@ pub fn cold(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
         return Err(what.into());
     }
     let absent = draw(Draw::Absent, 3, lookups);
-    let (tally, misses) = timed(store.as_ref(), &absent.keys)?;
+    let (tally, misses) = looked_up(store.as_ref(), &absent.keys)?;
     expect(tally, absent.expected)?;
     store.close()?;
     Ok(vec![
@@ -73,36 +73,18 @@ pub fn cold(databases: &mut Databases<'_>, round: u64) -> Result<Vec<Sample>> {
     ])
 }
 
-/// What lookups took: nanoseconds, and bytes that each read from the disk.
-struct Timed {
-    p50: f64,
-    p99: f64,
-    mean: f64,
-    disk_bytes: f64,
-}
-
 /// Looks each key up by itself.
-fn timed(store: &dyn Store, keys: &KeyList) -> Result<(Tally, Timed)> {
-    let mut reader = store.reader()?;
-    let (mut tally, mut nanos) = (Tally::default(), Vec::new());
-    let uncounted = "no read_bytes in /proc/self/io";
-    let before = disk_bytes_read().ok_or(uncounted)?;
-    for key in keys.iter() {
-        let started = Instant::now();
-        let found = reader.get(key)?;
-        nanos.push(started.elapsed().as_nanos() as f64);
-        tally.add(found);
-    }
-    let count = nanos.len().max(1);
-    let disk_bytes = (disk_bytes_read().ok_or(uncounted)? - before) as f64 / count as f64;
-    let mean = nanos.iter().sum::<f64>() / count as f64;
-    nanos.sort_by(f64::total_cmp);
-    let within = |percent: usize| nanos.get(count * percent / 100).copied().unwrap_or(0.0);
-    Ok((tally, Timed { p50: within(50), p99: within(99), mean, disk_bytes }))
+fn looked_up(store: &dyn Store, keys: &KeyList) -> Result<(Tally, Timed)> {
+    let (mut reader, mut tally) = (store.reader()?, Tally::default());
+    let timed = timed(keys.iter(), |key| {
+        tally.add(reader.get(key)?);
+        Ok(())
+    })?;
+    Ok((tally, timed))
 }
 
 /// Asks the system to drop all files below a directory from its page cache.
-fn drop_pages(directory: &Path) -> Result<()> {
+pub fn drop_pages(directory: &Path) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.metadata()?.is_dir() {

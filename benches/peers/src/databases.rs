@@ -5,7 +5,9 @@
 //! Everything that a phase reads was read once before, so caches are full and every value was
 //! found.
 
+use crate::big;
 use crate::engine::{Engine, Layout, Result, Settings, Store, Transactions, WRITE_BUFFER_BYTES};
+use crate::memory_group::MemoryGroup;
 use crate::tally::Tally;
 use crate::workload::{Draw, Workload};
 use std::fs::{self, File};
@@ -63,6 +65,8 @@ pub struct Databases<'w> {
     layout: Layout,
     directory: PathBuf,
     open: Option<(Stage, Box<dyn Store>)>,
+    /// The control group that this process is in, if it is in one, and the bytes of its memory.
+    pub memory: Option<(MemoryGroup, u64)>,
 }
 
 impl<'w> Databases<'w> {
@@ -73,14 +77,17 @@ impl<'w> Databases<'w> {
         directory: PathBuf,
         workload: &'w Workload,
     ) -> Self {
-        Databases { workload, engine, layout, directory, open: None }
+        Databases { workload, engine, layout, directory, open: None, memory: None }
     }
 
     /// The settings that this engine and layout have for the workload.
     pub fn settings(&self) -> Settings {
         Settings {
             layout: self.layout,
-            cache_bytes: (4 * self.workload.bytes()).max(1 << 30),
+            cache_bytes: match self.memory {
+                Some((_, memory_bytes)) => memory_bytes / big::CACHE_PART,
+                None => (4 * self.workload.bytes()).max(1 << 30),
+            },
             compression: false,
             map_files: false,
             compaction: true,
@@ -114,6 +121,12 @@ impl<'w> Databases<'w> {
         self.at(Stage::Settled)?;
         self.close()?;
         Ok(self.directory.join(Stage::Settled.folder()))
+    }
+
+    /// The same, of which nothing was read.
+    pub fn built_directory(&mut self) -> Result<PathBuf> {
+        self.close()?;
+        self.built(Stage::Settled)
     }
 
     /// Creates an empty database in place of the settled one. The caller loads and settles it, and

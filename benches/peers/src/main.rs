@@ -9,15 +9,17 @@
 //! - `runner`, `report`, `machine`: the first process: alternation, tables and JSON, versions
 //! - `rows`: every row of the report, with the budgets
 //! - `worker`, `phases`: the others: one round of one phase at a time
-//! - `reads`, `cold`, `writes`, `sustained`, `large_values`, `writers`, `transactions`: what the
-//!   phases do
-//! - `databases`, `clock`: what the phases need: databases in the right state, and time
+//! - `reads`, `cold`, `big`, `writes`, `sustained`, `large_values`, `writers`, `transactions`: what
+//!   the phases do
+//! - `databases`, `clock`, `timed`, `memory_group`: what the phases need: databases in the right
+//!   state, time, and a bound of memory
 //! - `sample`, `tally`: a figure, and what was found
 //! - `neighbour`: a thread that keeps the shared cache busy, if asked for
 //! - `workloads`: another mode, the workloads and the report of `siftdb bench`
 //! - `workload`: keys and values; `engine`, `engines`: what an engine is, and all of them
 
 mod args;
+mod big;
 mod clock;
 mod cold;
 mod databases;
@@ -25,6 +27,7 @@ mod engine;
 mod engines;
 mod large_values;
 mod machine;
+mod memory_group;
 mod neighbour;
 mod phases;
 mod reads;
@@ -34,6 +37,7 @@ mod runner;
 mod sample;
 mod sustained;
 mod tally;
+mod timed;
 mod transactions;
 mod worker;
 mod workload;
@@ -57,7 +61,7 @@ fn main() -> ExitCode {
 
 fn run(args: &args::Args) -> Result<()> {
     if let [engine, layout, directory] = args.worker.as_slice() {
-        return worker::serve(engine, layout, directory.as_ref(), &args.workload);
+        return worker::serve(engine, layout, directory.as_ref(), args);
     }
     if !args.workloads.is_empty() {
         return workloads::measure(args);

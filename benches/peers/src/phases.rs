@@ -4,6 +4,7 @@
 //! each of its rows, in the row's unit. What is found is compared with what is there in every
 //! round, and a difference is an error that ends the run.
 
+use crate::big;
 use crate::cold;
 use crate::databases::{Databases, Stage};
 use crate::engine::{Engine, Layout, Result};
@@ -49,6 +50,9 @@ pub enum Phase {
     /// Open, then look keys up, nothing in the system's page cache. Needs a directory on a disk.
     /// Not by default.
     Cold,
+    /// Open and read a database that memory does not hold, in a control group of `--memory` bytes;
+    /// then again next to a thread that writes. Needs the right to make groups. Not by default.
+    Big,
     /// Misses and hits with 100,000 fresh entries in the memtable.
     Memtable,
     /// Misses through about ten files of level 0.
@@ -80,6 +84,7 @@ impl Phase {
         let takes_long = matches!(
             self,
             Phase::Cold
+                | Phase::Big
                 | Phase::Sustained
                 | Phase::LargeValues
                 | Phase::Writers
@@ -125,6 +130,10 @@ pub fn run(phase: Phase, round: u64, databases: &mut Databases<'_>) -> Result<Ve
             lookups("starved-compressed", Stage::StarvedCompressed, Draw::Present)
         }
         Phase::Cold => cold::cold(databases, round),
+        Phase::Big => match databases.memory.clone() {
+            None => big::prepare(databases),
+            Some((group, _)) => big::measure(databases, round, &group),
+        },
         Phase::Memtable => {
             let mut samples = lookups("memtable-miss", Stage::Memtable, Draw::Absent)?;
             samples.extend(lookups("memtable-hit", Stage::Memtable, Draw::Present)?);

@@ -83,6 +83,10 @@ fn settings(args: &Args) -> Vec<(String, String)> {
             ),
         ),
         (
+            "memory when bounded",
+            args.memory.map_or("-".to_owned(), |bytes| format!("{} MiB", bytes >> 20)),
+        ),
+        (
             "neighbour",
             args.neighbour.map_or("none".to_owned(), |mb| format!("writes {mb} MB in no order")),
         ),

@@ -24,6 +24,9 @@ const MB: &str = "MB";
 /// Bytes for each operation.
 const BYTES: &str = "B";
 
+/// Reads for each operation.
+const READS: &str = "reads";
+
 /// A number of puts.
 const PUTS: &str = "puts";
 
@@ -80,6 +83,64 @@ pub const ROWS: &[Row] = &[
     row("cold-hit-bytes", Own, "hit, cold: bytes read from the disk", BYTES),
     row("cold-miss-mean", Own, "miss, cold: mean", WALL),
     row("cold-miss-bytes", Own, "miss, cold: bytes read from the disk", BYTES),
+    row("big-open", Own, "big: open and first lookup", MS),
+    row("big-open-memory", Own, "big: memory by then", MB),
+    row("big-absent-p50", Own, "big: miss: half within", WALL),
+    row("big-absent-p99", Own, "big: miss: 99 % within", WALL),
+    row("big-absent-p999", Own, "big: miss: 99.9 % within", WALL),
+    row("big-absent-bytes", Own, "big: miss: bytes read from the disk", BYTES),
+    row("big-absent-reads", Own, "big: miss: reads of the disk", READS),
+    row("big-present-p50", Own, "big: hit: half within", WALL),
+    row("big-present-p99", Own, "big: hit: 99 % within", WALL),
+    row("big-present-p999", Own, "big: hit: 99.9 % within", WALL),
+    row("big-present-bytes", Own, "big: hit: bytes read from the disk", BYTES),
+    row("big-present-reads", Own, "big: hit: reads of the disk", READS),
+    row("big-zipfian-p50", Own, "big: hit, zipfian 0.99: half within", WALL),
+    row("big-zipfian-p99", Own, "big: hit, zipfian 0.99: 99 % within", WALL),
+    row("big-zipfian-p999", Own, "big: hit, zipfian 0.99: 99.9 % within", WALL),
+    row("big-zipfian-bytes", Own, "big: hit, zipfian 0.99: bytes read from the disk", BYTES),
+    row("big-zipfian-reads", Own, "big: hit, zipfian 0.99: reads of the disk", READS),
+    row("big-mixed-p50", Own, "big: mixed, half absent: half within", WALL),
+    row("big-mixed-p99", Own, "big: mixed, half absent: 99 % within", WALL),
+    row("big-mixed-p999", Own, "big: mixed, half absent: 99.9 % within", WALL),
+    row("big-mixed-bytes", Own, "big: mixed, half absent: bytes read from the disk", BYTES),
+    row("big-mixed-reads", Own, "big: mixed, half absent: reads of the disk", READS),
+    row("big-scan-p50", Own, "big: scan of 100: half within", WALL),
+    row("big-scan-p99", Own, "big: scan of 100: 99 % within", WALL),
+    row("big-scan-p999", Own, "big: scan of 100: 99.9 % within", WALL),
+    row("big-scan-bytes", Own, "big: scan of 100: bytes read from the disk", BYTES),
+    row("big-scan-reads", Own, "big: scan of 100: reads of the disk", READS),
+    row("big-absent-p50-writer", Own, "big, next to a writer: miss: half within", WALL),
+    row("big-absent-p999-writer", Own, "big, next to a writer: miss: 99.9 % within", WALL),
+    row("big-present-p50-writer", Own, "big, next to a writer: hit: half within", WALL),
+    row("big-present-p999-writer", Own, "big, next to a writer: hit: 99.9 % within", WALL),
+    row(
+        "big-zipfian-p50-writer",
+        Own,
+        "big, next to a writer: hit, zipfian 0.99: half within",
+        WALL,
+    ),
+    row(
+        "big-zipfian-p999-writer",
+        Own,
+        "big, next to a writer: hit, zipfian 0.99: 99.9 % within",
+        WALL,
+    ),
+    row(
+        "big-mixed-p50-writer",
+        Own,
+        "big, next to a writer: mixed, half absent: half within",
+        WALL,
+    ),
+    row(
+        "big-mixed-p999-writer",
+        Own,
+        "big, next to a writer: mixed, half absent: 99.9 % within",
+        WALL,
+    ),
+    row("big-scan-p50-writer", Own, "big, next to a writer: scan of 100: half within", WALL),
+    row("big-scan-p999-writer", Own, "big, next to a writer: scan of 100: 99.9 % within", WALL),
+    row("big-memory", Own, "big: memory, at most", MB),
     row("put", Own, "put, WAL on, no sync", WALL),
     row("overwrite", Own, "put, batches of 100, overwriting", WALL),
     row("sorted", Own, "sorted load, batches of 1000, flushed", WALL),

@@ -5,6 +5,7 @@
 
 use crate::args::Args;
 use crate::engine::{Engine, Layout, Result, name};
+use crate::memory_group::MemoryGroup;
 use crate::neighbour::Neighbour;
 use crate::phases::Phase;
 use crate::rows::Row;
@@ -14,6 +15,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 /// All samples of a run, with the layout and the engine of each.
 #[derive(Debug, Default)]
@@ -55,6 +57,18 @@ pub fn measure(args: &Args) -> Result<Results> {
                         Worker::start(worker.engine, worker.layout, &folder)?.run(phase, round);
                     fs::remove_dir_all(folder)?;
                     samples?
+                } else if phase == Phase::Big {
+                    worker.run(phase, round)?;
+                    in_bounded_memory(args, |group| {
+                        let mut bounded = Worker::start_with(
+                            worker.engine,
+                            worker.layout,
+                            directory.path(),
+                            &["--memory-group", group],
+                        )?;
+                        let samples = bounded.run(phase, round)?;
+                        bounded.finish().map(|()| samples)
+                    })?
                 } else {
                     worker.run(phase, round)?
                 };
@@ -68,6 +82,21 @@ pub fn measure(args: &Args) -> Result<Results> {
     Ok(results)
 }
 
+/// Calls `run` with the name of a control group, which has the memory that `args` say.
+fn in_bounded_memory<T>(args: &Args, run: impl FnOnce(&str) -> Result<T>) -> Result<T> {
+    let memory_bytes = args.memory.ok_or("the phase `big` needs --memory, such as 500MiB")?;
+    let name = format!("siftdb-peers-{}", std::process::id());
+    let group = MemoryGroup::named(&name);
+    group.create(memory_bytes)?;
+    let done = run(&name);
+    // The process has ended, but the system may still count it for a moment.
+    let removed = (0..100).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        group.remove().ok()
+    });
+    done.and_then(|done| removed.map(|()| done).ok_or("a control group stays".into()))
+}
+
 /// A process that drives one engine in one layout.
 struct Worker {
     engine: &'static Engine,
@@ -78,10 +107,20 @@ struct Worker {
 
 impl Worker {
     fn start(engine: &'static Engine, layout: Layout, directory: &Path) -> Result<Self> {
+        Worker::start_with(engine, layout, directory, &[])
+    }
+
+    fn start_with(
+        engine: &'static Engine,
+        layout: Layout,
+        directory: &Path,
+        more: &[&str],
+    ) -> Result<Self> {
         let data: PathBuf = directory.join(format!("{}-{}", engine.name, name(layout)));
         fs::create_dir_all(&data)?;
         let mut process = Command::new(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))
+            .args(more)
             .args(["--worker", engine.name, &name(layout)])
             .arg(data)
             .stdin(Stdio::piped())
