@@ -77,6 +77,16 @@ pub trait RandomFile: Send + Sync + Debug {
     /// The length of the file now, in bytes.
     fn len(&self) -> io::Result<u64>;
 
+    /// Says that reads will be at places without order, so that what follows a read is not wanted.
+    /// A hint, which does nothing by default.
+    fn expect_random_reads(&self) {}
+
+    /// Says that these bytes will be read soon, so that the system reads them now. A hint, which
+    /// does nothing by default.
+    fn read_ahead(&self, offset: u64, bytes: u64) {
+        let _ = (offset, bytes);
+    }
+
     /// True for a file of no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)

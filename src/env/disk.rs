@@ -1,4 +1,5 @@
-//! [`DiskEnv`]: the calls of [`Env`] on the real file system, with the standard library only.
+//! [`DiskEnv`]: the calls of [`Env`] on the real file system, with the standard library and, for
+//! hints about reads, one call of the crate `rustix`.
 //!
 //! Only this file of siftdb uses `std::fs`; `clippy.toml` forbids it elsewhere. The standard
 //! library repeats interrupted and short calls in `write_all_at`, `read_exact_at` and `sync_*`, so
@@ -14,8 +15,12 @@ use crate::base::process::Process;
 use crate::env::api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
+#[cfg(target_os = "linux")]
+use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -218,9 +223,20 @@ impl RandomFile for DiskFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
+
+    // Hints: where one fails, reads take longer.
+
+    #[cfg(target_os = "linux")]
+    fn expect_random_reads(&self) {
+        let _ = fadvise(&self.0, 0, None, Advice::Random);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read_ahead(&self, offset: u64, bytes: u64) {
+        let _ = fadvise(&self.0, offset, NonZeroU64::new(bytes), Advice::WillNeed);
+    }
 }
 
-/// Its clones share one descriptor: a clone never fails for want of one.
 #[derive(Clone, Debug)]
 struct DiskWriter(Arc<File>);
 

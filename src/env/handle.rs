@@ -210,6 +210,14 @@ impl FileHandle {
         })
     }
 
+    /// Says which bytes will be read soon. Without effect on a file that cannot be opened: the read
+    /// has the error.
+    pub(crate) fn read_ahead(&self, offset: u64, bytes: u64) {
+        if let Ok(file) = self.file() {
+            file.read_ahead(offset, bytes);
+        }
+    }
+
     /// Puts another file in the place of this one, as if it was opened.
     #[cfg(test)]
     pub(crate) fn replace(&mut self, file: Arc<dyn RandomFile>) {
@@ -252,6 +260,8 @@ impl FileHandle {
         if file.as_bytes().is_some() {
             return Ok(Arc::clone(self.in_memory.get_or_init(|| file)));
         }
+        // A lookup wants one block; iterators say what they want (`table/scan_ahead.rs`).
+        file.expect_random_reads();
         let forgotten = self.pool.keep(self.id, Arc::clone(&file));
         // Closing a file may take time, so it drops after the lock is released.
         drop(forgotten);

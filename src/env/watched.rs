@@ -123,6 +123,14 @@ impl<W: Watcher> RandomFile for WatchedFile<Arc<dyn RandomFile>, W> {
     fn len(&self) -> io::Result<u64> {
         self.watcher.call(Call::new("len", &self.path, 0), |_| self.inner.len())
     }
+
+    fn expect_random_reads(&self) {
+        self.inner.expect_random_reads();
+    }
+
+    fn read_ahead(&self, offset: u64, bytes: u64) {
+        self.inner.read_ahead(offset, bytes);
+    }
 }
 
 impl<W: Watcher> WritableFile for WatchedFile<Box<dyn WritableFile>, W> {

@@ -31,7 +31,7 @@ use crate::table::index::{BlockCache, CachedBlock, Index};
 use siftdb_filter::cache_line::AlignedBytes;
 use std::cell::Cell;
 use std::num::NonZeroU32;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 /// What one lookup or one iterator touched. "Read" means from the file.
@@ -306,14 +306,24 @@ impl TableFile {
         self.handle.read_exact_at(offset, buffer)
     }
 
+    /// Says which bytes of the file will be read soon.
+    pub(super) fn read_ahead(&self, bytes: Range<u64>) {
+        let bytes = bytes.start..bytes.end.min(self.blocks_end());
+        if !bytes.is_empty() && self.handle.in_memory().is_none() {
+            self.handle.read_ahead(bytes.start, bytes.end - bytes.start);
+        }
+    }
+
     /// Where the next block's prefix begins if the block that ends at `position` is followed by
     /// padding: zeros up to the last bytes of a page. `None` if other bytes follow.
     pub(super) fn padding_end(&self, position: u64) -> Result<Option<u64>> {
         let prefix_bytes = BLOCK_PREFIX_BYTES as u64;
-        let end = position.saturating_add(prefix_bytes).next_multiple_of(PAGE_BYTES) - prefix_bytes;
-        if end > self.blocks_end() {
+        let page = position.saturating_add(prefix_bytes).checked_next_multiple_of(PAGE_BYTES);
+        let Some(end) =
+            page.map(|page| page - prefix_bytes).filter(|end| *end <= self.blocks_end())
+        else {
             return Ok(None);
-        }
+        };
         let mut zeros = vec![0; (end - position) as usize];
         self.read_bytes(position, &mut zeros)?;
         Ok((!zeros.is_empty() && zeros.iter().all(|byte| *byte == 0)).then_some(end))

@@ -17,6 +17,7 @@ use crate::table::file::TableIo;
 use crate::table::index::CachedBlock;
 use crate::table::index_cursor::IndexCursor;
 use crate::table::reader::{Table, TableReadOptions};
+use crate::table::scan_ahead::ScanAhead;
 use siftdb_filter::cache_line::{LINE_BYTES, prefetch_line_before};
 
 /// A position in a table; see `base::iterator::api` for the legal calls.
@@ -29,6 +30,7 @@ pub(crate) struct TableIter {
     block: Option<Arc<Cached<CachedBlock>>>,
     cursor: BlockCursor,
     prefetcher: Prefetcher,
+    scan_ahead: ScanAhead,
     failed: Option<Error>,
     io: TableIo,
 }
@@ -48,6 +50,7 @@ impl Table {
             block: None,
             cursor: BlockCursor::new(direction),
             prefetcher: Prefetcher::default(),
+            scan_ahead: ScanAhead::default(),
             failed: None,
             io: read.io(),
         }
@@ -61,6 +64,7 @@ impl TableIter {
     }
 
     fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
+        self.scan_ahead = ScanAhead::default();
         let (index, file) = (self.table.data_index(), self.table.file());
         if !self.index.seek(index, file, bound, &mut self.io)? {
             self.end();
@@ -110,8 +114,14 @@ impl TableIter {
             self.end();
             return Ok(());
         };
+        let reads = self.io.data_read;
         let fetched =
             table.fetch_data(index, entry, self.read.fill_cache, &mut self.io)?.for_long();
+        if self.io.data_read > reads {
+            let handle = index.handle_of(entry);
+            let ahead = self.scan_ahead.block_was_read(handle, self.direction);
+            ahead.into_iter().for_each(|bytes| table.file().read_ahead(bytes));
+        }
         let cached = fetched.cached().and_then(|cached| Some((cached, cached.data()?)));
         let (cached, block) = cached.ok_or_else(|| table.not_data(index.handle_of(entry)))?;
         // Writing the counts waits for their line, and later reads wait for that. So the line is

@@ -65,6 +65,7 @@ pub(crate) mod salvage;
 pub(crate) mod iter;
 pub(crate) mod batch;
 pub(crate) mod reader;
+mod scan_ahead;
 mod index_cursor;
 mod data_index;
 mod opening;

@@ -15,6 +15,7 @@
 //! because deleted entries come back then.
 
 use crate::base::error::{Error, Result};
+use crate::base::iterator::api::Direction;
 use crate::base::key::{
     KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, compare_internal, split_internal_key,
     unpack_trailer, user_key,
@@ -32,6 +33,7 @@ use crate::table::format::{
     PAGE_BYTES, read_prefix,
 };
 use crate::table::properties::Properties;
+use crate::table::scan_ahead::ScanAhead;
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -109,6 +111,7 @@ pub(crate) fn salvage(
         .with_global_sequence(expected.global_sequence);
     let mut rescue = Rescue {
         file,
+        scan_ahead: ScanAhead::default(),
         bytes,
         expected: expected.clone(),
         keep,
@@ -211,6 +214,7 @@ enum LossKind {
 
 struct Rescue<'a> {
     file: TableFile,
+    scan_ahead: ScanAhead,
     /// Length of the file.
     bytes: u64,
     expected: Expected,
@@ -328,6 +332,8 @@ impl Rescue<'_> {
 
     /// Keeps the entries of the block, if all of it is sound.
     fn data_block(&mut self, handle: BlockHandle) -> Result<()> {
+        let ahead = self.scan_ahead.block_was_read(handle, Direction::Forward);
+        ahead.into_iter().for_each(|bytes| self.file.read_ahead(bytes));
         let block = match self.sound_block(handle) {
             Ok(block) => block,
             Err(error) => {

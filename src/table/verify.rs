@@ -10,6 +10,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
+use crate::base::iterator::api::Direction;
 use crate::base::key::{
     LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer, user_key,
 };
@@ -31,6 +32,7 @@ use crate::table::index::Index;
 use crate::table::partitioned_index::TopLevel;
 use crate::table::properties::Properties;
 use crate::table::reader::{Expect, Table, TableContext};
+use crate::table::scan_ahead::ScanAhead;
 use siftdb_filter::encoding::FilterVerdict;
 use siftdb_filter::hash::KeyHash;
 use siftdb_filter::policy::FilterPolicy;
@@ -120,6 +122,7 @@ impl Table {
             found: Properties::new(),
             filter_probes: 0,
             io: TableIo::default(),
+            scan_ahead: ScanAhead::default(),
         };
         self.file().check_header(self.properties())?;
         let mut position = HEADER_BYTES as u64;
@@ -262,11 +265,14 @@ struct DataCheck<'t> {
     found: Properties,
     filter_probes: u64,
     io: TableIo,
+    scan_ahead: ScanAhead,
 }
 
 impl DataCheck<'_> {
     fn block(&mut self, i: usize, handle: BlockHandle) -> Result<()> {
         let block = self.table.file().read_data(handle, &mut self.io)?;
+        let ahead = self.scan_ahead.block_was_read(handle, Direction::Forward);
+        ahead.into_iter().for_each(|bytes| self.table.file().read_ahead(bytes));
         for_each_entry(&block, |key, value| self.entry(&block, i, handle, key, value))?;
         self.found.data_blocks += 1;
         // Padding between blocks counts, too.

@@ -5,7 +5,7 @@ use crate::support::data::{absent_key, key};
 use crate::support::page_cache::{DiskReads, PageCacheEnv};
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env};
-use siftdb::env::MemEnv;
+use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{Db, Options};
 use std::sync::Arc;
 
@@ -45,7 +45,9 @@ fn database(part: u64, random_bytes: usize) -> (PageCacheEnv, Db) {
     db.close().unwrap();
     drop(db);
     let env = PageCacheEnv::new(as_env(&disk), memory_bytes / 4 * 3);
-    let db = options.env(Arc::new(env.clone())).open(HOME).unwrap();
+    // Hints go through layers.
+    let layer = CountingEnv::new(Arc::new(env.clone()));
+    let db = options.env(Arc::new(layer)).open(HOME).unwrap();
     (env, db)
 }
 
@@ -93,6 +95,32 @@ fn a_key_on_disk_is_one_page() {
     assert!(present < 1.01 * calls, "{present} pages, {calls} calls");
     // 100 entries lie in four blocks.
     assert!(scan < 4.5, "{scan}");
+}
+
+/// Nothing else is read ahead of lookups. Long scans wait for few reads, and read little in vain.
+#[test]
+fn long_scans_read_ahead() {
+    let (env, db) = database(5, 100);
+    assert_eq!(db.get(key(3)).unwrap().as_deref(), Some(&value(3, 100)[..]));
+    let tables: u64 = db.stats().levels.iter().map(|level| level.tables).sum();
+    assert!((1..=tables).contains(&env.files_without_read_ahead()));
+    let bytes: u64 = db.stats().levels.iter().map(|level| level.bytes).sum();
+    for reverse in [false, true] {
+        env.take();
+        let count = match reverse {
+            false => db.iter().filter(Result::is_ok).count(),
+            true => db.iter().rev().filter(Result::is_ok).count(),
+        };
+        assert_eq!(count, KEYS);
+        let DiskReads { calls, pages } = env.take();
+        let data_pages = bytes / 4096;
+        assert!(pages < data_pages * 21 / 20, "{pages} pages of {data_pages}");
+        // The first blocks of each table are read by themselves. A table of level 0 is passed so
+        // slowly that some of its pages go before they are used.
+        assert!(calls < data_pages / 10, "{calls} calls for {tables} tables");
+    }
+    let report = db.verify(|_| {}).unwrap();
+    assert!(report.damage.is_empty());
 }
 
 /// Memory for a twentieth: parts of filters and indexes are read, too.

@@ -20,7 +20,7 @@ type Page = (PathBuf, u64);
 pub struct DiskReads {
     /// Calls that had to read a page or more.
     pub calls: u64,
-    /// Pages that were not in the cache.
+    /// Pages that were not in the cache, those that were read ahead included.
     pub pages: u64,
 }
 
@@ -28,6 +28,7 @@ pub struct DiskReads {
 struct Pages {
     cached: LruCache<Page, ()>,
     reads: DiskReads,
+    files_without_read_ahead: u64,
 }
 
 impl Pages {
@@ -50,8 +51,17 @@ impl PageCacheEnv {
     /// A cache of this size, empty.
     pub fn new(inner: Arc<dyn Env>, bytes: u64) -> Self {
         let pages = NonZeroUsize::new((bytes / PAGE_BYTES) as usize).expect("a page at least");
-        let pages = Pages { cached: LruCache::new(pages), reads: DiskReads::default() };
+        let pages = Pages {
+            cached: LruCache::new(pages),
+            reads: DiskReads::default(),
+            files_without_read_ahead: 0,
+        };
         PageCacheEnv { inner, pages: Arc::new(Mutex::new(pages)) }
+    }
+
+    /// Files that are read at random places: the system reads nothing ahead of them by itself.
+    pub fn files_without_read_ahead(&self) -> u64 {
+        self.pages.lock().unwrap().files_without_read_ahead
     }
 
     /// The reads since the last call.
@@ -94,5 +104,15 @@ impl RandomFile for CachedFile {
 
     fn len(&self) -> io::Result<u64> {
         self.inner.len()
+    }
+
+    fn expect_random_reads(&self) {
+        self.pages.lock().unwrap().files_without_read_ahead += 1;
+    }
+
+    fn read_ahead(&self, offset: u64, bytes: u64) {
+        let mut pages = self.pages.lock().unwrap();
+        let missed = pages.touch(&self.path, pages_of(offset, bytes as usize));
+        pages.reads.pages += missed;
     }
 }
