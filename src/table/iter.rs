@@ -120,7 +120,7 @@ impl TableIter {
         if self.io.data_read > reads {
             let handle = index.handle_of(entry);
             let ahead = self.scan_ahead.block_was_read(handle, self.direction);
-            ahead.into_iter().for_each(|bytes| table.file().read_ahead(bytes));
+            ahead.into_iter().for_each(|bytes| table.read_data_ahead(bytes));
         }
         let cached = fetched.cached().and_then(|cached| Some((cached, cached.data()?)));
         let (cached, block) = cached.ok_or_else(|| table.not_data(index.handle_of(entry)))?;

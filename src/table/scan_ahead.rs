@@ -26,7 +26,7 @@ pub(super) struct ScanAhead {
 
 impl ScanAhead {
     /// The block at `handle` was read from the file, as the next one in this direction. Returns the
-    /// bytes to read ahead, if any are due. They may end after those of the file.
+    /// bytes to read ahead, if any are due. They may end after the last block.
     pub(super) fn block_was_read(
         &mut self,
         handle: BlockHandle,
