@@ -237,6 +237,7 @@ impl RandomFile for DiskFile {
     }
 }
 
+/// Its clones share one descriptor: a clone never fails for want of one.
 #[derive(Clone, Debug)]
 struct DiskWriter(Arc<File>);
 

@@ -1,4 +1,5 @@
-//! Tables whose blocks begin at pages: how far zeros reach, and who reads past them.
+//! Tests of padding, the zeros that move a block to the next page: lookups, scans, `verify` and
+//! salvage skip it, and `verify` finds other bytes in it.
 
 use crate::base::error::Error;
 use crate::base::iterator::api::Direction;

@@ -1,9 +1,10 @@
 //! Read-ahead for iterators over a table.
 //!
-//! The system reads nothing ahead of tables by itself, since most of their reads are lookups of one
-//! block (`env/handle.rs`). An iterator that has read a few blocks from the file says which bytes
-//! it will read next: a window that doubles while the iterator goes on. Short scans stay exact, and
-//! long ones find their blocks in the system's page cache.
+//! Tables are opened for random reads, because most of their reads are lookups of one block
+//! (`env/handle.rs`). The operating system then reads no further pages by itself. An iterator that
+//! has read a few blocks from the file therefore asks for the bytes that it will read next. Each
+//! request is twice as large as the one before, up to a limit. A short scan makes no request, so it
+//! reads no page in vain.
 
 use crate::base::iterator::api::Direction;
 use crate::table::format::BlockHandle;
