@@ -64,7 +64,6 @@ impl TableIter {
     }
 
     fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
-        self.scan_ahead = ScanAhead::default();
         let (index, file) = (self.table.data_index(), self.table.file());
         if !self.index.seek(index, file, bound, &mut self.io)? {
             self.end();
@@ -120,7 +119,7 @@ impl TableIter {
         if self.io.data_read > reads {
             let handle = index.handle_of(entry);
             let ahead = self.scan_ahead.block_was_read(handle, self.direction);
-            ahead.into_iter().for_each(|bytes| table.read_data_ahead(bytes));
+            ahead.into_iter().for_each(|bytes| table.file().read_ahead(bytes));
         }
         let cached = fetched.cached().and_then(|cached| Some((cached, cached.data()?)));
         let (cached, block) = cached.ok_or_else(|| table.not_data(index.handle_of(entry)))?;

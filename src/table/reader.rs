@@ -30,7 +30,7 @@ use crate::table::filter::dispatch::OpenFilter;
 use crate::table::filter::layout::{FilterMembers, FilterPinning};
 use crate::table::filter::ranges::{RangeQuestion, RangeReader};
 use crate::table::format::{
-    BlockHandle, BlockKind, FOOTER_BYTES, Footer, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,
+    BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
 };
 use crate::table::index::{BlockCache, CachedBlock, Index, IndexEntry};
 use crate::table::opening::{
@@ -42,7 +42,6 @@ use siftdb_filter::hash::KeyHash;
 use siftdb_filter::policy::FilterPolicy;
 use siftdb_filter::prefix::PrefixExtractor;
 use siftdb_filter::range::BlockRange;
-use std::ops::Range;
 use std::path::Path;
 
 /// What all tables of a database share.
@@ -476,12 +475,6 @@ impl Table {
         };
         let part = self.index.part(&self.file, number, true, io)?;
         Ok(self.index.blocks_before(number) + part.seek(bound) as u64)
-    }
-
-    /// Says which bytes will be read soon, as far as there are data blocks.
-    pub(super) fn read_data_ahead(&self, bytes: Range<u64>) {
-        let data_end = (HEADER_BYTES as u64).saturating_add(self.properties.data_bytes);
-        self.file.read_ahead(bytes.start..bytes.end.min(data_end));
     }
 
     /// The data index.

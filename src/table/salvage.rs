@@ -30,7 +30,7 @@ use crate::table::block::directory::HashedBlock;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header,
-    PAGE_BYTES, read_prefix,
+    read_prefix,
 };
 use crate::table::properties::Properties;
 use crate::table::scan_ahead::ScanAhead;
@@ -196,22 +196,6 @@ fn unreadable(error: Error) -> Result<Error> {
     }
 }
 
-/// A loss.
-struct Loss {
-    block: LostBlock,
-    kind: LossKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LossKind {
-    /// A data block was there, so entries were lost.
-    Certain,
-    /// A data block was there if another one follows.
-    BeforeData,
-    /// Padding may have been there.
-    Possible,
-}
-
 struct Rescue<'a> {
     file: TableFile,
     scan_ahead: ScanAhead,
@@ -233,7 +217,7 @@ struct Rescue<'a> {
     range_deletes: RangeDeletes,
     /// The first damage between the data and the properties, where range deletes may have been.
     after_data: Option<Error>,
-    losses: Vec<Loss>,
+    losses: Vec<LostBlock>,
 }
 
 impl Rescue<'_> {
@@ -248,12 +232,7 @@ impl Rescue<'_> {
                 let next = self.search(position.saturating_add(1))?;
                 let end = next.unwrap_or(self.bytes);
                 let what = format!("no block can be told in the bytes up to {end}");
-                let is_page = (end + BLOCK_PREFIX_BYTES as u64).is_multiple_of(PAGE_BYTES);
-                let kind = match is_page && end - position < PAGE_BYTES {
-                    true => LossKind::Possible,
-                    false => LossKind::BeforeData,
-                };
-                self.lose(self.file.corruption(position, what), kind);
+                self.lose(self.file.corruption(position, what));
                 match next {
                     Some(next) => position = next,
                     None => return Ok(()),
@@ -337,7 +316,7 @@ impl Rescue<'_> {
         let block = match self.sound_block(handle) {
             Ok(block) => block,
             Err(error) => {
-                self.lose(unreadable(error)?, LossKind::Certain);
+                self.lose(unreadable(error)?);
                 return Ok(());
             }
         };
@@ -413,7 +392,7 @@ impl Rescue<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, error: Error, kind: LossKind) {
+    fn lose(&mut self, error: Error) {
         // After the data blocks there are no entries to lose.
         if self.data_ended {
             if !self.saw_properties {
@@ -422,18 +401,13 @@ impl Rescue<'_> {
             return;
         }
         let from = (self.entries > 0).then(|| user_key(&self.last_key).to_vec());
-        let block = LostBlock { from, to: None, error };
-        self.losses.push(Loss { block, kind });
+        self.losses.push(LostBlock { from, to: None, error });
     }
 
     /// Bounds the losses so far: their keys are below this one.
     fn close_losses(&mut self, key: &[u8]) {
-        for loss in self.losses.iter_mut().rev().take_while(|loss| loss.block.to.is_none()) {
-            loss.block.to = Some(key.to_vec());
-            // Data blocks are contiguous up to padding, so a data block was between these two.
-            if loss.kind == LossKind::BeforeData {
-                loss.kind = LossKind::Certain;
-            }
+        for loss in self.losses.iter_mut().rev().take_while(|loss| loss.to.is_none()) {
+            loss.to = Some(key.to_vec());
         }
     }
 
@@ -458,23 +432,25 @@ impl Rescue<'_> {
     fn finish(mut self) -> Salvaged {
         if !self.data_ended {
             let what = "the table ends here, without any block after its data";
-            let is_told = self.losses.last().is_some_and(|loss| loss.block.to.is_none());
+            let is_told = self.losses.last().is_some_and(|loss| loss.to.is_none());
             if !is_told {
-                self.lose(self.file.corruption(self.bytes, what), LossKind::BeforeData);
+                self.lose(self.file.corruption(self.bytes, what));
             }
         }
         let expected_entries = self.expected.entries;
-        let nothing_is_missing = expected_entries == Some(self.entries);
-        self.losses.retain(|loss| loss.kind == LossKind::Certain || !nothing_is_missing);
+        if expected_entries == Some(self.entries) {
+            // The damage is in padding, or between the last data block and the properties.
+            self.losses.clear();
+        }
         if self.losses.is_empty()
             && let Some(expected) = expected_entries.filter(|expected| *expected > self.entries)
         {
             let what = format!("{} of {expected} entries were found", self.entries);
             self.data_ended = false;
-            self.lose(self.file.corruption(self.bytes, what), LossKind::Certain);
+            self.lose(self.file.corruption(self.bytes, what));
         }
         let lost_deletes = self.lost_deletes();
-        let lost = self.losses.into_iter().map(|loss| loss.block).chain(lost_deletes).collect();
+        let lost = self.losses.into_iter().chain(lost_deletes).collect();
         let in_properties = self.in_properties;
         Salvaged {
             table_id: self.file.table_id(),

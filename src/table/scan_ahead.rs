@@ -16,7 +16,7 @@ const READS_BEFORE: u32 = 4;
 /// The first window and the largest one.
 const WINDOW_BYTES: (u64, u64) = (16 << 10, 256 << 10);
 
-/// What was read, and asked for, since the iterator was positioned.
+/// What was read, and asked for, since the iterator was made: it is positioned once.
 #[derive(Debug, Default)]
 pub(super) struct ScanAhead {
     reads: u32,

@@ -4,7 +4,7 @@
 use crate::support::data::{absent_key, key};
 use crate::support::page_cache::{DiskReads, PageCacheEnv};
 use crate::support::rng::Rng;
-use crate::support::stores::{HOME, as_env};
+use crate::support::stores::{HOME, as_env, files_ending};
 use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{Db, Options};
 use std::sync::Arc;
@@ -20,16 +20,15 @@ fn value(number: usize, random_bytes: usize) -> Vec<u8> {
     (0..100).map(|at| if at < random_bytes { rng.next() as u8 } else { b'v' }).collect()
 }
 
-/// A database of a settled level and two tables of level 0. Memory for the two caches is a part of
-/// its data; a quarter of that is the block cache.
-fn database(part: u64, random_bytes: usize) -> (PageCacheEnv, Db) {
-    let disk = MemEnv::new();
+/// Fills `disk` with a database of a settled level and two tables of level 0, and opens it. Memory
+/// for the two caches is a part of its data; a quarter of that is the block cache.
+fn database(disk: &MemEnv, part: u64, random_bytes: usize) -> (PageCacheEnv, Db) {
     let memory_bytes = KEYS as u64 * 112 / part;
     let options = Options::new()
         .auto_compaction(false)
         .table_bytes(1 << 20)
         .block_cache_bytes(memory_bytes / 4);
-    let db = options.clone().env(as_env(&disk)).open(HOME).unwrap();
+    let db = options.clone().env(as_env(disk)).open(HOME).unwrap();
     let put = |numbers: &[usize]| {
         for &number in numbers {
             db.put(key(number), value(number, random_bytes)).unwrap();
@@ -44,7 +43,7 @@ fn database(part: u64, random_bytes: usize) -> (PageCacheEnv, Db) {
     put(&numbers[OVERWRITTEN..2 * OVERWRITTEN]);
     db.close().unwrap();
     drop(db);
-    let env = PageCacheEnv::new(as_env(&disk), memory_bytes / 4 * 3);
+    let env = PageCacheEnv::new(as_env(disk), memory_bytes / 4 * 3);
     // Hints go through layers.
     let layer = CountingEnv::new(Arc::new(env.clone()));
     let db = options.env(Arc::new(layer)).open(HOME).unwrap();
@@ -67,7 +66,7 @@ fn reads_of(env: &PageCacheEnv, mut operation: impl FnMut(usize)) -> (f64, f64) 
 
 /// Absent keys, present keys and scans of 100 keys: pages of each, and calls for present keys.
 fn pages_read(part: u64, random_bytes: usize) -> [f64; 4] {
-    let (env, db) = database(part, random_bytes);
+    let (env, db) = database(&MemEnv::new(), part, random_bytes);
     let tables: Vec<_> = db.stats().levels.iter().map(|level| level.tables).collect();
     assert_eq!(tables[0], 2, "{tables:?}");
     assert_eq!(tables.iter().filter(|tables| **tables > 0).count(), 2, "{tables:?}");
@@ -78,9 +77,14 @@ fn pages_read(part: u64, random_bytes: usize) -> [f64; 4] {
         let found = db.get(key(number)).unwrap();
         assert_eq!(found.as_deref(), Some(&value(number, random_bytes)[..]));
     });
+    let mut cursor = db.cursor();
     let (_, scan) = reads_of(&env, |number| {
-        let entries = db.range(key(number)..).take(100);
-        assert_eq!(entries.filter(Result::is_ok).count(), 100.min(KEYS - number));
+        // One cursor for all scans: each seek begins anew, and reads nothing ahead.
+        let mut is_there = cursor.seek(key(number)).unwrap();
+        for _ in 1..100.min(KEYS - number) {
+            assert!(is_there);
+            is_there = cursor.next().unwrap();
+        }
     });
     [absent, present, scan, calls]
 }
@@ -97,30 +101,64 @@ fn a_key_on_disk_is_one_page() {
     assert!(scan < 4.5, "{scan}");
 }
 
-/// Nothing else is read ahead of lookups. Long scans wait for few reads, and read little in vain.
+/// Nothing is read ahead of lookups. Long scans wait for few reads, and read little in vain.
 #[test]
 fn long_scans_read_ahead() {
-    let (env, db) = database(5, 100);
+    let disk = MemEnv::new();
+    let (env, db) = database(&disk, 5, 100);
     assert_eq!(db.get(key(3)).unwrap().as_deref(), Some(&value(3, 100)[..]));
     let tables: u64 = db.stats().levels.iter().map(|level| level.tables).sum();
     assert!((1..=tables).contains(&env.files_without_read_ahead()));
     let bytes: u64 = db.stats().levels.iter().map(|level| level.bytes).sum();
-    for reverse in [false, true] {
-        env.take();
-        let count = match reverse {
-            false => db.iter().filter(Result::is_ok).count(),
-            true => db.iter().rev().filter(Result::is_ok).count(),
-        };
-        assert_eq!(count, KEYS);
+    // The first blocks of each table are read by themselves. A table of level 0 is passed so slowly
+    // that some of its pages go before they are used.
+    let check = |what: &str| {
         let DiskReads { calls, pages } = env.take();
-        let data_pages = bytes / 4096;
-        assert!(pages < data_pages * 21 / 20, "{pages} pages of {data_pages}");
-        // The first blocks of each table are read by themselves. A table of level 0 is passed so
-        // slowly that some of its pages go before they are used.
-        assert!(calls < data_pages / 10, "{calls} calls for {tables} tables");
+        assert!(pages * 4096 < bytes * 21 / 20, "{what}: {pages} pages of {bytes} B");
+        assert!(calls * 4096 < bytes / 10, "{what}: {calls} calls for {bytes} B");
+    };
+    env.take();
+    assert_eq!(db.iter().filter(Result::is_ok).count(), KEYS);
+    check("forward");
+    assert_eq!(db.iter().rev().filter(Result::is_ok).count(), KEYS);
+    check("in reverse");
+    assert!(db.verify(|_| {}).unwrap().damage.is_empty());
+    check("verify");
+    db.close().unwrap();
+    for table in files_ending(&disk, ".sst") {
+        let mut bytes = disk.read_file(&table).unwrap();
+        bytes[100] ^= 1;
+        disk.write_file(&table, &bytes);
     }
-    let report = db.verify(|_| {}).unwrap();
-    assert!(report.damage.is_empty());
+    env.take();
+    let report = Options::new().env(Arc::new(env.clone())).repair(HOME).unwrap();
+    assert!(report.changed);
+    check("repair");
+}
+
+/// A cursor reads ahead after each seek as a new iterator does.
+#[test]
+fn each_seek_begins_to_read_ahead_anew() {
+    let env = PageCacheEnv::new(as_env(&MemEnv::new()), 1 << 20);
+    let options = Options::new().auto_compaction(false).block_cache_bytes(1 << 20);
+    let db = options.env(Arc::new(env.clone())).open(HOME).unwrap();
+    for number in 0..KEYS / 5 {
+        db.put(key(number), value(number, 100)).unwrap();
+    }
+    db.flush().unwrap();
+    let mut cursor = db.cursor();
+    for _ in 0..2 {
+        env.take();
+        let mut count = 0;
+        let mut is_there = cursor.seek_to_first().unwrap();
+        while is_there {
+            count += 1;
+            is_there = cursor.next().unwrap();
+        }
+        assert_eq!(count, KEYS / 5);
+        let DiskReads { calls, pages } = env.take();
+        assert!(pages > 600 && calls < 20, "{calls} calls, {pages} pages");
+    }
 }
 
 /// Memory for a twentieth: parts of filters and indexes are read, too.
