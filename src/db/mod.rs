@@ -13,6 +13,8 @@ mod conflict_tests;
 #[cfg(test)]
 mod group_tests;
 #[cfg(test)]
+mod log_switch_tests;
+#[cfg(test)]
 mod refusal_tests;
 #[cfg(test)]
 mod removal_tests;

@@ -4,106 +4,17 @@
 use crate::events::Shut;
 use crate::support::data::bytes;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
-use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options, until};
-use siftdb::env::{Env, EnvLayer, MemEnv, RandomFile, WritableFile};
+use crate::support::stores::{HOME, as_env, open, small_options, until};
+use siftdb::env::MemEnv;
 use siftdb::{CompactionFilter, Db, Keyspace, Options};
-use std::io;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::thread::{self, ThreadId};
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
 fn key(number: usize) -> String {
     format!("key{number:05}")
-}
-
-/// Notes the calls that one thread makes on names and directories.
-#[derive(Clone, Debug)]
-struct ThreadEnv {
-    inner: MemEnv,
-    thread: ThreadId,
-    calls: Arc<Mutex<Vec<String>>>,
-}
-
-impl ThreadEnv {
-    fn note(&self, call: &str, path: &Path) {
-        if thread::current().id() == self.thread {
-            self.calls.lock().unwrap().push(format!("{call} {}", path.display()));
-        }
-    }
-}
-
-impl EnvLayer for ThreadEnv {
-    fn inner(&self) -> &dyn Env {
-        &self.inner
-    }
-
-    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
-        self.note("open_random", path);
-        self.inner.open_random(path)
-    }
-
-    fn create_new(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        self.note("create_new", path);
-        self.inner.create_new(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.note("sync_dir", path);
-        self.inner.sync_dir(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.note("rename", to);
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.note("remove", path);
-        self.inner.remove(path)
-    }
-}
-
-/// Logs without a byte.
-fn empty_logs(disk: &MemEnv) -> usize {
-    let logs = files_ending(disk, ".wal").into_iter();
-    logs.filter(|log| disk.read_file(log).is_some_and(|bytes| bytes.is_empty())).count()
-}
-
-#[test]
-fn puts_make_and_remove_no_file() {
-    let disk = MemEnv::new();
-    let calls = Arc::default();
-    let env = ThreadEnv { inner: disk.clone(), thread: thread::current().id(), calls };
-    let db = small_options().write_buffer_bytes(BUFFER_BYTES).env(Arc::new(env.clone()));
-    let db = db.open(HOME).unwrap();
-    // Begins the session.
-    db.put("a", "1").unwrap();
-    env.calls.lock().unwrap().clear();
-    assert_eq!(empty_logs(&disk), 0, "a small session has one log");
-    let mut number = 0;
-    for switches in 1..=20 {
-        // Three quarters of a buffer: the next log is asked for and not needed.
-        for _ in 0..BUFFER_BYTES * 3 / 4 / 300 {
-            db.put(key(number), bytes(number as u64, 200)).unwrap();
-            number += 1;
-        }
-        until("the next log", || empty_logs(&disk) == 1);
-        while db.stats().log_switches < switches {
-            db.put(key(number), bytes(number as u64, 200)).unwrap();
-            number += 1;
-        }
-    }
-    // A panic while the lock is held would end all tests.
-    let calls = env.calls.lock().unwrap().clone();
-    assert_eq!(calls, Vec::<String>::new());
-    until("the next log", || empty_logs(&disk) == 1);
-    db.close().unwrap();
-    assert_eq!(empty_logs(&disk), 0, "a close removes it");
-    let db = open(&disk, &small_options()).unwrap();
-    assert_eq!(scan(&db).unwrap().len(), number + 1);
 }
 
 /// Runs `work` on a thread of its own, so that the test fails if it waits for the gate.
