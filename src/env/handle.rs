@@ -1,13 +1,16 @@
 //! Files that are opened on demand, with a bound on open descriptors.
 //!
-//! Every open table owns a [`FileHandle`]: a path, and an entry in the [`FilePool`] of its
-//! database. Only a read of a block that is not cached uses it. Such a read opens the file if the
-//! pool does not hold it; the pool then evicts the descriptor that was used longest ago.
+//! Every open table owns a [`FileHandle`]: a path, and a [`Place`] for the open file, which it
+//! shares with the [`FilePool`] of its database. Only a read of a block that is not cached uses it.
+//! Such a read finds the file in its place without a lock. If the place is empty, it opens the
+//! file, and the pool closes another: the one that was opened or looked at longest ago, of those
+//! that no thread has read since then.
 //!
-//! Invariants: no file is opened, read or closed while the pool is locked. A descriptor that is
-//! evicted while another thread reads with it closes when that read ends, so at most
-//! `max_open_files` plus one for each reading thread are open. If a file cannot be opened, only
-//! that read fails; the next read tries again.
+//! Invariants: no file is opened, read or closed while the pool is locked. The pool lists a place
+//! if and only if a file is in it; both change under the lock of the pool. A file that is closed
+//! while another thread reads it closes when that read ends, so at most `max_open_files` plus one
+//! for each reading thread are open. If a file cannot be opened, only that read fails; the next
+//! read tries again.
 //!
 //! Descriptors belong to the process. When the process has none left, [`evict_descriptors`] makes
 //! every pool close half of its descriptors, and `descriptor_retry` tries again. The limit of the
@@ -16,11 +19,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::process::Process;
-use crate::base::sync::{Arc, AtomicU64, Mutex, OnceLock, Ordering, plain};
+use crate::base::sync::{Arc, ArcSwapOption, AtomicU64, Mutex, OnceLock, Ordering, plain};
 use crate::env::api::{Env, RandomFile};
+use arc_swap::Guard;
 use lru::LruCache;
 use std::io;
 use std::num::NonZeroUsize;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -57,10 +62,28 @@ pub(crate) struct FilePool {
     open: Mutex<OpenFiles>,
 }
 
+/// An open file.
+#[derive(Debug)]
+struct OpenFile {
+    file: Arc<dyn RandomFile>,
+    /// A thread has read it since the pool last looked.
+    was_read: plain::AtomicBool,
+}
+
+impl OpenFile {
+    fn new(file: Arc<dyn RandomFile>) -> Arc<Self> {
+        Arc::new(OpenFile { file, was_read: plain::AtomicBool::new(false) })
+    }
+}
+
+/// Where the open file of a handle is, if there is one.
+type Place = ArcSwapOption<OpenFile>;
+
 #[derive(Debug)]
 struct OpenFiles {
-    /// Its capacity is the current limit.
-    files: LruCache<u64, Arc<dyn RandomFile>>,
+    /// The places with a file, the one that was looked at longest ago first to go. Its capacity is
+    /// the current limit.
+    places: LruCache<u64, Arc<Place>>,
     /// Files opened since the limit last changed.
     opened: usize,
     /// The time when a shortage last halved the limit.
@@ -72,27 +95,53 @@ struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// Evicts half of the descriptors, and with `shrink` halves the limit too. Returns the evicted
-    /// descriptors, so that the caller closes them after it releases the lock.
-    fn evict_half(&mut self, shrink: bool, now: Instant) -> Vec<Arc<dyn RandomFile>> {
-        let kept = self.files.len() / 2;
-        let mut forgotten = Vec::new();
-        while self.files.len() > kept {
-            forgotten.extend(self.files.pop_lru().map(|(_, file)| file));
+    fn new(limit: Option<NonZeroUsize>) -> Self {
+        // Resized after creation: `LruCache::new` would allocate its whole capacity now.
+        let mut places = LruCache::unbounded();
+        limit.into_iter().for_each(|limit| places.resize(limit));
+        OpenFiles { places, opened: 0, short_at: None, patience: PATIENCE.0, grown: false }
+    }
+
+    /// Takes a file out of its place. The caller closes it after it releases the lock.
+    ///
+    /// This is the rule of the second chance (F. J. Corbato, "A Paging Experiment with the Multics
+    /// System", 1968): a file that was read since it was last looked at stays once more. So reads
+    /// need not say in which order they come.
+    fn take_one(&mut self) -> Option<Arc<OpenFile>> {
+        for _ in 0..self.places.len() {
+            let (id, place) = self.places.pop_lru()?;
+            let was_read = |open: &Arc<OpenFile>| open.was_read.swap(false, Ordering::Relaxed);
+            if !place.load().as_ref().is_some_and(was_read) {
+                return place.swap(None);
+            }
+            self.places.put(id, place);
         }
-        if shrink && !forgotten.is_empty() {
-            self.files.resize(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN));
+        // All were read.
+        let (_, place) = self.places.pop_lru()?;
+        place.swap(None)
+    }
+
+    /// Takes half of the files out, and with `shrink` halves the limit too. The caller closes them
+    /// after it releases the lock.
+    fn take_half(&mut self, shrink: bool, now: Instant) -> Vec<Arc<OpenFile>> {
+        let kept = self.places.len() / 2;
+        let mut taken = Vec::new();
+        while self.places.len() > kept {
+            taken.extend(self.take_one());
+        }
+        if shrink && !taken.is_empty() {
+            self.places.resize(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN));
             if std::mem::take(&mut self.grown) {
                 self.patience = PATIENCE.1.min(2 * self.patience);
             }
             (self.opened, self.short_at) = (0, Some(now));
         }
-        forgotten
+        taken
     }
 
     /// Counts an opened file; every few of them raise the limit by one, up to `bound`.
     fn grow(&mut self, bound: NonZeroUsize, now: impl Fn() -> Instant) {
-        let limit = self.files.cap();
+        let limit = self.places.cap();
         if limit >= bound {
             return;
         }
@@ -102,7 +151,7 @@ impl OpenFiles {
             return;
         }
         (self.opened, self.grown) = (0, true);
-        self.files.resize(limit.saturating_add(1));
+        self.places.resize(limit.saturating_add(1));
     }
 }
 
@@ -110,61 +159,67 @@ impl FilePool {
     /// A pool that keeps at most `max_open_files` descriptors, at least one.
     #[must_use]
     pub(crate) fn new(env: Arc<dyn Env>, max_open_files: usize) -> Arc<Self> {
-        let capacity = NonZeroUsize::new(max_open_files).unwrap_or(NonZeroUsize::MIN);
-        // Resized after creation: `LruCache::new` would allocate its whole capacity now.
-        let mut files = LruCache::unbounded();
-        files.resize(capacity);
-        let (short_at, patience) = (None, PATIENCE.0);
-        let open = OpenFiles { files, opened: 0, short_at, patience, grown: false };
-        let open = Mutex::new(open);
-        let (process, next_id) = (Process::current(), AtomicU64::new(0));
-        let pool = Arc::new(FilePool { env, process, next_id, max_open_files: capacity, open });
+        let limit = NonZeroUsize::new(max_open_files).unwrap_or(NonZeroUsize::MIN);
+        let pool = Arc::new(FilePool::of(env, limit, OpenFiles::new(Some(limit))));
         let mut pools = POOLS.lock();
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(Arc::downgrade(&pool));
         pool
     }
 
-    /// A pool that evicts nothing: a file that was read once stays open as long as its handle, so
+    /// A pool that closes nothing: a file that was read once stays open as long as its handle, so
     /// it can be read after it was removed.
     #[must_use]
     pub(crate) fn holding(env: Arc<dyn Env>) -> Arc<Self> {
-        // Not in `POOLS`, so a shortage does not evict its descriptors either.
-        let files = LruCache::unbounded();
-        let (short_at, patience) = (None, PATIENCE.0);
-        let open = OpenFiles { files, opened: 0, short_at, patience, grown: false };
+        // Not in `POOLS`, so a shortage does not close its files either.
+        Arc::new(FilePool::of(env, NonZeroUsize::MAX, OpenFiles::new(None)))
+    }
+
+    fn of(env: Arc<dyn Env>, max_open_files: NonZeroUsize, open: OpenFiles) -> Self {
         let (process, next_id) = (Process::current(), AtomicU64::new(0));
-        let (max_open_files, open) = (NonZeroUsize::MAX, Mutex::new(open));
-        Arc::new(FilePool { env, process, next_id, max_open_files, open })
+        FilePool { env, process, next_id, max_open_files, open: Mutex::new(open) }
     }
 
     /// Descriptors in the pool now.
     #[must_use]
     #[cfg(test)]
     pub(crate) fn open_files(&self) -> usize {
-        self.open.lock().files.len()
+        self.open.lock().places.len()
     }
 
     /// Descriptors that the pool may hold now.
     #[must_use]
     #[cfg(test)]
     pub(crate) fn limit(&self) -> usize {
-        self.open.lock().files.cap().get()
+        self.open.lock().places.cap().get()
     }
 
     /// Closes half of the descriptors, at least one; `shrink` halves the limit too. False if there
     /// were none.
     fn evict_half(&self, shrink: bool) -> bool {
         // Closing a file may take time, so the descriptors drop after the lock is released.
-        let forgotten = self.open.lock().evict_half(shrink, Instant::now());
-        !forgotten.is_empty()
+        let taken = self.open.lock().take_half(shrink, Instant::now());
+        !taken.is_empty()
     }
 
-    /// Adds a file that was just opened; returns the evicted one.
-    fn keep(&self, id: u64, file: Arc<dyn RandomFile>) -> Option<(u64, Arc<dyn RandomFile>)> {
+    /// Puts a file that was just opened into its place, unless another thread was faster. Returns
+    /// the file in the place, and the one to close.
+    fn keep(
+        &self,
+        id: u64,
+        place: &Arc<Place>,
+        opened: Arc<OpenFile>,
+    ) -> (Arc<OpenFile>, Option<Arc<OpenFile>>) {
         let mut open = self.open.lock();
         open.grow(self.max_open_files, Instant::now);
-        open.files.push(id, file)
+        if let Some(earlier) = place.load_full() {
+            return (earlier, Some(opened));
+        }
+        let is_full = open.places.len() >= open.places.cap().get();
+        let taken = if is_full { open.take_one() } else { None };
+        place.store(Some(Arc::clone(&opened)));
+        open.places.put(id, Arc::clone(place));
+        (opened, taken)
     }
 }
 
@@ -174,8 +229,10 @@ pub(crate) struct FileHandle {
     pool: Arc<FilePool>,
     id: u64,
     path: PathBuf,
+    /// The open file. An entry of the pool has it too, if a file is in it.
+    place: Arc<Place>,
     /// The file, once it was opened, if it is in memory. It has no descriptor, so it stays.
-    in_memory: OnceLock<Arc<dyn RandomFile>>,
+    in_memory: OnceLock<Arc<OpenFile>>,
 }
 
 impl FileHandle {
@@ -183,7 +240,8 @@ impl FileHandle {
     #[must_use]
     pub(crate) fn new(pool: &Arc<FilePool>, path: PathBuf) -> Self {
         let id = pool.next_id.fetch_add(1, Ordering::Relaxed);
-        FileHandle { pool: Arc::clone(pool), id, path, in_memory: OnceLock::new() }
+        let (place, in_memory) = (Arc::new(Place::empty()), OnceLock::new());
+        FileHandle { pool: Arc::clone(pool), id, path, place, in_memory }
     }
 
     /// The path of the file.
@@ -221,11 +279,19 @@ impl FileHandle {
     /// Puts another file in the place of this one, as if it was opened.
     #[cfg(test)]
     pub(crate) fn replace(&mut self, file: Arc<dyn RandomFile>) {
-        if file.as_bytes().is_some() {
+        let file = OpenFile::new(file);
+        if file.file.as_bytes().is_some() {
             self.in_memory = OnceLock::from(file);
         } else {
-            self.pool.open.lock().files.put(self.id, file);
+            self.place.store(None);
+            self.pool.keep(self.id, &self.place, file);
         }
+    }
+
+    /// Whether the pool holds its file.
+    #[cfg(feature = "interleavings")]
+    pub(crate) fn is_open(&self) -> bool {
+        self.place.load().is_some()
     }
 
     /// Refuses a forked child.
@@ -240,32 +306,52 @@ impl FileHandle {
     /// too.
     #[inline]
     pub(crate) fn in_memory(&self) -> Option<&[u8]> {
-        self.in_memory.get()?.as_bytes()
+        self.in_memory.get()?.file.as_bytes()
     }
 
-    /// The file in memory, or a descriptor, from the pool or newly opened.
-    fn file(&self) -> Result<Arc<dyn RandomFile>> {
+    /// The open file, for one read.
+    fn file(&self) -> Result<Opened> {
         if let Some(file) = self.in_memory.get() {
-            return Ok(Arc::clone(file));
+            return Ok(Opened(Guard::from_inner(Some(Arc::clone(file)))));
         }
         self.check_process()?;
-        if let Some(file) = self.pool.open.lock().files.get(&self.id) {
-            return Ok(Arc::clone(file));
+        let found = self.place.load();
+        if let Some(open) = &*found {
+            // Written once, not by each read: threads that read the same file share this line.
+            if !open.was_read.load(Ordering::Relaxed) {
+                open.was_read.store(true, Ordering::Relaxed);
+            }
+            return Ok(Opened(found));
         }
-        let file = self
-            .pool
-            .env
-            .open_random(&self.path)
-            .map_err(|error| Error::io("open", &self.path, error))?;
+        Ok(Opened(Guard::from_inner(Some(self.open()?))))
+    }
+
+    /// Opens the file.
+    #[cold]
+    fn open(&self) -> Result<Arc<OpenFile>> {
+        let opened = self.pool.env.open_random(&self.path);
+        let file = opened.map_err(|error| Error::io("open", &self.path, error))?;
         if file.as_bytes().is_some() {
-            return Ok(Arc::clone(self.in_memory.get_or_init(|| file)));
+            return Ok(Arc::clone(self.in_memory.get_or_init(|| OpenFile::new(file))));
         }
         // A lookup wants one block; iterators say what they want (`table/scan_ahead.rs`).
         file.expect_random_reads();
-        let forgotten = self.pool.keep(self.id, Arc::clone(&file));
+        let (file, unused) = self.pool.keep(self.id, &self.place, OpenFile::new(file));
         // Closing a file may take time, so it drops after the lock is released.
-        drop(forgotten);
+        drop(unused);
         Ok(file)
+    }
+}
+
+/// An open file that a thread reads. Taking it and dropping it changes no reference count.
+struct Opened(Guard<Option<Arc<OpenFile>>>);
+
+impl Deref for Opened {
+    type Target = dyn RandomFile;
+
+    fn deref(&self) -> &(dyn RandomFile + 'static) {
+        let Some(open) = &*self.0 else { unreachable!("only `FileHandle::file` makes one") };
+        &*open.file
     }
 }
 
@@ -274,8 +360,8 @@ impl Drop for FileHandle {
         if !self.pool.process.is_current() {
             return;
         }
-        let file = self.pool.open.lock().files.pop(&self.id);
-        drop(file);
+        let place = self.pool.open.lock().places.pop(&self.id);
+        drop(place);
     }
 }
 

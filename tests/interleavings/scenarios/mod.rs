@@ -13,6 +13,7 @@
 //! | `reads` | view, sequence, memtable filter; batches; snapshots during jobs; loads; removed files |
 //! | `transactions` | no lost update, no write skew; with batches, jobs, a close |
 //! | `blocks` | one load for many, slots and the cache, use and eviction |
+//! | `files` | the pool of open files: nothing is closed while it is read, and no more stay open |
 //! | `tickets` | no ticket resolves before its sync, and each does; a close beside them |
 //! | `whole` | an open database with its workers: stalls, flushes, loads, closing, drops |
 //! | `run` | schedulers, seeds, settings |
@@ -21,6 +22,7 @@ pub mod queue;
 pub mod reads;
 pub mod transactions;
 pub mod blocks;
+pub mod files;
 pub mod tickets;
 pub mod whole;
 pub mod run;

@@ -1,6 +1,6 @@
 //! Every check of `siftdb::interleavings` as a test.
 
-use siftdb::interleavings::{blocks, queue, reads, tickets, transactions, whole};
+use siftdb::interleavings::{blocks, files, queue, reads, tickets, transactions, whole};
 
 macro_rules! tests {
     ($($module:ident: $($check:ident)*;)*) => {
@@ -38,6 +38,8 @@ tests! {
         slots_die_with_their_partition
         concurrent_misses_share_one_load
         a_rejected_block_is_kept_when_asked_again;
+    files:
+        files_stay_open_while_they_are_read;
     tickets:
         tickets_resolve_after_their_sync
         a_close_beside_tickets_resolves_each;
