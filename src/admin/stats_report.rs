@@ -12,10 +12,12 @@ use crate::base::stats::counters::{COUNTERS, Counters};
 use crate::base::stats::latency::Latencies;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
+use crate::cache::budget::Purpose;
 use crate::state::catalog::Catalog;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
+use crate::state::recent_writes::recent_write_bytes_max;
 
 /// The keyspaces of which a report has one by one what OpenMetrics names them with: each has up to
 /// 250 figures.
@@ -36,7 +38,25 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
     if !others.is_empty() {
         stats.keyspaces.push(report(&engine.context, &engine.catalog, others, None));
     }
+    add_bounds(&mut stats, engine);
     stats
+}
+
+/// Adds the bounds of memory, and what transactions take of it.
+fn add_bounds(stats: &mut Stats, engine: &Engine) {
+    let (options, recent) = (&engine.context.options, &engine.writer.recent);
+    stats.memtable_bytes_max = match engine.context.read_only {
+        true => options.read_only_log_bytes(),
+        false => options.memtable_bytes_max(),
+    };
+    stats.transaction_bytes = recent.transaction_bytes();
+    stats.transaction_bytes_max = options.transaction_bytes_max as u64;
+    stats.recent_write_bytes = recent.list().bytes() as u64;
+    stats.recent_write_bytes_max = recent_write_bytes_max(options.write_buffer_bytes) as u64;
+    let cache = &engine.context.cache;
+    stats.pinned_bytes_max = cache.reservable_bytes(Purpose::Pinned);
+    stats.whole_index_bytes_max = cache.reservable_bytes(Purpose::WholeIndex);
+    stats.construction_bytes_max = cache.reservable_bytes(Purpose::Construction);
 }
 
 /// The report for `Keyspace::stats`: what is counted once for the database is 0.
@@ -76,6 +96,8 @@ fn report(
                 report.entries += handle.meta.entries;
                 report.filter_bytes += properties.filter_bytes;
                 report.range_filter_bytes += properties.range_filter_bytes;
+                report.index_bytes += properties.index_bytes;
+                report.top_level_bytes += handle.table.top_level_bytes();
                 let fpr = handle.table.expected_fpr().unwrap_or(0.0);
                 *weighted_fpr += handle.meta.entries as f64 * fpr;
             }
@@ -95,6 +117,7 @@ fn report(
     stats.cache_uncached = context.cache.uncached();
     stats.cache_rejected = context.cache.rejected();
     stats.pinned_bytes = context.cache.reserved_bytes();
+    stats.whole_index_bytes = context.cache.whole_index_bytes();
     stats.construction_bytes = context.cache.construction_bytes();
     stats.evicted_bytes_in_use = context.cache.evicted_bytes_in_use();
     stats.snapshots = catalog.snapshots.len() as u64;

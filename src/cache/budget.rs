@@ -55,6 +55,11 @@ impl Budget {
         self.reserved[purpose as usize].load(Ordering::Relaxed)
     }
 
+    /// Bytes that may be reserved for a purpose.
+    pub(crate) fn reservable(&self, purpose: Purpose) -> u64 {
+        self.reservable[purpose as usize]
+    }
+
     /// Bytes left for blocks.
     pub(crate) fn for_blocks(&self) -> u64 {
         self.capacity.saturating_sub(self.reserved_in_all())
@@ -83,14 +88,13 @@ impl Budget {
     /// Reserves `bytes`, to be spent next. False, with nothing changed, beyond the limit of the
     /// purpose, or where all reservations would exceed the capacity.
     pub(crate) fn promise(&self, purpose: Purpose, bytes: u64) -> bool {
-        let (reserved, limit) =
-            (&self.reserved[purpose as usize], self.reservable[purpose as usize]);
-        if !raise(reserved, bytes, limit) {
+        let reserved = &self.reserved[purpose as usize];
+        if !raise(reserved, bytes, self.reservable(purpose)) {
             return false;
         }
         // Whole indexes are pinned, too.
         let pinned = self.reserved(Purpose::Pinned) + self.reserved(Purpose::WholeIndex);
-        let has_room = pinned <= self.reservable[Purpose::Pinned as usize];
+        let has_room = pinned <= self.reservable(Purpose::Pinned);
         let kept = has_room && self.reserved_in_all() <= self.capacity;
         if !kept {
             self.withdraw(purpose, bytes);

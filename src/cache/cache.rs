@@ -335,6 +335,16 @@ impl<V> Cache<V> {
         self.budget.reserved(Purpose::Pinned) + self.budget.reserved(Purpose::WholeIndex)
     }
 
+    /// Of these, those of data indexes that have partitions and are pinned as a whole.
+    pub(crate) fn whole_index_bytes(&self) -> u64 {
+        self.budget.reserved(Purpose::WholeIndex)
+    }
+
+    /// Bytes that may be reserved for a purpose.
+    pub(crate) fn reservable_bytes(&self, purpose: Purpose) -> u64 {
+        self.budget.reservable(purpose)
+    }
+
     /// Bytes reserved for filters that are being built.
     pub(crate) fn construction_bytes(&self) -> u64 {
         self.budget.reserved(Purpose::Construction)

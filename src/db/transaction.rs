@@ -11,6 +11,7 @@ use crate::base::expiry::ReadClock;
 use crate::base::key::KeyspaceId;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::counters::Counter;
+use crate::base::sync::plain::{AtomicU64, Ordering};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::value::{Key, Value};
 use crate::base::write_batch::WriteBatch;
@@ -95,20 +96,33 @@ pub struct KeyspaceTransaction<'t> {
 pub struct Savepoint(u64);
 
 /// While it lives, the leaders of write groups note what they write.
-struct LiveTransaction(Arc<Engine>);
+struct LiveTransaction {
+    engine: Arc<Engine>,
+    /// What the transaction took when that was last counted.
+    bytes: AtomicU64,
+}
 
 impl LiveTransaction {
     fn begin(engine: &Arc<Engine>) -> Self {
         engine.writer.recent.begin_transaction();
-        LiveTransaction(Arc::clone(engine))
+        LiveTransaction { engine: Arc::clone(engine), bytes: AtomicU64::new(0) }
+    }
+
+    /// Counts what the transaction takes now.
+    fn count(&self, bytes: u64) {
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        if before != bytes {
+            self.engine.writer.recent.note_transaction_bytes(before, bytes);
+        }
     }
 }
 
 impl Drop for LiveTransaction {
     fn drop(&mut self) {
+        self.count(0);
         // In a forked child another thread may have held the lock of the list.
-        if self.0.context.process.is_current() {
-            self.0.writer.recent.end_transaction();
+        if self.engine.context.process.is_current() {
+            self.engine.writer.recent.end_transaction();
         }
     }
 }
@@ -411,7 +425,7 @@ impl Transaction {
     pub fn commit_with(self, options: &WriteOptions) -> Result<()> {
         // The snapshot is released afterwards: until then compactions keep what shows a conflict.
         let result = self.try_commit(options);
-        let counters = &self.live.0.context.counters;
+        let counters = &self.live.engine.context.counters;
         match &result {
             Ok(()) => counters.add(Counter::TransactionsCommitted, 1),
             Err(Error::Conflict { .. }) => counters.add(Counter::TransactionConflicts, 1),
@@ -421,7 +435,7 @@ impl Transaction {
     }
 
     fn try_commit(&self, options: &WriteOptions) -> Result<()> {
-        let engine = &self.live.0;
+        let engine = &self.live.engine;
         engine.context.process.check()?;
         self.check_bytes()?;
         let reads = self.reads.lock().take();
@@ -454,7 +468,8 @@ impl Transaction {
 
     fn check_bytes(&self) -> Result<()> {
         let bytes = self.own.lock().bytes() + self.reads.lock().bytes();
-        let bytes_max = self.live.0.context.options.transaction_bytes_max;
+        self.live.count(bytes as u64);
+        let bytes_max = self.live.engine.context.options.transaction_bytes_max;
         match bytes > bytes_max {
             true => Err(Error::TransactionTooLarge { bytes_max }),
             false => Ok(()),
@@ -485,7 +500,7 @@ impl Part<'_> {
     /// that was dropped before; and all of them in a forked child, where another thread may have
     /// held a lock.
     fn check(&self) -> Result<()> {
-        self.transaction.live.0.context.process.check()?;
+        self.transaction.live.engine.context.process.check()?;
         self.snapshot.check()
     }
 

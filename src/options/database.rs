@@ -387,12 +387,6 @@ impl Options {
         Options { data: data.clone(), policies, prefixes, ..self.clone() }
     }
 
-    /// The bytes that the logs may take in memory in a database opened read-only.
-    pub(crate) fn read_only_log_bytes(&self) -> u64 {
-        let buffers = self.immutable_memtables_max as u64 + 4;
-        self.read_only_log_bytes_max.unwrap_or(buffers * self.write_buffer_bytes as u64)
-    }
-
     /// Milliseconds after which puts expire; `u64::MAX` for never.
     pub(crate) fn expire_after_millis(&self) -> u64 {
         self.data.expire_after.unwrap_or(u64::MAX)

@@ -9,6 +9,7 @@
 //! differ at every opening of the same database.
 
 pub(crate) mod levels;
+mod memory;
 pub(crate) mod database;
 pub(crate) mod access;
 mod saved;

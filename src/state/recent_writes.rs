@@ -7,26 +7,31 @@
 
 use crate::base::batch_format::{BatchEntry, DecodedBatch, WriteKind};
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{AtomicUsize, Ordering};
+use crate::base::sync::{AtomicUsize, Ordering, plain};
 use crate::base::value::Key;
 use crate::state::lock_rank::{LockRank, RankedGuard, RankedMutex};
 use crate::state::read_set::ReadSet;
 use std::collections::VecDeque;
 
-/// The list takes at most this part of a write buffer.
-const WRITE_BUFFER_SHARE: usize = 8;
+/// The bytes that the list may take.
+pub(crate) fn recent_write_bytes_max(write_buffer_bytes: usize) -> usize {
+    write_buffer_bytes / 8
+}
 
 /// The last writes, and how many transactions may ask for them.
 #[derive(Debug)]
 pub(crate) struct RecentWrites {
     transactions: AtomicUsize,
+    /// Bytes of what these have written and read.
+    transaction_bytes: plain::AtomicU64,
     list: RankedMutex<RecentList>,
 }
 
 impl Default for RecentWrites {
     fn default() -> Self {
         let list = RankedMutex::new(LockRank::RecentWrites, RecentList::default());
-        RecentWrites { transactions: AtomicUsize::new(0), list }
+        let transaction_bytes = plain::AtomicU64::new(0);
+        RecentWrites { transactions: AtomicUsize::new(0), transaction_bytes, list }
     }
 }
 
@@ -46,6 +51,17 @@ impl RecentWrites {
     /// Transactions that are alive.
     pub(crate) fn transactions(&self) -> usize {
         self.transactions.load(Ordering::SeqCst)
+    }
+
+    /// What one of them takes has changed.
+    pub(crate) fn note_transaction_bytes(&self, before: u64, now: u64) {
+        // A difference below zero wraps around, as the sum does.
+        self.transaction_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// Bytes of what they have written and read.
+    pub(crate) fn transaction_bytes(&self) -> u64 {
+        self.transaction_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn list(&self) -> RankedGuard<'_, RecentList> {
@@ -110,6 +126,11 @@ pub(crate) struct Conflict {
 }
 
 impl RecentList {
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// True if every write above `sequence` and up to `last` is here.
     pub(crate) fn cover(&self, sequence: SequenceNumber, last: SequenceNumber) -> bool {
         sequence >= last || (self.after <= sequence && self.through >= last)
@@ -166,7 +187,7 @@ impl RecentList {
             self.bytes += write.bytes();
             self.writes.push_back(write);
             sequence += 1;
-            while self.bytes > write_buffer_bytes / WRITE_BUFFER_SHARE
+            while self.bytes > recent_write_bytes_max(write_buffer_bytes)
                 && let Some(oldest) = self.writes.pop_front()
             {
                 self.bytes -= oldest.bytes();
@@ -234,7 +255,7 @@ mod tests {
         let mut list = RecentList::default();
         for n in 0..400 {
             note(&mut list, 10 + n, 11 + n, 1);
-            assert!(list.bytes <= WRITE_BUFFER_BYTES / WRITE_BUFFER_SHARE);
+            assert!(list.bytes <= recent_write_bytes_max(WRITE_BUFFER_BYTES));
         }
         let oldest = list.writes.front().unwrap().sequence;
         assert!(oldest > 11 && list.cover(oldest - 1, 410) && !list.cover(oldest - 2, 410));

@@ -137,6 +137,11 @@ impl DataIndex {
         }
     }
 
+    /// Bytes of its top level, as the file has it; 0 without partitions.
+    pub(crate) fn top_level_bytes(&self) -> u64 {
+        if self.is_partitioned { self.handle.size } else { 0 }
+    }
+
     /// The index, if it is pinned and was read.
     #[inline]
     pub(crate) fn pinned(&self) -> Option<&Index> {

@@ -421,6 +421,18 @@ impl Table {
         *self.expected_fpr.get_or_init(|| self.properties.expected_fpr())
     }
 
+    /// Bytes of the top level of its data index, as the file has it; 0 without partitions.
+    pub(crate) fn index_top_level_bytes(&self) -> u64 {
+        self.index.top_level_bytes()
+    }
+
+    /// Bytes of the top levels of its data index and its filters: they stay in memory while their
+    /// partitions come and go.
+    pub(crate) fn top_level_bytes(&self) -> u64 {
+        let of_ranges = self.range_filter().map_or(0, RangeReader::top_level_bytes);
+        self.index_top_level_bytes() + self.filter.top_level_bytes() + of_ranges
+    }
+
     /// Mean size of a data block as stored.
     pub(crate) fn mean_block_bytes(&self) -> u64 {
         self.properties.mean_block_bytes()

@@ -217,3 +217,50 @@ fn calls_are_timed_by_kind() {
     let db = open(&env, &small_options().reset_stats(true)).unwrap();
     assert_eq!(db.stats().latency("get", 0.5), None);
 }
+
+/// Each part of the memory is what it says, and stands beside its bound.
+#[test]
+fn parts_of_memory_stand_beside_their_bounds() {
+    const MEMORY: u64 = 16 << 20;
+    let (env, options) = (MemEnv::new(), Options::new().memory_bytes(MEMORY).block_bytes(512));
+    let db = open(&env, &options).unwrap();
+    (0..3_000).for_each(|n| db.put(key(n), bytes(n as u64, 100)).unwrap());
+    db.compact_range(..).unwrap();
+    assert!(db.get(key(1)).unwrap().is_some());
+    db.put("in memory", bytes(0, 10_000)).unwrap();
+    let (one, other) = (db.transaction(), db.transaction());
+    one.put("a", bytes(0, 10_000)).unwrap();
+    let of_one = db.stats().transaction_bytes;
+    assert!((10_000..12_000).contains(&of_one), "{of_one}");
+    assert_eq!(other.get("b").unwrap(), None);
+    // Others write while they live.
+    db.put("c", "").unwrap();
+    let stats = db.stats();
+    assert!((1..200).contains(&(stats.transaction_bytes - of_one)), "{stats}");
+    assert!((1..200).contains(&stats.recent_write_bytes), "{stats}");
+    assert!(stats.whole_index_bytes > 3_000 && stats.whole_index_bytes < stats.pinned_bytes);
+    let part = MEMORY / 16;
+    assert!((10_000..part).contains(&stats.memtable_bytes), "{stats}");
+    let bounds = [stats.memtable_bytes_max, stats.transaction_bytes_max, stats.pinned_bytes_max];
+    assert_eq!(bounds, [3 * part, part, 5 * part]);
+    let bounds = [stats.whole_index_bytes_max, stats.construction_bytes_max];
+    assert_eq!(bounds, [5 * part / 4, 5 * part]);
+    let bounds = [stats.recent_write_bytes_max, stats.cache_capacity_bytes];
+    assert_eq!(bounds, [part / 8, 10 * part]);
+    let total = stats.total();
+    let tables = db.keyspace("default").unwrap().tables();
+    assert_eq!(total.index_bytes, tables.iter().map(|table| table.index_bytes).sum::<u64>());
+    let tops = tables.iter().map(|t| t.index_top_level_bytes + t.filter_top_level_bytes);
+    assert_eq!(total.top_level_bytes, tops.sum::<u64>());
+    assert!((1..total.index_bytes / 10).contains(&total.top_level_bytes), "{stats}");
+    let text = stats.to_string();
+    assert!(text.contains(" of 3.1 MB, recent writes "), "{text}");
+    drop(one);
+    other.commit().unwrap();
+    let stats = db.stats();
+    assert_eq!((stats.transaction_bytes, stats.recent_write_bytes), (0, 0));
+    db.close().unwrap();
+    // What is read only has the entries of the logs in place of memtables.
+    let reader = options.env(std::sync::Arc::new(env)).open_read_only("/db").unwrap();
+    assert_eq!(reader.stats().memtable_bytes_max, 6 * part);
+}

@@ -220,22 +220,26 @@ fn memory_bytes() -> u64 {
 /// memtables that were just flushed and for what the allocator loses to fragmentation. Another 8
 /// MiB are for tables being written and read. The allocator has one arena, because the number of
 /// its arenas does not depend on siftdb.
+/// A transaction that takes as much memory as it may, and is refused.
+fn large_transaction(db: &Db, place: usize) {
+    let transaction = db.transaction();
+    let refused = (place..).find_map(|n| transaction.put(key(n), bytes(n as u64, 1000)).err());
+    assert!(matches!(refused, Some(Error::TransactionTooLarge { .. })), "{refused:?}");
+    let stats = db.stats();
+    assert!(stats.transaction_bytes > stats.transaction_bytes_max, "{stats}");
+    drop(transaction);
+}
+
 #[test]
 fn memory_stays_within_the_options_under_mixed_load() {
-    const BUFFER: usize = 2 << 20;
-    const IMMUTABLES: usize = 2;
-    const CACHE: u64 = 8 << 20;
+    const MEMORY: u64 = 16 << 20;
     const KEYS: usize = 300_000;
     let name = "resources::memory_stays_within_the_options_under_mixed_load";
     alone(name, "export MALLOC_ARENA_MAX=1", || {
         let directory = quick_directory();
         let before = memory_bytes();
-        let options = Options::new()
-            .write_buffer_bytes(BUFFER)
-            .immutable_memtables_max(IMMUTABLES)
-            .block_cache_bytes(CACHE)
-            .table_bytes(4 << 20)
-            .level_base_bytes(16 << 20);
+        let options =
+            Options::new().memory_bytes(MEMORY).table_bytes(4 << 20).level_base_bytes(16 << 20);
         let db = options.open(directory.path().join("db")).unwrap();
         let stop = AtomicBool::new(false);
         let most = AtomicU64::new(0);
@@ -251,7 +255,8 @@ fn memory_stays_within_the_options_under_mixed_load() {
                         match (thread, rng.below(100)) {
                             (0..2, 0..10) => db.delete(key(place)).unwrap(),
                             (0..2, _) => db.put(key(place), bytes(place as u64, 200)).unwrap(),
-                            (2, 0..50) => drop(db.get(key(place)).unwrap()),
+                            (2, 0..1) => large_transaction(db, place),
+                            (2, 1..50) => drop(db.get(key(place)).unwrap()),
                             (2, _) => assert_eq!(db.get(absent_key(place)).unwrap(), None),
                             (_, 0..50) => {
                                 let entries = db.range(key(place)..).take(100);
@@ -271,17 +276,16 @@ fn memory_stays_within_the_options_under_mixed_load() {
             stop.store(true, Ordering::Relaxed);
         });
         let stats = db.stats();
-        let budget = (BUFFER * (1 + IMMUTABLES)) as u64 + CACHE;
         let used = most.into_inner() - before;
         println!(
             "{FIGURES}{} KiB at most, {} by the options; {} operations, {} flushes, {} tables",
             used >> 10,
-            budget >> 10,
+            MEMORY >> 10,
             operations.into_inner(),
             stats.flushes,
             stats.total().tables,
         );
-        assert!(used < budget + budget / 2 + (8 << 20), "{used} bytes, {budget} by the options");
+        assert!(used < MEMORY + MEMORY / 2 + (8 << 20), "{used} bytes, {MEMORY} by the options");
     });
 }
 

@@ -194,6 +194,18 @@ report! {
         /// Entries in memtables that are not flushed. In a database that was opened read-only,
         /// these are the entries that are only in the logs.
         memtable_entries: u64 => gauge in Both,
+        /// Bytes that memtables may take: the active ones and those that wait for their flush. In a
+        /// database that was opened read-only or is followed, the bytes that the entries of its
+        /// logs may take.
+        memtable_bytes_max: u64 => gauge,
+        /// Bytes of what transactions have written and read that are not committed or dropped.
+        transaction_bytes: u64 => gauge,
+        /// Bytes that each of them may take.
+        transaction_bytes_max: u64 => gauge,
+        /// Bytes of the keys of recent writes, which transactions are compared with.
+        recent_write_bytes: u64 => gauge,
+        /// Bytes that they may take.
+        recent_write_bytes_max: u64 => gauge,
         /// Capacity of the block cache in bytes.
         cache_capacity_bytes: u64 => gauge,
         /// Bytes in the cache now, pinned reservations not included.
@@ -206,8 +218,16 @@ report! {
         cache_rejected: u64 => counter,
         /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
         pinned_bytes: u64 => gauge,
+        /// Bytes that they may take.
+        pinned_bytes_max: u64 => gauge,
+        /// Of the pinned bytes, those of data indexes with partitions that are pinned as a whole.
+        whole_index_bytes: u64 => gauge,
+        /// Bytes that these may take.
+        whole_index_bytes_max: u64 => gauge,
         /// Bytes of filters that are being built, charged to the same budget.
         construction_bytes: u64 => gauge,
+        /// Bytes that they may take.
+        construction_bytes_max: u64 => gauge,
         /// Bytes of blocks that were evicted from the cache and that a value or iterator still
         /// uses.
         evicted_bytes_in_use: u64 => gauge,
@@ -336,6 +356,10 @@ report! {
         filter_bytes: u64 => gauge,
         /// Bytes of their range filters.
         range_filter_bytes: u64 => gauge,
+        /// Bytes of their data indexes.
+        index_bytes: u64 => gauge,
+        /// Of the bytes of filters and indexes, those of top levels, which stay in memory.
+        top_level_bytes: u64 => gauge,
     }
     others {
         /// False-positive rate to expect of their filters, weighted by entries; 0 without filters.
@@ -486,6 +510,8 @@ impl Stats {
             total.entries += level.entries;
             total.filter_bytes += level.filter_bytes;
             total.range_filter_bytes += level.range_filter_bytes;
+            total.index_bytes += level.index_bytes;
+            total.top_level_bytes += level.top_level_bytes;
             let sums = total.counters().into_iter().zip(level.counters());
             sums.for_each(|(sum, value)| *sum += *value);
         }

@@ -63,18 +63,37 @@ impl fmt::Display for Stats {
             self.log_switch_nanos / 1_000_000
         )?;
         write_transactions(f, self)?;
-        let filter_errors = counted(self.filter_errors, "filter error");
-        let [memtables, cache, capacity] =
-            [self.memtable_bytes, self.cache_bytes, self.cache_capacity_bytes].map(bytes);
-        let [pinned, construction, evicted] =
-            [self.pinned_bytes, self.construction_bytes, self.evicted_bytes_in_use].map(bytes);
-        write!(
-            f,
-            "memory: memtables {memtables}, cache {cache} of {capacity}, pinned filters and \
-             indexes {pinned}, filters being built {construction}, evicted in use {evicted}; \
-             {filter_errors}"
-        )
+        write_memory(f, self)?;
+        write!(f, "{}", counted(self.filter_errors, "filter error"))
     }
+}
+
+/// What takes memory, each part beside its bound. The report of a keyspace has no bounds: they are
+/// those of the database.
+fn write_memory(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
+    let part = |name: &str, now: u64, bound: u64| match bound {
+        0 => format!("{name} {}", bytes(now)),
+        _ => format!("{name} {} of {}", bytes(now), bytes(bound)),
+    };
+    let memtables = part("memtables", stats.memtable_bytes, stats.memtable_bytes_max);
+    let recent = part("recent writes", stats.recent_write_bytes, stats.recent_write_bytes_max);
+    let transactions = part("transactions", stats.transaction_bytes, stats.transaction_bytes_max);
+    let evicted = part("evicted blocks in use", stats.evicted_bytes_in_use, 0);
+    writeln!(f, "memory: {memtables}, {recent}, {transactions} each, {evicted}")?;
+    let used = stats.cache_bytes + stats.pinned_bytes + stats.construction_bytes;
+    let cache = part("cache", used, stats.cache_capacity_bytes);
+    let blocks = part("blocks", stats.cache_bytes, 0);
+    let pinned = part("pinned filters and indexes", stats.pinned_bytes, stats.pinned_bytes_max);
+    let whole =
+        part("whole indexes in these", stats.whole_index_bytes, stats.whole_index_bytes_max);
+    let building =
+        part("filters being built", stats.construction_bytes, stats.construction_bytes_max);
+    writeln!(f, "{cache}: {blocks}, {pinned}, {whole}, {building}")?;
+    let total = stats.total();
+    let filters = part("filters", total.filter_bytes + total.range_filter_bytes, 0);
+    let indexes = part("indexes", total.index_bytes, 0);
+    let top_levels = part("top levels of both", total.top_level_bytes, 0);
+    writeln!(f, "in tables: {filters}, {indexes}, {top_levels}")
 }
 
 /// Lookups, and a line for each kind of call that was timed.

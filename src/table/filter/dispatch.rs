@@ -170,6 +170,14 @@ impl OpenFilter {
         }
     }
 
+    /// Bytes of the index of its partitions, as the file has it; 0 without partitions.
+    pub(crate) fn top_level_bytes(&self) -> u64 {
+        match &self.layout {
+            Layout::Partitioned(reader) => reader.partitions.source().handle.size,
+            Layout::None | Layout::BlockBased(_) | Layout::Full(_) => 0,
+        }
+    }
+
     fn load(&mut self, file: &TableFile, io: &mut TableIo) {
         match &mut self.layout {
             Layout::None => {}

@@ -104,6 +104,11 @@ impl RangeReader {
         }
     }
 
+    /// Bytes of the index of its partitions, as the file has it.
+    pub(crate) fn top_level_bytes(&self) -> u64 {
+        self.partitions.source().handle.size
+    }
+
     /// Reads every block of the filter past the cache.
     ///
     /// # Errors
