@@ -1,5 +1,5 @@
 //! What the command `siftdb` is made of, next to the engine [`siftdb`]: its experiments, which
-//! `benches/` of the repository use too, its advice on memory for filters, and the fields that it
+//! `benches/` of the repository use too, its advice on memory, and the fields that it
 //! prints with `--json`.
 //!
 //! The command itself is the program of this package; README.md has how to install it.
@@ -11,3 +11,4 @@
 pub mod command_json;
 pub mod experiment;
 pub mod filter_advice;
+pub mod memory_advice;

@@ -40,6 +40,7 @@ mod settings;
 
 mod args;
 mod bars;
+mod memory_args;
 mod figure_text;
 mod step;
 mod page_args;

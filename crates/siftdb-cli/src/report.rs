@@ -1,17 +1,19 @@
 //! `siftdb report DIR`: a page about a database, with its tree, its filters and two lookups.
 //!
-//! The database is opened read-only. `experiment::contents_figures` makes the figures; without a
+//! With `--memory` also what lookups read if that is all the memory. The database is opened
+//! read-only. `experiment::contents_figures` makes the figures; without a
 //! file to write, the command prints what they say.
 
 use crate::args::{InKeyspace, Spelling, options};
 use crate::described::{help, result};
 use crate::failure::Outcome;
+use crate::memory_args::GivenMemory;
 use crate::output::{Output, Shown};
 use crate::page_args::{PageArgs, PageJson};
 use crate::text::{date, escaped, shell_word};
 use clap::Args;
 use siftdb::{Db, Keyspace};
-use siftdb_cli::experiment::{Page, Unit, bytes, contents_figures};
+use siftdb_cli::experiment::{Page, Unit, bytes, contents_figures, memory_figure};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -32,6 +34,8 @@ pub struct Report {
     #[command(flatten)]
     spelling: Spelling,
     #[command(flatten)]
+    given: GivenMemory,
+    #[command(flatten)]
     page: PageArgs,
 }
 
@@ -39,8 +43,10 @@ impl Report {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let key = self.key.clone().map(|key| self.spelling.bytes(key)).transpose()?;
         self.page.check()?;
+        self.given.check()?;
+        let options = options().block_cache_bytes(self.given.cache);
         let page =
-            self.place.read(options(), |db, keyspace| self.page(db, keyspace, key.as_deref()))?;
+            self.place.read(options, |db, keyspace| self.page(db, keyspace, key.as_deref()))?;
         let written = self.page.write(&page)?;
         output.show(&Reported { page: PageJson(page.json()) }, |out| {
             writeln!(out, "{}\n{}", page.title, page.sentence)?;
@@ -70,7 +76,11 @@ impl Report {
             }),
             None => String::new(),
         };
-        let command = format!("siftdb report{of}{named} -o report.html -- {directory}");
+        let memory = match self.given.memory {
+            Some(memory) => format!(" --memory {memory} --cache {}", self.given.cache),
+            None => String::new(),
+        };
+        let command = format!("siftdb report{of}{named}{memory} -o report.html -- {directory}");
         let (stats, count) = (keyspace.stats(), db.keyspaces().len());
         let total = stats.total();
         let others = match count {
@@ -89,6 +99,10 @@ impl Report {
             facts.push(fact("counted since", date(stats.since_unix_seconds)));
         }
         facts.push(fact("siftdb", env!("CARGO_PKG_VERSION").into()));
+        let mut figures = contents_figures(db, keyspace, key, &command, explain)?;
+        if let Some(advice) = self.given.advice(keyspace) {
+            figures.push(memory_figure(&advice).again(&command));
+        }
         Ok(Page {
             title: format!("The database {}", db.path().display()),
             sentence: format!(
@@ -97,7 +111,7 @@ impl Report {
             ),
             command: command.clone(),
             facts,
-            figures: contents_figures(db, keyspace, key, &command, explain)?,
+            figures,
         })
     }
 }

@@ -23,7 +23,8 @@
 //! ```
 //!
 //! Experiments answer with [`Figure`]s. [`tree_figures`] draws the tree of a keyspace,
-//! [`steps_figure`] what one lookup touched, [`contents_figures`] a database as a whole.
+//! [`steps_figure`] what one lookup touched, [`contents_figures`] a database as a whole,
+//! [`memory_figure`] what it reads with a given memory.
 //!
 //! `bench` runs workloads by the field's names over any store.
 //!
@@ -46,6 +47,7 @@ pub mod bench;
 pub(crate) mod paired;
 pub(crate) mod probe;
 pub(crate) mod cold_files;
+pub(crate) mod memory_figure;
 pub(crate) mod tree;
 pub(crate) mod steps;
 pub(crate) mod load;
@@ -68,6 +70,7 @@ pub use filters::{
 };
 pub use keys::{KeySet, absent, bench_keys, mix, present, random_numbers, splitmix64, value};
 pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, table_totals};
+pub use memory_figure::memory_figure;
 pub use monkey::monkey_figure;
 pub use page::page::Page;
 pub use paired::{Paired, median, processor_time};

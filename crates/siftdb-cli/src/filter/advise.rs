@@ -1,39 +1,89 @@
-//! `siftdb filter advise DIR --budget SIZE`: how to divide memory for filters over the levels.
+//! `siftdb filter advise DIR`: how to use memory for a database.
 //!
-//! The figures are those of `filter_advice`: for each level the false-positive rate now, with the
-//! same bits at all levels, and with the division that has the lowest sum of rates. Nothing is
-//! changed; the last lines say which options to set, and whether range filters would pay. Half of
-//! `--cache` may hold filters.
+//! With `--budget`, how to divide memory for filters over the levels. The figures are those of
+//! `filter_advice`: for each level the false-positive rate now, with the same bits at all levels,
+//! and with the division that has the lowest sum of rates. Half of `--cache` may hold filters.
+//!
+//! With `--memory`, what of filters, indexes and data that much memory holds, which pages lookups
+//! read from the disk then, and which settings would save pages: the figures of `memory_advice`.
+//!
+//! Nothing is changed; the last lines say which options to set, and whether range filters would
+//! pay.
 
 use crate::args::{InKeyspace, options};
 use crate::described::{help, result};
 use crate::failure::Outcome;
 use crate::filter::doctor::{Finding, empty_scans};
 use crate::filter_args::ENCODING_DEFAULT;
+use crate::memory_args::GivenMemory;
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
 use crate::text::write_log_note;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use siftdb_cli::experiment::bytes;
-use siftdb_cli::filter_advice::{FilterAdvice, LevelAdvice, advice};
+use siftdb_cli::filter_advice::{self, FilterAdvice, LevelAdvice};
+use siftdb_cli::memory_advice::{MemoryAdvice, MemoryChange, MemoryPart, PagesRead};
 use std::io::{self, Write};
 
 result! {
-    /// JSON fields. A rate is false positives among lookups of absent keys, 0 to 1, or null:
-    struct Advised of advice: &FilterAdvice, log: u64, finding: &Option<Finding> {
+    /// JSON fields, with --memory those of `memory`, with --budget those after it. A rate is false
+    /// positives among lookups of absent keys, 0 to 1, or null:
+    struct Advised {
+        /// entries that are only in the log, in no table and no filter
+        log_entries: u64;
+        /// why range filters would pay, as `siftdb filter stats` finds it, or null
+        empty_scans: Option<Value>;
+        /// what that memory holds, and what lookups read:
+        #[serde(skip_serializing_if = "Option::is_none")] memory: Option<OfMemory>;
+        #[serde(flatten)] filters: Option<OfFilters>;
+    }
+
+    struct OfMemory of advice: &MemoryAdvice {
+        /// the block cache and the system's page cache of the files
+        memory_bytes: u64;
+        /// the block cache
+        cache_bytes: u64;
+        /// of filters and indexes, what stays in memory
+        top_level_bytes: u64;
+        /// filters, indexes and data:
+        parts: Vec<Part> = advice.parts.iter().map(Part::of).collect();
+        /// pages of 4 KiB that the lookup of an absent key reads from the disk
+        pages_absent: f64 = advice.pages.absent;
+        /// the same of a present key
+        pages_present: f64 = advice.pages.present;
+        /// whether filters and indexes fit into the memory; if not, lookups read more than that
+        fits: bool = advice.fits();
+        /// settings that save pages, each by itself, the best one first:
+        changes: Vec<Change> = advice.changes.iter().map(Change::of).collect();
+    }
+
+    struct Part of part: &MemoryPart {
+        /// filters, indexes or data
+        name: &'static str;
+        /// in the files
+        bytes: u64;
+        /// the share of its uses by lookups of present keys that memory answers, 0 to 1
+        in_memory: f64;
+    }
+
+    struct Change of change: &MemoryChange {
+        /// the setting, in Rust
+        setting: String;
+        pages_absent: f64 = change.pages.absent;
+        /// what lookups read then
+        pages_present: f64 = change.pages.present;
+    }
+
+    struct OfFilters of advice: &FilterAdvice {
         /// memory for all filters
         budget_bytes: u64;
-        /// entries that are only in the log, in no table and no filter
-        log_entries: u64 = log;
         /// levels that have tables:
         levels: Vec<Level> = advice.levels.iter().map(Level::of).collect();
         fpr_now: Option<f64> = advice.fpr_now();
         fpr_even: f64 = advice.fpr_even();
         /// false positives of a lookup of an absent key, all levels
         fpr_divided: f64 = advice.fpr_divided();
-        /// why range filters would pay, as `siftdb filter stats` finds it, or null
-        empty_scans: Option<Value> = finding.as_ref().map(|finding| json!(finding));
     }
 
     struct Level of advised: &LevelAdvice {
@@ -61,33 +111,70 @@ result! {
 
 #[derive(Args)]
 #[command(after_long_help = help::<Advised>())]
+#[command(group = ArgGroup::new("what").args(["budget", "memory"]).required(true).multiple(true))]
 pub struct Advise {
     #[command(flatten)]
     place: InKeyspace,
     /// Memory for all filters together, such as 64MB
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    budget: u64,
-    /// The block cache that programs give the database, such as 64MB
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
-    cache: u64,
+    budget: Option<u64>,
+    #[command(flatten)]
+    given: GivenMemory,
 }
 
 impl Advise {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        let options = options().block_cache_bytes(self.cache);
-        let (advice, log_entries, empty_scans) = self.place.read(options, |_, keyspace| {
+        self.given.check()?;
+        let options = options().block_cache_bytes(self.given.cache);
+        let (filters, memory, log_entries, finding) = self.place.read(options, |_, keyspace| {
             let report = keyspace.filter_report();
-            let log_entries = report.stats.memtable_entries;
-            Ok((advice(&report, self.budget), log_entries, empty_scans(&report)))
+            let filters = self.budget.map(|budget| filter_advice::advice(&report, budget));
+            let (log_entries, finding) = (report.stats.memtable_entries, empty_scans(&report));
+            Ok((filters, self.given.advice(keyspace), log_entries, finding))
         })?;
-        output.show(&Advised::of(&advice, log_entries, &empty_scans), |out| {
-            print(&advice, out)?;
-            if let Some(Finding { what, .. }) = &empty_scans {
+        let advised = Advised {
+            log_entries,
+            empty_scans: finding.as_ref().map(|finding| json!(finding)),
+            memory: memory.as_ref().map(OfMemory::of),
+            filters: filters.as_ref().map(OfFilters::of),
+        };
+        output.show(&advised, |out| {
+            if let Some(filters) = &filters {
+                print(filters, out)?;
+            }
+            if let Some(memory) = &memory {
+                print_memory(memory, out)?;
+            }
+            if let Some(Finding { what, .. }) = &finding {
                 writeln!(out, "ranges: {what}")?;
             }
             write_log_note(out, log_entries)
         })
     }
+}
+
+fn print_memory(advice: &MemoryAdvice, out: &mut Text<'_>) -> io::Result<()> {
+    let (memory, cache) = (bytes(advice.memory_bytes), bytes(advice.cache_bytes));
+    writeln!(out, "memory {memory}, block cache {cache} of it")?;
+    writeln!(out, "what a lookup of a present key uses    in files  in memory")?;
+    for part in &advice.parts {
+        let (size, share) = (bytes(part.bytes), percent(part.in_memory));
+        writeln!(out, "  {:<34}{size:>10}{share:>11}", part.name)?;
+    }
+    let top_levels = bytes(advice.top_level_bytes);
+    writeln!(out, "top levels of filters and indexes, always in memory: {top_levels}")?;
+    let read = |pages: &PagesRead| {
+        format!("absent {}, present {}", each(pages.absent), each(pages.present))
+    };
+    writeln!(out, "pages of 4 KiB that a lookup reads, all keys asked equally often:")?;
+    writeln!(out, "  {} now", read(&advice.pages))?;
+    if !advice.fits() {
+        writeln!(out, "  and more: filters and indexes do not fit into this memory")?;
+    }
+    for MemoryChange { setting, pages } in &advice.changes {
+        writeln!(out, "  {} with {setting}", read(pages))?;
+    }
+    Ok(())
 }
 
 fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> io::Result<()> {

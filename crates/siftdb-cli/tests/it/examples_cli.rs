@@ -163,7 +163,7 @@ fn commands_of_readme_and_help_work() {
 }
 
 /// A command of each kind on the database at `DIR`.
-const ON_A_DATABASE: [&str; 29] = [
+const ON_A_DATABASE: [&str; 30] = [
     "get DIR key",
     "get DIR key other",
     "put DIR key value",
@@ -192,6 +192,7 @@ const ON_A_DATABASE: [&str; 29] = [
     "repair DIR",
     "filter stats DIR",
     "filter advise DIR --budget 1MB",
+    "filter advise DIR --memory 100MB",
     "filter rebuild DIR",
 ];
 

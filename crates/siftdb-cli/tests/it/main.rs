@@ -11,6 +11,7 @@
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
 //! | `beside_writer_cli` | reading commands while a process writes |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
+//! | `memory_advice` | lookups read what the advice on memory says |
 //! | `page_cli` | pages of the command: reports, tables, files that cannot be written |
 //! | `arguments_cli` | impossible arguments are refused, and nothing is created |
 //! | `foreign_cli` | databases of LevelDB and RocksDB are named and not touched |
@@ -39,6 +40,7 @@ mod help_cli;
 mod keyspace_cli;
 mod limits_cli;
 mod load_cli;
+mod memory_advice;
 mod output_cli;
 mod page_cli;
 mod support;

@@ -110,7 +110,7 @@ fn reports_explain_a_named_key_and_its_neighbor() {
 fn commands_on_pages_work() {
     let place = Place::new();
     let db = database(&place);
-    let report = json(&["report", &db, "--json", "--key=key0010"]);
+    let report = json(&["report", &db, "--json", "--key=key0010", "--memory=1MB", "--cache=9kB"]);
     let figures = report["figures"].as_array().unwrap().iter();
     let commands = figures.map(|figure| &figure["command"]).chain([&report["command"]]);
     for command in commands.map(|command| command.as_str().unwrap()) {
@@ -124,6 +124,36 @@ fn commands_on_pages_work() {
             word => word,
         });
         ok(&words.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn reports_say_what_fits_into_memory() {
+    let place = Place::new();
+    let db = database(&place);
+    let figure = |memory: &str, cache: &str| {
+        let report = json(&["report", &db, "--json", "--memory", memory, "--cache", cache]);
+        figures(&report)["memory"].clone()
+    };
+    let ample = figure("1GB", "64MB");
+    assert_eq!((sum(&ample, "pages_absent"), sum(&ample, "pages_present")), (0.0, 0.0), "{ample}");
+    let scarce = figure("8kB", "4kB");
+    assert!(sum(&scarce, "pages_present") > 1.0, "{scarce}");
+    assert!(scarce["finding"].as_str().unwrap().contains("do not fit"), "{scarce}");
+    // `filter advise` says the same.
+    let advice = ["filter", "advise", &db, "--memory", "8kB", "--cache", "4kB"];
+    let memory = json(&[&advice[..], &["--json"]].concat())["memory"].clone();
+    assert_eq!(scarce["rows"][0][2], memory["pages_present"], "{memory}");
+    assert_eq!(memory["parts"].as_array().unwrap().len(), 3, "{memory}");
+    assert_eq!(memory["fits"], false);
+    let text = ok(&advice);
+    assert!(text.starts_with("memory 8.0 kB, block cache 4.0 kB of it"), "{text}");
+    let more = "  and more: filters and indexes do not fit into this memory";
+    assert!(text.lines().any(|line| line == more), "{text}");
+    assert!(!text.contains("budget"), "{text}");
+    for command in ["report", "filter advise"] {
+        let words: Vec<&str> = command.split(' ').chain([&db[..], "--memory", "1MB"]).collect();
+        fails(2, &words);
     }
 }
 

@@ -11,6 +11,8 @@ pub mod foreign;
 pub mod limits;
 #[path = "../../../../tests/it/support/openmetrics.rs"]
 pub mod openmetrics;
+#[path = "../../../../tests/it/support/page_cache.rs"]
+pub mod page_cache;
 #[path = "../../../../tests/it/support/repository.rs"]
 pub mod repository;
 #[path = "../../../../tests/it/support/rng.rs"]
