@@ -1,9 +1,10 @@
 //! Advice on memory: what of a database a given amount holds, and what lookups read from the disk
 //! then.
 //!
-//! [`advice`] is a pure function of the tables and of a report on their filters. The memory
-//! is the block cache and, with the rest, the system's page cache of the files. Lookups are assumed
-//! to ask for all keys equally often; those of real programs have favourites and read less.
+//! [`advice`] is a pure function of the tables of one keyspace and of a report on their filters.
+//! The memory is the block cache and, with the rest, the system's page cache of the files. Lookups
+//! are assumed to ask for all keys equally often; those of real programs have favourites and read
+//! less.
 //!
 //! What stays in a cache that drops what was used longest ago is approximated as by H. Che, Y. Tung
 //! and Z. Wang ("Hierarchical Web caching systems", IEEE JSAC 20(7), 2002): every block stays for
@@ -59,7 +60,7 @@ pub struct MemoryAdvice {
 }
 
 impl MemoryAdvice {
-    /// Whether filters and indexes fit into the memory, so that lookups read data only.
+    /// Whether filters and indexes fit into the memory, so that lookups read little but data.
     pub fn fits(&self) -> bool {
         let asked = self.parts.iter().filter(|part| part.name != PARTS[DATA]);
         asked.map(|part| part.bytes).sum::<u64>() <= self.memory_bytes
@@ -330,8 +331,8 @@ impl Memory {
         (PagesRead { absent, present }, in_memory)
     }
 
-    /// What tables pin in the block cache: the shares of whole filters and of indexes, and the bytes
-    /// of all. They do so in this order, as far as the cache grants it.
+    /// What tables pin in the block cache: top levels, whole filters, indexes, in this order and as
+    /// far as the cache grants it.
     fn pinned(self, levels: &[Level]) -> Pinned {
         let sum = |of: fn(&Level) -> f64| levels.iter().map(of).sum::<f64>();
         let pinnable = PINNED_SHARE * self.cache;
@@ -349,8 +350,8 @@ impl Memory {
         }
     }
 
-    /// Pages that one kind of lookup reads, which so often uses a filter of each level, and an index
-    /// with a data block.
+    /// Pages that one kind of lookup reads, which so often uses a filter of each level, and its
+    /// index with a data block.
     fn lookup(self, levels: &[Level], uses: &[(f64, f64)]) -> (f64, [f64; 3]) {
         let pinned = self.pinned(levels);
         let (mut partitions, mut data) = (Vec::new(), Vec::new());

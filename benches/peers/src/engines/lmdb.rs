@@ -21,7 +21,8 @@ pub const ENGINE: Engine = Engine {
     compression: None,
     maps_files: true,
     separates_values: false,
-    settings: "no sync: NO_SYNC; the page cache is its cache; one read transaction a phase",
+    settings: "no sync: NO_SYNC; NO_READ_AHEAD; the page cache is its cache; one read transaction \
+               a phase",
     open,
     open_transactions: None,
 };
@@ -29,7 +30,9 @@ pub const ENGINE: Engine = Engine {
 fn open(directory: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let mut options = EnvOpenOptions::new();
     options.map_size(usize::try_from(settings.map_bytes)?.next_multiple_of(1 << 20));
-    let flags = if settings.durable { EnvFlags::empty() } else { EnvFlags::NO_SYNC };
+    // Its documentation asks for this where data may exceed memory and reads are random.
+    let random = EnvFlags::NO_READ_AHEAD;
+    let flags = if settings.durable { random } else { random | EnvFlags::NO_SYNC };
     // SAFETY: the files lie in a temporary directory that nobody else writes to, and one
     // environment is open on them at a time. NO_SYNC weakens durability only.
     let env = unsafe { options.flags(flags).open(directory)? };
