@@ -8,9 +8,9 @@
 //!
 //! Invariants: no file is opened, read or closed while the pool is locked. The pool lists a place
 //! if and only if a file is in it; both change under the lock of the pool. A file that is closed
-//! while another thread reads it closes when that read ends, so at most `max_open_files` plus one
-//! for each reading thread are open. If a file cannot be opened, only that read fails; the next
-//! read tries again.
+//! while another thread reads it closes when that read ends. So at most `max_open_files` are open,
+//! one more for each reading thread, and for a moment those that threads are about to close. If a
+//! file cannot be opened, only that read fails; the next read tries again.
 //!
 //! Descriptors belong to the process. When the process has none left, [`evict_descriptors`] makes
 //! every pool close half of its descriptors, and `descriptor_retry` tries again. The limit of the
