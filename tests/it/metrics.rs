@@ -227,6 +227,14 @@ fn parts_of_memory_stand_beside_their_bounds() {
     (0..3_000).for_each(|n| db.put(key(n), bytes(n as u64, 100)).unwrap());
     db.compact_range(..).unwrap();
     assert!(db.get(key(1)).unwrap().is_some());
+    // A table without partitions, whose index has no top level.
+    let small = db.keyspace("small").unwrap();
+    small.put("a", "1").unwrap();
+    small.flush().unwrap();
+    let table = &small.tables()[0];
+    assert!((1..100).contains(&table.index_bytes) && table.index_top_level_bytes == 0, "{table:?}");
+    assert_eq!((table.data_blocks, table.raw_bytes), (1, 10), "{table:?}");
+    assert!((30..100).contains(&table.data_bytes), "{table:?}");
     db.put("in memory", bytes(0, 10_000)).unwrap();
     let (one, other) = (db.transaction(), db.transaction());
     one.put("a", bytes(0, 10_000)).unwrap();
@@ -248,7 +256,7 @@ fn parts_of_memory_stand_beside_their_bounds() {
     let bounds = [stats.recent_write_bytes_max, stats.cache_capacity_bytes];
     assert_eq!(bounds, [part / 8, 10 * part]);
     let total = stats.total();
-    let tables = db.keyspace("default").unwrap().tables();
+    let tables = [db.keyspace("default").unwrap().tables(), small.tables()].concat();
     assert_eq!(total.index_bytes, tables.iter().map(|table| table.index_bytes).sum::<u64>());
     let tops = tables.iter().map(|t| t.index_top_level_bytes + t.filter_top_level_bytes);
     assert_eq!(total.top_level_bytes, tops.sum::<u64>());
