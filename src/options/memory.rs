@@ -1,14 +1,13 @@
 //! How one number for memory is divided over the options that bound it.
 //!
-//! Each option bounds one part; docs/tuning.md lists the parts. What compactions and flushes take
-//! while they run, some MiB, is within the sixteenth that the division leaves.
+//! Each option bounds one part; docs/tuning.md lists the parts.
 
 use crate::options::database::Options;
 
-/// The part of the memory that a write buffer takes is one of so many.
+/// A write buffer takes the memory divided by this,
 const WRITE_BUFFER_PART: u64 = 16;
 
-/// Larger write buffers make recovery longer and save little.
+/// and at most so many bytes: recovery reads the logs of all write buffers.
 const WRITE_BUFFER_BYTES_MAX: u64 = 64 << 20;
 
 /// Write buffers in the memory that is not the cache's. A writer has an active memtable, two that
@@ -24,11 +23,11 @@ impl Options {
     /// sixteenths, and [`Options::block_cache_bytes`] to the rest. Filters and indexes, those under
     /// construction included, are within the cache.
     ///
-    /// So a database with its memtables, one full transaction or several small ones, and some MiB
-    /// for its jobs stays within `bytes`, and so does one that is opened read-only or followed.
-    /// What the allocator wastes is not counted. [`Stats`](crate::Stats) shows each part beside its
-    /// bound. Of the memory of a machine, leave some for its page cache: compressed blocks stay
-    /// compressed there.
+    /// So cache, memtables and one full transaction, or several small ones, stay within `bytes`,
+    /// and so do cache and logs of a database that is opened read-only or followed. Of what is
+    /// left, nearly two sixteenths, flushes and compactions take some MiB while they run; if that
+    /// is not enough, they take more. What the allocator wastes is not counted.
+    /// [`Stats`](crate::Stats) has the bytes and the bound of each part.
     ///
     /// Each of these options can be set again afterwards. Less than 1 MiB is refused at open, as
     /// too small a `write_buffer_bytes`.

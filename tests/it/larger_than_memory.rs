@@ -79,7 +79,7 @@ fn pages_read(part: u64, random_bytes: usize) -> [f64; 4] {
     });
     let mut cursor = db.cursor();
     let (_, scan) = reads_of(&env, |number| {
-        // One cursor for all scans: each seek begins anew, and reads nothing ahead.
+        // One cursor for all scans. After a seek it reads nothing ahead at first.
         let mut is_there = cursor.seek(key(number)).unwrap();
         for _ in 1..100.min(KEYS - number) {
             assert!(is_there);

@@ -218,7 +218,7 @@ fn calls_are_timed_by_kind() {
     assert_eq!(db.stats().latency("get", 0.5), None);
 }
 
-/// Each part of the memory is what it says, and stands beside its bound.
+/// The bytes and the bounds of all parts are right.
 #[test]
 fn parts_of_memory_stand_beside_their_bounds() {
     const MEMORY: u64 = 16 << 20;

@@ -62,8 +62,8 @@ pub struct MemoryAdvice {
 impl MemoryAdvice {
     /// Whether filters and indexes fit into the memory, so that lookups read little but data.
     pub fn fits(&self) -> bool {
-        let asked = self.parts.iter().filter(|part| part.name != PARTS[DATA]);
-        asked.map(|part| part.bytes).sum::<u64>() <= self.memory_bytes
+        let all_but_data = self.parts.iter().take(DATA);
+        all_but_data.map(|part| part.bytes).sum::<u64>() <= self.memory_bytes
     }
 }
 
@@ -169,11 +169,6 @@ fn changes(levels: &[Level], memory: Memory) -> Vec<MemoryChange> {
             &each(Level::partition_indexes),
             memory,
         ),
-        change(
-            "Options::block_bytes(16384), and Db::compact_range".into(),
-            &each(Level::enlarge_blocks),
-            memory,
-        ),
     ];
     cache.into_iter().chain(others).collect()
 }
@@ -240,13 +235,6 @@ impl Level {
     /// With indexes in partitions.
     fn partition_indexes(&mut self) {
         self.index_top_bytes = self.index_top_bytes.max(self.index_bytes / 100.0);
-    }
-
-    /// With blocks of four times the size.
-    fn enlarge_blocks(&mut self) {
-        self.index_bytes /= 4.0;
-        self.index_top_bytes /= 4.0;
-        self.data_blocks /= 4.0;
     }
 
     /// What its index takes in memory.

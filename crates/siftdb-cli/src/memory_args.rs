@@ -33,7 +33,8 @@ impl GivenMemory {
 
     /// What lookups in a keyspace read, if memory is given.
     pub fn advice(&self, keyspace: &Keyspace) -> Option<MemoryAdvice> {
+        let memory = self.memory?;
         let (tables, report) = (keyspace.tables(), keyspace.filter_report());
-        self.memory.map(|memory| memory_advice::advice(&tables, &report, memory, self.cache))
+        Some(memory_advice::advice(&tables, &report, memory, self.cache))
     }
 }

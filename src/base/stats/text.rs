@@ -68,8 +68,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// What takes memory, each part beside its bound. The report of a keyspace has no bounds: they are
-/// those of the database.
+/// The bytes and the bounds of what takes memory. Only the report of a database has bounds.
 fn write_memory(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
     let part = |name: &str, now: u64, bound: u64| match bound {
         0 => format!("{name} {}", bytes(now)),

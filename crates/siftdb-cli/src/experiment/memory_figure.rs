@@ -20,8 +20,8 @@ pub fn memory_figure(advice: &MemoryAdvice) -> Figure {
         id: "memory",
         title: "Pages that a lookup reads from the disk, by setting".into(),
         finding: format!(
-            "With {} of memory, of which {} are the block cache, the lookup of a key that is not \
-             there reads {} pages, that of a present one {}{more}: {}.",
+            "The memory is {}; the block cache has {} of it. A lookup of an absent key reads {} \
+             pages, one of a present key {}{more}: {}.",
             bytes(advice.memory_bytes),
             bytes(advice.cache_bytes),
             Unit::Number.print(advice.pages.absent),
