@@ -331,11 +331,11 @@ impl FileHandle {
     fn open(&self) -> Result<Arc<OpenFile>> {
         let opened = self.pool.env.open_random(&self.path);
         let file = opened.map_err(|error| Error::io("open", &self.path, error))?;
+        // A lookup wants one block; iterators say what they want (`table/scan_ahead.rs`).
+        file.expect_random_reads();
         if file.as_bytes().is_some() {
             return Ok(Arc::clone(self.in_memory.get_or_init(|| OpenFile::new(file))));
         }
-        // A lookup wants one block; iterators say what they want (`table/scan_ahead.rs`).
-        file.expect_random_reads();
         let (file, unused) = self.pool.keep(self.id, &self.place, OpenFile::new(file));
         // Closing a file may take time, so it drops after the lock is released.
         drop(unused);
@@ -368,6 +368,7 @@ impl Drop for FileHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::env::layer::EnvLayer;
     use crate::env::mem::MemEnv;
 
     fn pool(files: usize, max_open_files: usize) -> (MemEnv, Arc<FilePool>, Vec<FileHandle>) {
@@ -381,6 +382,50 @@ mod tests {
             })
             .collect();
         (env, pool, handles)
+    }
+
+    /// A file in memory maps, which counts the hints that it gets.
+    #[derive(Clone, Debug)]
+    struct Mapped(MemEnv, Arc<AtomicU64>);
+
+    impl EnvLayer for Mapped {
+        fn inner(&self) -> &dyn Env {
+            &self.0
+        }
+
+        fn open_random(&self, _path: &Path) -> std::io::Result<Arc<dyn RandomFile>> {
+            Ok(Arc::new(self.clone()))
+        }
+    }
+
+    impl RandomFile for Mapped {
+        fn read_exact_at(&self, _offset: u64, _buffer: &mut [u8]) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn len(&self) -> std::io::Result<u64> {
+            Ok(0)
+        }
+
+        fn expect_random_reads(&self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn as_bytes(&self) -> Option<&[u8]> {
+            Some(&[])
+        }
+    }
+
+    /// The system read megabytes around each page that was missing in a map.
+    #[test]
+    fn a_mapped_file_expects_random_reads() {
+        let env = Mapped(MemEnv::new(), Arc::default());
+        let pool = FilePool::new(Arc::new(env.clone()), 3);
+        let handle = FileHandle::new(&pool, PathBuf::from("/0"));
+        for _ in 0..3 {
+            handle.read_exact_at(0, &mut [0; 4]).unwrap();
+        }
+        assert_eq!(env.1.load(Ordering::Relaxed), 1);
     }
 
     #[test]

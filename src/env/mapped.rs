@@ -9,6 +9,8 @@ use crate::base::filename::{FileName, parse};
 use crate::env::api::{Env, RandomFile};
 use crate::env::disk::{DiskEnv, open_file};
 use crate::env::layer::EnvLayer;
+#[cfg(unix)]
+use memmap2::Advice;
 use memmap2::Mmap;
 use std::io;
 use std::path::Path;
@@ -94,6 +96,18 @@ impl RandomFile for MappedFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
+    }
+
+    // Without it the system reads up to megabytes around each page that is missing.
+    #[cfg(unix)]
+    fn expect_random_reads(&self) {
+        let _ = self.0.advise(Advice::Random);
+    }
+
+    #[cfg(unix)]
+    fn read_ahead(&self, offset: u64, bytes: u64) {
+        let bytes = bytes.min((self.0.len() as u64).saturating_sub(offset));
+        let _ = self.0.advise_range(Advice::WillNeed, offset as usize, bytes as usize);
     }
 
     fn as_bytes(&self) -> Option<&[u8]> {

@@ -38,7 +38,8 @@ impl ReadOptions {
     }
 
     /// Keep the blocks that this read loads in the cache. Default: true. Turn it off for a large
-    /// scan, so that other blocks stay cached.
+    /// scan, so that other blocks stay cached. What a lookup loads of filters and indexes stays in
+    /// any case, since the next lookup needs it.
     pub const fn fill_cache(mut self, yes: bool) -> Self {
         self.tables.fill_cache = yes;
         self

@@ -4,21 +4,13 @@
 use crate::support::data::{absent_key, key};
 use crate::support::page_cache::{DiskReads, PageCacheEnv};
 use crate::support::rng::Rng;
+use crate::support::settled::{KEYS, fill, value};
 use crate::support::stores::{HOME, as_env, files_ending};
 use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{Db, Options};
 use std::sync::Arc;
 
-const KEYS: usize = 150_000;
-/// Keys that are overwritten in each of the two tables of level 0.
-const OVERWRITTEN: usize = 5_000;
 const LOOKUPS: usize = 20_000;
-
-/// 100 bytes, of which no codec makes these shorter.
-fn value(number: usize, random_bytes: usize) -> Vec<u8> {
-    let mut rng = Rng::new(number as u64 + 1);
-    (0..100).map(|at| if at < random_bytes { rng.next() as u8 } else { b'v' }).collect()
-}
 
 /// Fills `disk` with a database of a settled level and two tables of level 0, and opens it. Memory
 /// for the two caches is a part of its data; a quarter of that is the block cache.
@@ -28,21 +20,7 @@ fn database(disk: &MemEnv, part: u64, random_bytes: usize) -> (PageCacheEnv, Db)
         .auto_compaction(false)
         .table_bytes(1 << 20)
         .block_cache_bytes(memory_bytes / 4);
-    let db = options.clone().env(as_env(disk)).open(HOME).unwrap();
-    let put = |numbers: &[usize]| {
-        for &number in numbers {
-            db.put(key(number), value(number, random_bytes)).unwrap();
-        }
-        db.flush().unwrap();
-    };
-    let mut numbers: Vec<usize> = (0..KEYS).collect();
-    Rng::new(7).shuffle(&mut numbers);
-    put(&numbers);
-    db.compact_range(..).unwrap();
-    put(&numbers[..OVERWRITTEN]);
-    put(&numbers[OVERWRITTEN..2 * OVERWRITTEN]);
-    db.close().unwrap();
-    drop(db);
+    fill(disk, &options, key, random_bytes);
     let env = PageCacheEnv::new(as_env(disk), memory_bytes / 4 * 3);
     // Hints go through layers.
     let layer = CountingEnv::new(Arc::new(env.clone()));

@@ -30,5 +30,6 @@ pub mod rng;
 pub mod run;
 pub mod seal;
 pub mod serializability;
+pub mod settled;
 pub mod stores;
 pub mod table_reads;

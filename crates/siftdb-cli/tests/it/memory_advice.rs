@@ -2,6 +2,7 @@
 
 use crate::support::page_cache::PageCacheEnv;
 use crate::support::rng::Rng;
+use crate::support::settled::{KEYS, fill};
 use crate::support::stores::{HOME, as_env};
 use siftdb::env::MemEnv;
 use siftdb::{Db, Filter, FilterLayout, Options};
@@ -9,9 +10,6 @@ use siftdb_cli::memory_advice::{MemoryAdvice, PagesRead, advice};
 use std::ops::Range;
 use std::sync::Arc;
 
-const KEYS: usize = 150_000;
-/// Keys that are overwritten in each of the two tables of level 0.
-const OVERWRITTEN: usize = 5_000;
 const LOOKUPS: usize = 30_000;
 /// Bytes of an entry.
 const ENTRY_BYTES: u64 = 16 + 100;
@@ -21,30 +19,10 @@ fn key(number: usize) -> String {
     format!("{:016}", 2 * number)
 }
 
-/// 100 bytes, of which no codec makes `random_bytes` shorter.
-fn value(number: usize, random_bytes: usize) -> Vec<u8> {
-    let mut rng = Rng::new(number as u64 + 1);
-    (0..100).map(|at| if at < random_bytes { rng.next() as u8 } else { b'v' }).collect()
-}
-
 /// A settled level under two tables of level 0, with these options and values.
 fn filled(options: &Options, random_bytes: usize) -> MemEnv {
     let disk = MemEnv::new();
-    let options = options.clone().auto_compaction(false);
-    let db = options.env(as_env(&disk)).open(HOME).unwrap();
-    let put = |numbers: &[usize]| {
-        for &number in numbers {
-            db.put(key(number), value(number, random_bytes)).unwrap();
-        }
-        db.flush().unwrap();
-    };
-    let mut numbers: Vec<usize> = (0..KEYS).collect();
-    Rng::new(7).shuffle(&mut numbers);
-    put(&numbers);
-    db.compact_range(..).unwrap();
-    put(&numbers[..OVERWRITTEN]);
-    put(&numbers[OVERWRITTEN..2 * OVERWRITTEN]);
-    db.close().unwrap();
+    fill(&disk, options, |number| key(number).into_bytes(), random_bytes);
     disk
 }
 

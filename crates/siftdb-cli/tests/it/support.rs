@@ -17,5 +17,7 @@ pub mod page_cache;
 pub mod repository;
 #[path = "../../../../tests/it/support/rng.rs"]
 pub mod rng;
+#[path = "../../../../tests/it/support/settled.rs"]
+pub mod settled;
 #[path = "../../../../tests/it/support/stores.rs"]
 pub mod stores;
