@@ -129,10 +129,11 @@ impl Failure {
         failure.told_at(sentence, directory, advice)
     }
 
-    /// A directory without a database of LevelDB.
-    pub fn no_leveldb(directory: &Path) -> Self {
-        let failure = Failure::new(4, "no_database", "no LevelDB database in this directory");
-        let sentence = format!("no LevelDB database in {}", directory.display());
+    /// A directory without a database of another store.
+    pub fn no_foreign(store: &str, directory: &Path) -> Self {
+        let what = format!("no {store} database in this directory");
+        let failure = Failure::new(4, "no_database", &what);
+        let sentence = format!("no {store} database in {}", directory.display());
         failure.told_at(sentence, directory, None)
     }
 

@@ -1,12 +1,12 @@
-//! `siftdb import FORMAT FROM TO`: writes the entries of a file, or of a LevelDB database, into a
-//! database, which is created if it is missing.
+//! `siftdb import FORMAT FROM TO`: writes the entries of a file, or of a database of LevelDB or
+//! RocksDB, into a database, which is created if it is missing.
 //!
 //! A new database appears whole in the end, or not at all; see [`NewDatabase`]. In one that is
 //! there entries are written as [`Sink`] says. A line that cannot be used ends the command. What
 //! was written to that database before it stays, and the message says how much it is.
 //!
-//! A LevelDB database is only read: no byte of it changes. Its lock is held during the import, so
-//! that LevelDB cannot open it. Damage is an error with file and offset; `--salvage` continues
+//! A database of LevelDB or RocksDB is only read: no byte of it changes. Its lock is held, so that
+//! its store cannot open it. Damage is an error with file and offset; `--salvage` continues
 //! after damage and reports what it left out.
 
 use crate::args::{Database, options, unnamed};
@@ -23,19 +23,23 @@ use crate::json::{Bytes, Dropped};
 use crate::leveldb::OldDatabase;
 use crate::new_database::NewDatabase;
 use crate::output::{Output, Shown, note};
+use crate::rocksdb::RocksSource;
 use crate::settings::{Setting, pairs, settings_of};
 use crate::sink::Sink;
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
 use siftdb::{Db, Keyspace, KeyspaceOptions};
-use siftdb_foreign::Loss;
+use siftdb_foreign::{Loss, MergeOperator, RocksDbOptions};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 result! {
     /// From other stores:
     ///   LevelDB    siftdb import leveldb DIR TO
-    ///   RocksDB    ldb --db=DIR dump --hex > FILE && siftdb import ldb FILE TO
+    ///   RocksDB    siftdb import rocksdb DIR TO
+    ///              each column family becomes a keyspace; what siftdb has no counterpart for is
+    ///              refused by name, before anything is written: then
+    ///              ldb --db=DIR dump --hex > FILE && siftdb import ldb FILE TO
     ///              for each column family: ldb --column_family=NAME ..., and --keyspace NAME;
     ///              not by a pipe alone: ldb ends a dump as if it were whole, also if it failed
     ///   LMDB       mdb_dump DIR | siftdb import mdb - TO
@@ -54,10 +58,17 @@ result! {
         seconds: f64;
         /// keyspaces that kept other settings than the file has:
         settings_kept: Vec<Ignored>;
-        /// settings that only a program can name, in the same form
+        /// settings that only a program can name, or that are RocksDB's alone, in the same form
         settings_left_out: Vec<Ignored>;
-        /// parts of a LevelDB database that were not read:
+        /// RocksDB's transactions that were prepared and not committed, so they are left out:
+        prepared: Vec<Prepared>;
+        /// parts of a database of LevelDB or RocksDB that were not read:
         dropped: Vec<Dropped>;
+    }
+
+    /// A transaction.
+    struct Prepared {
+        #[serde(flatten)] name: Bytes;
     }
 
     /// A keyspace, and the settings of the file that it does not have.
@@ -75,7 +86,7 @@ pub struct Import {
     /// What FROM is
     #[arg(value_enum)]
     format: Format,
-    /// The file, or - for standard input; the directory of a LevelDB database
+    /// The file, or - for standard input; the directory of a database of LevelDB or RocksDB
     #[arg(value_name = "FROM")]
     source: PathBuf,
     /// Directory of the database to write to; created if it is missing
@@ -84,10 +95,37 @@ pub struct Import {
     /// The keyspace to write to, created if it is missing; not for a file that names keyspaces
     #[arg(long, value_name = "NAME")]
     keyspace: Option<String>,
-    /// Continue after damage in a LevelDB database, and report what is left out; exit code 5 if
-    /// anything is
+    /// Continue after damage in a database of LevelDB or RocksDB, and report what is left out; exit
+    /// code 5 if anything is
     #[arg(long)]
     salvage: bool,
+    /// Resolve operands of merges in a RocksDB database by this operator
+    #[arg(long, value_name = "OPERATOR", value_enum)]
+    merge: Option<Merge>,
+}
+
+/// RocksDB's merge operators that are known.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Merge {
+    /// UInt64AddOperator: the sum of numbers of eight bytes
+    Uint64add,
+    /// StringAppendOperator: one after the other, with its delimiter between them
+    Append,
+    /// MaxOperator: the bytewise largest
+    Max,
+    /// PutOperator: the last
+    Last,
+}
+
+impl From<Merge> for MergeOperator {
+    fn from(merge: Merge) -> Self {
+        match merge {
+            Merge::Uint64add => MergeOperator::Uint64Add,
+            Merge::Append => MergeOperator::Append,
+            Merge::Max => MergeOperator::Max,
+            Merge::Last => MergeOperator::Last,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -104,12 +142,17 @@ enum Format {
     Ldb,
     /// The directory of a LevelDB database
     Leveldb,
+    /// The directory of a RocksDB database that is closed, or of a checkpoint
+    Rocksdb,
 }
 
 impl Import {
     pub fn run(self, output: Output) -> Outcome<Shown> {
-        if self.salvage && self.format != Format::Leveldb {
-            return Err(Failure::usage("--salvage is for LevelDB databases"));
+        if self.salvage && !matches!(self.format, Format::Leveldb | Format::Rocksdb) {
+            return Err(Failure::usage("--salvage is for databases of LevelDB and RocksDB"));
+        }
+        if self.merge.is_some() && self.format != Format::Rocksdb {
+            return Err(Failure::usage("--merge is for databases of RocksDB"));
         }
         let started = Instant::now();
         // Before anything is created: the source may be unusable.
@@ -124,18 +167,22 @@ impl Import {
             let mut target = Target::new(db, self.keyspace.as_deref())?;
             let copied = source.copy(&mut target);
             let written = if new.is_some() { 0 } else { target.sink.written() };
-            let dropped = copied.map_err(|failure| incomplete(failure, &self.target, written))?;
+            let unread = copied.map_err(|failure| incomplete(failure, &self.target, written))?;
             db.flush()?;
             let Target { sink, kept, left_out, .. } = target;
-            Ok(Copied { entries: sink.taken(), kept, left_out, dropped })
+            Ok(Copied { entries: sink.taken(), kept, left_out, unread })
         });
         let copied = copied.map_err(|failure| match &new {
             Some(new) => failure.with_place(&new.directory, &self.target),
             None => failure,
         })?;
         new.map_or(Ok(()), NewDatabase::appear)?;
-        let has_losses = self.salvage && !copied.dropped.is_empty();
-        let shown = copied.report(started.elapsed().as_secs_f64(), output)?;
+        let has_losses = self.salvage && !copied.unread.dropped.is_empty();
+        let why = match self.format {
+            Format::Rocksdb => "siftdb has no such setting",
+            _ => "only a program can name it",
+        };
+        let shown = copied.report(started.elapsed().as_secs_f64(), why, output)?;
         match has_losses {
             false => Ok(shown),
             true => Err(Failure::losses("imported, but entries are lost", "the report says where")),
@@ -149,15 +196,12 @@ impl Import {
         source: &mut Source,
         database: &Database,
     ) -> Outcome<KeyspaceOptions> {
-        // The only format with settings.
-        if self.format != Format::Jsonl || self.keyspace.is_some() {
+        // The only formats with settings.
+        if !matches!(self.format, Format::Jsonl | Format::Rocksdb) || self.keyspace.is_some() {
             return Ok(unnamed());
         }
-        let begin = source.begin().map_err(|failure| incomplete(failure, &self.target, 0))?;
-        let settings = match begin {
-            Some(Record::Keyspace { name, settings, .. }) if name == "default" => &**settings,
-            _ => return Ok(unnamed()),
-        };
+        let settings = source.default_settings();
+        let settings = settings.map_err(|failure| incomplete(failure, &self.target, 0))?;
         // Every database has this file.
         let is_there = database.directory.join("CURRENT").exists();
         let is_empty = || {
@@ -166,7 +210,7 @@ impl Import {
         };
         match settings.settings().is_empty() || is_there && !is_empty()? {
             true => Ok(unnamed()),
-            false => Ok(settings.clone()),
+            false => Ok(settings),
         }
     }
 
@@ -179,6 +223,15 @@ impl Import {
             Format::Leveldb => {
                 return Ok(Source::LevelDb(OldDatabase::open(&self.source, self.salvage)?));
             }
+            Format::Rocksdb => {
+                let options = RocksDbOptions::new().salvage(self.salvage);
+                let options = match self.merge {
+                    Some(merge) => options.merge(merge.into()),
+                    None => options,
+                };
+                let source = RocksSource::open(&self.source, options)?;
+                return Ok(Source::RocksDb(Box::new(source)));
+            }
         };
         let input = Input::open(&self.source, "import")?;
         Ok(Source::Lines { reader, input, begin: None })
@@ -190,7 +243,14 @@ struct Copied {
     entries: u64,
     kept: Vec<Ignored>,
     left_out: Vec<Ignored>,
+    unread: Unread,
+}
+
+/// What was not read of a database of another store.
+#[derive(Default)]
+struct Unread {
     dropped: Vec<Loss>,
+    prepared: Vec<Vec<u8>>,
 }
 
 impl Ignored {
@@ -204,8 +264,8 @@ impl Ignored {
 }
 
 impl Copied {
-    fn report(self, seconds: f64, output: Output) -> Outcome<Shown> {
-        let Copied { entries, kept, left_out, dropped } = self;
+    fn report(self, seconds: f64, why: &str, output: Output) -> Outcome<Shown> {
+        let Copied { entries, kept, left_out, unread: Unread { dropped, prepared } } = self;
         note(&format!("{} imported in {seconds:.1} s", counted_entries(entries)));
         for Ignored { keyspace, ignored } in &kept {
             let ignored = pairs(ignored);
@@ -215,9 +275,11 @@ impl Copied {
         }
         for Ignored { keyspace, ignored } in &left_out {
             let ignored = pairs(ignored);
-            note(&format!(
-                "keyspace {keyspace:?}: left out, as only a program can name it: {ignored}"
-            ));
+            note(&format!("keyspace {keyspace:?}: left out, as {why}: {ignored}"));
+        }
+        for name in &prepared {
+            let name = name.escape_ascii();
+            note(&format!("left out: transaction \"{name}\", prepared and not committed"));
         }
         for Loss { path, offset, what, .. } in &dropped {
             note(&format!("not read: {} from byte {offset}: {what}", path.display()));
@@ -227,9 +289,15 @@ impl Copied {
             offset,
             what,
         });
-        let dropped = dropped.collect();
-        let (settings_kept, settings_left_out) = (kept, left_out);
-        output.show_json(&Imported { entries, seconds, settings_kept, settings_left_out, dropped })
+        let prepared = prepared.iter().map(|name| Prepared { name: Bytes::new("name", name) });
+        output.show_json(&Imported {
+            entries,
+            seconds,
+            settings_kept: kept,
+            settings_left_out: left_out,
+            prepared: prepared.collect(),
+            dropped: dropped.collect(),
+        })
     }
 }
 
@@ -242,20 +310,31 @@ enum Source {
         begin: Option<Box<Record>>,
     },
     LevelDb(OldDatabase),
+    RocksDb(Box<RocksSource>),
 }
 
 impl Source {
-    /// The first record, which stays to be copied.
-    fn begin(&mut self) -> Outcome<Option<&Record>> {
-        let Source::Lines { reader, input, begin, .. } = self else { return Ok(None) };
+    /// The settings of `default`, if the source begins with it.
+    fn default_settings(&mut self) -> Outcome<KeyspaceOptions> {
+        let (reader, input, begin) = match self {
+            Source::Lines { reader, input, begin } => (reader, input, begin),
+            Source::RocksDb(source) => return source.default_settings(),
+            Source::LevelDb(_) => return Ok(unnamed()),
+        };
+        // The first record stays to be copied.
         let first = reader.next(input).map_err(|failure| input.at_line(failure, None))?;
         *begin = first.map(Box::new);
-        Ok(begin.as_deref())
+        Ok(match begin.as_deref() {
+            Some(Record::Keyspace { name, settings, .. }) if name == "default" => {
+                (**settings).clone()
+            }
+            _ => unnamed(),
+        })
     }
 
     /// Gives all entries to `target`. Returns what could not be read.
-    fn copy(self, target: &mut Target<'_>) -> Outcome<Vec<Loss>> {
-        let dropped = match self {
+    fn copy(self, target: &mut Target<'_>) -> Outcome<Unread> {
+        let unread = match self {
             Source::Lines { mut reader, mut input, mut begin } => {
                 let mut next = || -> Outcome<bool> {
                     let record = match begin.take() {
@@ -269,7 +348,7 @@ impl Source {
                 loop {
                     match next() {
                         Ok(true) => {}
-                        Ok(false) => break Vec::new(),
+                        Ok(false) => break Unread::default(),
                         Err(failure) => return Err(input.at_line(failure, None)),
                     }
                 }
@@ -281,11 +360,17 @@ impl Source {
                     target.sink.put(&key, &value, Expiry::OfKeyspace)?;
                     bar.step();
                 }
-                database.losses()
+                Unread { dropped: database.losses(), prepared: Vec::new() }
+            }
+            Source::RocksDb(mut source) => {
+                while let Some(record) = source.next()? {
+                    target.take(record)?;
+                }
+                Unread { dropped: source.losses(), prepared: source.prepared().to_vec() }
             }
         };
         target.sink.finish()?;
-        Ok(dropped)
+        Ok(unread)
     }
 }
 

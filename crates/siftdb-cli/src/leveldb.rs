@@ -1,7 +1,7 @@
 //! A LevelDB database, opened to be read: [`OldDatabase`].
 
 use crate::failure::{Failure, Outcome};
-use rustix::fs::{FlockOperation, fcntl_lock};
+use crate::foreign_lock::lock;
 use siftdb::env::{DiskEnv, Env};
 use siftdb_foreign::LevelDb;
 use std::fs::File;
@@ -19,9 +19,9 @@ impl OldDatabase {
     /// Opens the database in `directory`, after taking its lock. Changes no byte.
     pub fn open(directory: &Path, salvage: bool) -> Outcome<Self> {
         if !may_be_leveldb(directory) {
-            return Err(Failure::no_leveldb(directory));
+            return Err(Failure::no_foreign("LevelDB", directory));
         }
-        let _lock = lock(directory)?;
+        let _lock = lock(directory, "LevelDB")?;
         let database = LevelDb::open(Arc::new(DiskEnv::new()), directory, salvage)?;
         Ok(OldDatabase { database, _lock })
     }
@@ -46,23 +46,4 @@ fn may_be_leveldb(directory: &Path) -> bool {
         file.read_exact_at(0, &mut begins).map(|()| begins)
     });
     may_be && !begins.is_ok_and(|begins| begins == *b"siftdb ")
-}
-
-/// Takes the lock as a reader: LevelDB's own is exclusive. A database that was copied may have no
-/// file to lock.
-#[expect(clippy::disallowed_methods, reason = "the lock file of another store")]
-fn lock(directory: &Path) -> Outcome<Option<File>> {
-    let path = directory.join("LOCK");
-    let file = match File::open(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|source| Failure::io(&path, source))?,
-    };
-    match fcntl_lock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
-            let in_use = std::io::Error::other("LevelDB has this database open");
-            Err(Failure::io(&path, in_use).with_advice("close it there, or use a copy"))
-        }
-        Err(error) => Err(Failure::io(&path, error.into())),
-    }
 }

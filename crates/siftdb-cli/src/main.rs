@@ -32,10 +32,12 @@ mod sst;
 mod foreign_table;
 mod shell;
 mod topics;
+mod rocksdb;
 mod sink;
 mod exchange;
 mod new_database;
 mod leveldb;
+mod foreign_lock;
 mod settings;
 
 mod args;

@@ -11,6 +11,7 @@
 use crate::block_handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::checksum::{ChecksumKind, checksum_context};
 use crate::coding::{get_u32, get_u64};
+use crate::compression::{Failure, decompress};
 use crate::error;
 use crate::store::Store;
 use siftdb::env::{Env, RandomFile};
@@ -18,10 +19,6 @@ use siftdb::{Error, Result};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The largest factor by which a block may grow when it is decompressed. In Snappy's format 3 bytes
-/// copy 64 at most, so a sound block grows by less than 22.
-const SNAPPY_FACTOR: usize = 24;
 
 /// The file of a table.
 #[derive(Debug)]
@@ -35,6 +32,8 @@ pub(crate) struct BlockFile {
     pub checksum: ChecksumKind,
     /// A number of the file that is part of its checksums; 0 if none is.
     pub checksum_base: u32,
+    /// RocksDB: what its blocks were compressed with.
+    pub dictionary: Option<Vec<u8>>,
 }
 
 impl BlockFile {
@@ -47,7 +46,16 @@ impl BlockFile {
         let bytes = file.len().map_err(|source| error::io("read", path, source))?;
         let path = path.to_path_buf();
         let (store, checksum) = (Store::LevelDb, ChecksumKind::Crc32c);
-        Ok(BlockFile { path, file, bytes, store, blocks_end: bytes, checksum, checksum_base: 0 })
+        Ok(BlockFile {
+            path,
+            file,
+            bytes,
+            store,
+            blocks_end: bytes,
+            checksum,
+            checksum_base: 0,
+            dictionary: None,
+        })
     }
 
     /// The last eight bytes, which identify the format of a table; `None` if the file is shorter.
@@ -157,22 +165,14 @@ impl BlockFile {
 
     /// The contents of a block as it is stored: its last byte is the compression.
     fn contents(&self, handle: BlockHandle, mut stored: Vec<u8>) -> Result<Vec<u8>> {
-        match stored.pop().unwrap_or_default() {
-            0 => Ok(stored),
-            1 => decompress(&stored).map_err(|what| self.damage(handle.offset, what)),
-            number => Err(self.unsupported(format!(
-                "compression {} ({number}) at byte {}; read are none (0) and Snappy (1)",
-                self.store.compression_name(number),
-                handle.offset
-            ))),
-        }
+        let codec = stored.pop().unwrap_or_default();
+        decompress(self.store, codec, stored, self.dictionary.as_deref()).map_err(|failure| {
+            match failure {
+                Failure::Damage(what) => self.damage(handle.offset, what),
+                Failure::Unsupported(what) => {
+                    self.unsupported(format!("{what}, at byte {}", handle.offset))
+                }
+            }
+        })
     }
-}
-
-fn decompress(compressed: &[u8]) -> std::result::Result<Vec<u8>, String> {
-    let declared = snap::raw::decompress_len(compressed).map_err(|error| error.to_string())?;
-    if declared > compressed.len().saturating_mul(SNAPPY_FACTOR) {
-        return Err(format!("a block declares {declared} bytes from {}", compressed.len()));
-    }
-    snap::raw::Decoder::new().decompress_vec(compressed).map_err(|error| error.to_string())
 }

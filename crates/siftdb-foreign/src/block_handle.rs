@@ -7,7 +7,7 @@ pub(crate) const BLOCK_TRAILER_BYTES: usize = 5;
 
 /// The most bytes of a block that is read: the largest value that siftdb takes, with room for the
 /// rest of its block.
-const BLOCK_BYTES_MAX: u64 = (1 << 30) + (1 << 20);
+pub(crate) const BLOCK_BYTES_MAX: u64 = (1 << 30) + (1 << 20);
 
 /// Position and size of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

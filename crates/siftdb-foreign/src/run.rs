@@ -1,16 +1,29 @@
-//! An iterator over the entries of a sorted run of LevelDB's tables.
+//! An iterator over the entries of a sorted run of tables of LevelDB or RocksDB.
 
 use crate::block::BlockEntries;
 use crate::damage::Damage;
 use crate::error;
 use crate::internal_key::{compare, split};
-use crate::leveldb::manifest::TableFacts;
-use crate::leveldb::table::open;
+use crate::store::EntryKind;
 use crate::table::{DataBlocks, Table};
 use siftdb::env::Env;
 use siftdb::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// The facts of the manifest about a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TableFacts {
+    pub level: usize,
+    pub bytes: u64,
+    /// The internal keys at both ends.
+    pub smallest: Vec<u8>,
+    pub largest: Vec<u8>,
+    /// RocksDB: the largest sequence number, which an ingested table has for all its entries.
+    pub largest_sequence: Option<u64>,
+    /// RocksDB: some of its values are in blob files.
+    pub has_blobs: bool,
+}
 
 /// A table that is yet to be opened.
 #[derive(Clone, Debug)]
@@ -20,34 +33,60 @@ pub(crate) struct TableFile {
     pub expected: Option<TableFacts>,
 }
 
+/// A table, and what its store knows besides.
+#[derive(Debug)]
+pub(crate) struct OpenTable {
+    pub table: Table,
+    /// RocksDB: the sequence number of all entries of an ingested table.
+    pub global_sequence: Option<u64>,
+    /// Its first and last key are those that the manifest names. In RocksDB these may be the ends
+    /// of range deletes.
+    pub has_exact_ends: bool,
+    /// The number of its entries, if the table says it.
+    pub entries: Option<u64>,
+}
+
+/// Opens a table, and compares its size with what the manifest says.
+pub(crate) type Opener = fn(&dyn Env, &TableFile) -> Result<OpenTable>;
+
 /// The entries of a sorted run of tables, one of which is open at a time.
 #[derive(Debug)]
 pub(crate) struct TableRun {
     env: Arc<dyn Env>,
+    opener: Opener,
     files: Vec<TableFile>,
     damage: Damage,
     /// The index of the table after the open one.
     next_file: usize,
-    table: Option<(Table, DataBlocks)>,
+    table: Option<(OpenTable, DataBlocks)>,
     block: Option<BlockEntries>,
-    /// The key before, to check the order.
-    last_key: Vec<u8>,
-    /// No key of the open table was read yet.
-    is_fresh: bool,
+    /// The current key, with the global sequence if there is one. It stays to check the order.
+    key: Vec<u8>,
+    /// Room for the next one.
+    next_key: Vec<u8>,
+    /// How many entries of the open table were read.
+    read: u64,
 }
 
 impl TableRun {
     /// Before the first entry.
-    pub(crate) fn new(env: &Arc<dyn Env>, files: Vec<TableFile>, damage: &Damage) -> Self {
+    pub(crate) fn new(
+        env: &Arc<dyn Env>,
+        opener: Opener,
+        files: Vec<TableFile>,
+        damage: &Damage,
+    ) -> Self {
         TableRun {
             env: Arc::clone(env),
+            opener,
             files,
             damage: damage.clone(),
             next_file: 0,
             table: None,
             block: None,
-            last_key: Vec::new(),
-            is_fresh: true,
+            key: Vec::new(),
+            next_key: Vec::new(),
+            read: 0,
         }
     }
 
@@ -85,56 +124,66 @@ impl TableRun {
     fn advance_in_block(&mut self) -> Result<bool> {
         let stepped = self.block.as_mut().map_or(Ok(false), BlockEntries::next);
         let Some(block) = &self.block else { return Ok(false) };
-        let Some((table, blocks)) = &self.table else { return Ok(false) };
-        let wrong = |what: &str| table.damage(blocks.handle(), what);
+        let Some((open, blocks)) = &self.table else { return Ok(false) };
+        let wrong = |what: &str| open.table.damage(blocks.handle(), what);
         if !stepped.map_err(|what| wrong(&what))? {
             return Ok(false);
         }
-        let key = block.key();
-        if split(key).is_none_or(|(_, trailer)| trailer as u8 > 1) {
-            return Err(wrong("a key that LevelDB does not write"));
-        }
-        if !self.last_key.is_empty() && compare(&self.last_key, key).is_ge() {
+        let key = with_sequence(block.key(), open.global_sequence);
+        let kind =
+            key.and_then(|(_, trailer)| EntryKind::of_number(open.table.file.store, trailer as u8));
+        let (Some((user_key, trailer)), Some(_)) = (key, kind) else {
+            return Err(wrong("a key that its store does not write"));
+        };
+        let key = &mut self.next_key;
+        key.clear();
+        key.extend_from_slice(user_key);
+        key.extend_from_slice(&trailer.to_le_bytes());
+        if !self.key.is_empty() && compare(&self.key, key).is_ge() {
             return Err(wrong("keys out of order"));
         }
         // The keys in between are checked by their order alone.
-        if let Some(TableFacts { smallest, largest, .. }) = self.expected()
-            && (self.is_fresh && key != smallest || compare(key, largest).is_gt())
+        if let Some(TableFacts { smallest, largest, .. }) = expected_of(&self.files, self.next_file)
+            && (compare(key, smallest).is_lt()
+                || compare(key, largest).is_gt()
+                || self.read == 0 && open.has_exact_ends && key != smallest)
         {
             return Err(wrong("keys beyond what the manifest says of this table"));
         }
-        self.last_key.clear();
-        self.last_key.extend_from_slice(key);
-        self.is_fresh = false;
+        std::mem::swap(&mut self.key, &mut self.next_key);
+        self.read += 1;
         Ok(true)
     }
 
-    /// After the last block: it must end with the largest key that the manifest names.
-    fn check_end(&self, table: &Table) -> Result<()> {
-        match self.expected() {
-            Some(expected) if self.last_key != expected.largest => {
-                let what = "the table ends before the largest key that the manifest names";
-                Err(table.file.damage(table.file.blocks_end, what))
+    /// After the last block: it must end with the largest key that the manifest names, and have as
+    /// many entries as it says.
+    fn check_end(&self, open: &OpenTable) -> Result<()> {
+        let at = open.table.file.blocks_end;
+        if let Some(expected) = expected_of(&self.files, self.next_file)
+            && open.has_exact_ends
+            && self.key != expected.largest
+        {
+            let what = "the table ends before the largest key that the manifest names";
+            return Err(open.table.file.damage(at, what));
+        }
+        match open.entries {
+            Some(entries) if entries != self.read && !self.damage.is_noted() => {
+                let what = format!("the table says {entries} entries, it has {}", self.read);
+                Err(open.table.file.damage(at, what))
             }
             _ => Ok(()),
         }
     }
 
-    /// The manifest's facts about the open table; `None` if they are not compared.
-    fn expected(&self) -> Option<&TableFacts> {
-        let file = self.next_file.checked_sub(1).and_then(|i| self.files.get(i))?;
-        file.expected.as_ref()
-    }
-
     /// Reads the next block of the open table; false if there is none.
     fn load_block(&mut self) -> Result<bool> {
         // The table is taken out first, because an error of the index ends it.
-        let Some((table, mut blocks)) = self.table.take() else { return Ok(false) };
-        if !blocks.next(&table)? {
-            return self.check_end(&table).map(|()| false);
+        let Some((open, mut blocks)) = self.table.take() else { return Ok(false) };
+        if !blocks.next(&open.table)? {
+            return self.check_end(&open).map(|()| false);
         }
-        let block = table.entries(blocks.handle());
-        self.table = Some((table, blocks));
+        let block = open.table.entries(blocks.handle());
+        self.table = Some((open, blocks));
         self.block = Some(block?);
         Ok(true)
     }
@@ -142,16 +191,15 @@ impl TableRun {
     fn open_table(&mut self) -> Result<()> {
         let Some(file) = self.files.get(self.next_file) else { return Ok(()) };
         self.next_file += 1;
-        self.is_fresh = true;
-        let expected = file.expected.as_ref().map(|facts| facts.bytes);
-        match open(&*self.env, &file.path, expected) {
+        self.read = 0;
+        match (self.opener)(&*self.env, file) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 Err(error::missing(&file.path, "the manifest names this table"))
             }
             opened => {
-                let table = opened?;
-                let blocks = DataBlocks::open(&table)?;
-                self.table = Some((table, blocks));
+                let open = opened?;
+                let blocks = DataBlocks::open(&open.table)?;
+                self.table = Some((open, blocks));
                 Ok(())
             }
         }
@@ -159,11 +207,22 @@ impl TableRun {
 
     /// The internal key of the entry.
     pub(crate) fn key(&self) -> &[u8] {
-        self.block.as_ref().map_or(&[], BlockEntries::key)
+        &self.key
     }
 
     /// The value of the entry.
     pub(crate) fn value(&self) -> &[u8] {
         self.block.as_ref().map_or(&[], BlockEntries::value)
     }
+}
+
+/// The manifest's facts about the table before `next_file`; `None` if they are not compared.
+fn expected_of(files: &[TableFile], next_file: usize) -> Option<&TableFacts> {
+    files.get(next_file.checked_sub(1)?)?.expected.as_ref()
+}
+
+/// The user key and the trailer of an internal key, with another sequence number if one is given.
+pub(crate) fn with_sequence(internal_key: &[u8], sequence: Option<u64>) -> Option<(&[u8], u64)> {
+    let (user_key, trailer) = split(internal_key)?;
+    Some((user_key, sequence.map_or(trailer, |sequence| sequence << 8 | trailer & 0xff)))
 }

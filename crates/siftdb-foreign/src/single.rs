@@ -9,7 +9,9 @@ use crate::filter::FilterLayoutKind;
 use crate::internal_key::split;
 use crate::leveldb::table as leveldb;
 use crate::rocksdb::properties::{self, PropertyValue};
-use crate::rocksdb::table::{self as rocksdb, INDEX_NAME, RANGE_DELETES_NAME, RocksParts};
+use crate::rocksdb::table::{
+    self as rocksdb, DICTIONARY_NAME, INDEX_NAME, RANGE_DELETES_NAME, RocksParts,
+};
 use crate::store::{EntryKind, Store};
 use crate::table::{DataBlocks, NamedBlocks, Table, TableEntries, range_delete_of};
 use crate::verify::{TableCounts, verify};
@@ -233,7 +235,7 @@ impl ForeignTable {
             (_, INDEX_NAME) if self.rocks.is_some() => return Ok(()),
             (_, properties::NAME) => "properties",
             (_, RANGE_DELETES_NAME) => "range deletes",
-            (_, b"rocksdb.compression_dict") => "dictionary",
+            (_, DICTIONARY_NAME) => "dictionary",
             (_, name) if name.starts_with(b"rocksdb.hashindex.") => "hash index",
             _ => "other",
         };

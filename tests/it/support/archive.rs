@@ -7,7 +7,10 @@
 //!
 //! A file has its stored bytes, then zeros up to its length: the end of a preallocated log.
 
-use crate::support::by_document::Files;
+use std::collections::BTreeMap;
+
+/// The files of a directory by name.
+pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// All files in one.
 pub fn pack(files: &Files) -> Vec<u8> {

@@ -9,6 +9,7 @@
 //! | `help_cli` | help, topics, completions, manual pages, colors, widths |
 //! | `foreign_tables_cli` | single tables of LevelDB and RocksDB: layout, entries, damage, filters |
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
+//! | `rocksdb_cli` | whole RocksDB databases come in, or are refused by name |
 //! | `beside_writer_cli` | reading commands while a process writes |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
 //! | `memory_advice` | lookups read what the advice on memory says |
@@ -43,4 +44,5 @@ mod load_cli;
 mod memory_advice;
 mod output_cli;
 mod page_cli;
+mod rocksdb_cli;
 mod support;

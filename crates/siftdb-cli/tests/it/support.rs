@@ -3,6 +3,8 @@
 // The engine's tests use the rest.
 #![allow(dead_code)]
 
+#[path = "../../../../tests/it/support/archive.rs"]
+pub mod archive;
 #[path = "../../../../tests/it/support/filters.rs"]
 pub mod filters;
 #[path = "../../../../tests/it/support/foreign.rs"]
@@ -17,6 +19,8 @@ pub mod page_cache;
 pub mod repository;
 #[path = "../../../../tests/it/support/rng.rs"]
 pub mod rng;
+#[path = "../../../../tests/it/support/rocksdb_fixtures.rs"]
+pub mod rocksdb_fixtures;
 #[path = "../../../../tests/it/support/settled.rs"]
 pub mod settled;
 #[path = "../../../../tests/it/support/stores.rs"]

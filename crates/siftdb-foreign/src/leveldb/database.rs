@@ -10,13 +10,17 @@
 //! Salvage continues after damage. If the manifest itself is damaged, salvage reads every table and
 //! log of the directory. Then keys may return whose deletion a compaction completed.
 
+use crate::current::read_current;
 use crate::damage::{Damage, Loss};
+use crate::entries::Entries;
 use crate::error;
 use crate::internal_key::{compare, user_key};
-use crate::leveldb::entries::{Entries, Run};
-use crate::leveldb::logged::{Logged, read_logs};
-use crate::leveldb::manifest::{Manifest, TableFacts, read_current, read_manifest};
-use crate::leveldb::run::{TableFile, TableRun};
+use crate::leveldb::logged::read_logs;
+use crate::leveldb::manifest::{Manifest, read_manifest};
+use crate::leveldb::table::open_expected;
+use crate::merged::{Logged, MergedRuns, Run};
+use crate::range_deletes::RangeDeletes;
+use crate::run::{TableFacts, TableFile, TableRun};
 use siftdb::env::{Env, FileKind};
 use siftdb::{Error, Result};
 use std::collections::BTreeMap;
@@ -27,6 +31,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct LevelDb {
     env: Arc<dyn Env>,
+    directory: PathBuf,
     /// Sorted runs of tables: each table of level 0, the oldest first, then each deeper level.
     runs: Vec<Vec<TableFile>>,
     /// The number of runs of level 0.
@@ -73,17 +78,19 @@ impl LevelDb {
             None => (files.all_tables(), files.logs.values().collect()),
         };
         let logged = Arc::new(read_logs(&*env, &logs, &damage)?);
-        Ok(LevelDb { env, runs, level_0, logged, damage })
+        let directory = directory.to_path_buf();
+        Ok(LevelDb { env, directory, runs, level_0, logged, damage })
     }
 
     /// The live entries, in ascending order of their keys.
     #[must_use]
     pub fn entries(&self) -> Entries {
         let tables = self.runs.iter().map(|files| {
-            Run::Tables(Box::new(TableRun::new(&self.env, files.clone(), &self.damage)))
+            let run = TableRun::new(&self.env, open_expected, files.clone(), &self.damage);
+            Run::Tables(Box::new(run))
         });
-        let logs = Run::Logs { entries: Arc::clone(&self.logged), passed: 0 };
-        Entries::new(tables.chain([logs]))
+        let runs = MergedRuns::new(tables.chain([Run::logs(&self.logged)]));
+        Entries::new(self.directory.clone(), runs, RangeDeletes::new(Vec::new()), None)
     }
 
     /// The tables, the newest first. A newer table of level 0 has a larger number.

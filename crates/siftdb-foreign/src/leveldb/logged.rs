@@ -4,17 +4,16 @@ use crate::coding::Decoder;
 use crate::damage::{Damage, Loss};
 use crate::error;
 use crate::internal_key::{SEQUENCE_MAX, compare, internal_key};
-use crate::leveldb::log::{LogReader, Step};
+use crate::log::{LogReader, Step};
+use crate::merged::Logged;
+use crate::store::{EntryKind, Store};
 use siftdb::Result;
 use siftdb::env::Env;
 use std::path::PathBuf;
 
 /// The kinds of entries, in batches and in the trailers of keys.
-const DELETION: u8 = 0;
-pub(crate) const VALUE: u8 = 1;
-
-/// The entries of logs, by internal key.
-pub(crate) type Logged = Vec<(Vec<u8>, Vec<u8>)>;
+const DELETION: u8 = EntryKind::Deletion as u8;
+const VALUE: u8 = EntryKind::Value as u8;
 
 /// Reads logs, the oldest first.
 ///
@@ -26,11 +25,11 @@ pub(crate) fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Re
     let mut end: Option<Loss> = None;
     let mut sequence = 0;
     for path in logs {
-        let mut reader = LogReader::open(env, path)?;
+        let mut reader = LogReader::open(env, path, Store::LevelDb, 0)?;
         loop {
             match reader.step()? {
-                Step::End => break,
-                Step::Bad { offset, what } => {
+                Step::End | Step::Compressed => break,
+                Step::Bad { offset, what, .. } => {
                     if let Some(earlier) = end.take() {
                         damage.pass(earlier.into_error())?;
                     }

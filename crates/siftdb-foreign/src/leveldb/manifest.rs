@@ -4,30 +4,21 @@
 //! A manifest that is cut short is an error: LevelDB itself must open that database once.
 
 use crate::coding::Decoder;
+use crate::current::open_manifest;
 use crate::error;
 use crate::internal_key::{SEQUENCE_MAX, split};
-use crate::leveldb::log::{LogReader, Step};
+use crate::log::Step;
+use crate::run::TableFacts;
+use crate::store::Store;
+use siftdb::Result;
 use siftdb::env::Env;
-use siftdb::{Error, Result};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// The only order of keys that siftdb has.
 const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
 
-/// More than the name of a manifest takes.
-const CURRENT_BYTES_MAX: u64 = 64;
 const LEVELS: usize = 7;
-
-/// The facts of the manifest about a table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TableFacts {
-    pub level: usize,
-    pub bytes: u64,
-    pub smallest: Vec<u8>,
-    pub largest: Vec<u8>,
-}
 
 /// The contents of a manifest, with all its edits applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,52 +33,22 @@ pub(crate) struct Manifest {
     has_comparator: bool,
 }
 
-/// Reads `CURRENT`.
-///
-/// # Errors
-/// `Io`; `Corruption` if it is too long for the name of a manifest.
-pub(crate) fn read_current(env: &dyn Env, directory: &Path) -> Result<Vec<u8>> {
-    let path = directory.join("CURRENT");
-    let file = env.open_random(&path).map_err(|source| error::io("open", &path, source))?;
-    let bytes = file.len().map_err(|source| error::io("read", &path, source))?;
-    if bytes > CURRENT_BYTES_MAX {
-        let what = format!("the file has {bytes} bytes, expected at most {CURRENT_BYTES_MAX}");
-        return Err(error::corruption(&path, CURRENT_BYTES_MAX, what));
-    }
-    let mut contents = vec![0; bytes as usize];
-    file.read_exact_at(0, &mut contents).map_err(|source| error::io("read", &path, source))?;
-    Ok(contents)
-}
-
 /// Reads `CURRENT` and the manifest that it names.
 ///
 /// # Errors
 /// `Io` if there is no `CURRENT`; `Corruption`; `UnsupportedFormat` for a comparator
 /// other than LevelDB's own, and for a manifest of RocksDB.
 pub(crate) fn read_manifest(env: &dyn Env, directory: &Path) -> Result<Manifest> {
-    let current = directory.join("CURRENT");
-    let contents = read_current(env, directory)?;
-    let name = std::str::from_utf8(&contents).ok().and_then(|text| text.strip_suffix('\n'));
-    let number = name.and_then(|name| name.strip_prefix("MANIFEST-"));
-    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let Some(number) = number.filter(is_number) else {
-        return Err(error::corruption(&current, 0, "it does not name a manifest"));
-    };
-    let path = directory.join(format!("MANIFEST-{number}"));
-    let mut reader = match LogReader::open(env, &path) {
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            let what = format!("it names MANIFEST-{number}, which is not there");
-            return Err(error::corruption(&current, 0, what));
-        }
-        opened => opened?,
-    };
+    let (path, mut reader) = open_manifest(env, directory, Store::LevelDb)?;
     let mut manifest = Manifest::default();
     loop {
         match reader.step()? {
             Step::Record { offset, bytes } => manifest.apply(&bytes, &path, offset)?,
-            Step::Bad { offset, what } => return Err(error::corruption(&path, offset, what)),
+            Step::Bad { offset, what, .. } => return Err(error::corruption(&path, offset, what)),
             Step::End if manifest.has_comparator => return Ok(manifest),
-            Step::End => return Err(error::corruption(&path, 0, "it has no edits")),
+            Step::End | Step::Compressed => {
+                return Err(error::corruption(&path, 0, "it has no edits"));
+            }
         }
     }
 }
@@ -149,7 +110,10 @@ impl Manifest {
                     split(key).map(|_| key.to_vec())
                 };
                 let (smallest, largest) = (key()?, key()?);
-                self.tables.insert(number, TableFacts { level, bytes, smallest, largest });
+                self.tables.insert(
+                    number,
+                    TableFacts { level, bytes, smallest, largest, ..TableFacts::default() },
+                );
             }
             9 => self.previous_log = decoder.varint()?,
             _ => {

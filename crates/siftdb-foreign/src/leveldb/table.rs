@@ -11,6 +11,7 @@ use crate::block_file::BlockFile;
 use crate::block_handle::BlockHandle;
 use crate::coding::{Decoder, get_u64};
 use crate::index::IndexStyle;
+use crate::run::{OpenTable, TableFile};
 use crate::table::Table;
 use siftdb::Result;
 use siftdb::env::Env;
@@ -20,6 +21,16 @@ use std::path::Path;
 pub(crate) const TABLE_MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 
 const FOOTER_BYTES: usize = 48;
+
+/// Opens a table of a database.
+///
+/// # Errors
+/// `Io`, `Corruption`.
+pub(crate) fn open_expected(env: &dyn Env, file: &TableFile) -> Result<OpenTable> {
+    let bytes = file.expected.as_ref().map(|expected| expected.bytes);
+    let table = open(env, &file.path, bytes)?;
+    Ok(OpenTable { table, global_sequence: None, has_exact_ends: true, entries: None })
+}
 
 /// Opens a table. `expected_bytes` is what the manifest says.
 ///

@@ -5,8 +5,9 @@ use crate::damage::{Damage, Loss};
 use crate::internal_key::{internal_key, user_key};
 use crate::leveldb::database::LevelDb;
 use crate::leveldb::manifest::read_manifest;
-use crate::leveldb::run::{TableFile, TableRun};
+use crate::leveldb::table::open_expected;
 use crate::leveldb::testing::{Entry, TableStyle, batch, edit, record_file, table};
+use crate::run::{TableFile, TableRun};
 use crate::testing::file_bytes;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -86,7 +87,7 @@ fn recorded_tables_are_written_again() {
         for number in read_manifest(&*env, &path).unwrap().tables.keys() {
             let path = path.join(format!("{number:06}.ldb"));
             let file = TableFile { path: path.clone(), expected: None };
-            let mut run = TableRun::new(&env, vec![file], &Damage::new(false));
+            let mut run = TableRun::new(&env, open_expected, vec![file], &Damage::new(false));
             let mut entries: Vec<Entry> = Vec::new();
             while run.next().unwrap() {
                 entries.push((run.key().to_vec(), run.value().to_vec()));
@@ -496,7 +497,7 @@ fn records_cut_between_their_parts_are_noted() {
 fn table_keys(env: &Arc<dyn Env>, old: &LevelDb) -> BTreeSet<Vec<u8>> {
     let mut keys = BTreeSet::new();
     for file in old.newest_first() {
-        let mut run = TableRun::new(env, vec![file.clone()], &Damage::new(false));
+        let mut run = TableRun::new(env, open_expected, vec![file.clone()], &Damage::new(false));
         while run.next().unwrap() {
             keys.insert(user_key(run.key()).to_vec());
         }

@@ -1,8 +1,16 @@
-//! RocksDB's block-based tables.
+//! RocksDB's files.
 
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
+mod database_tests;
+#[cfg(test)]
 mod tests;
+pub(crate) mod database;
+mod files;
+mod logged;
+mod batch;
+mod options;
+mod manifest;
 pub(crate) mod table;
 pub(crate) mod properties;

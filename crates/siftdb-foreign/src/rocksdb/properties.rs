@@ -20,8 +20,8 @@ pub(crate) const INDEX_TYPE: &str = "rocksdb.block.based.table.index.type";
 /// The sequence number of all entries of an ingested table: eight bytes, changed in place.
 pub(crate) const GLOBAL_SEQUENCE: &str = "rocksdb.external_sst_file.global_seqno";
 
-/// A property of ingested tables: four bytes.
-const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
+/// The form of a table that was made to be ingested: four bytes.
+pub(crate) const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
 
 /// The numbers that RocksDB stores as varints.
 const NUMBERS: [&str; 36] = [
@@ -97,7 +97,7 @@ impl Properties {
     /// `Io`, `Corruption`.
     pub(crate) fn read(file: &BlockFile, handle: BlockHandle) -> Result<Self> {
         let mut properties = Properties::default();
-        let known = NUMBERS.into_iter().chain([INDEX_TYPE, GLOBAL_SEQUENCE]);
+        let known = NUMBERS.into_iter().chain([INDEX_TYPE, GLOBAL_SEQUENCE, EXTERNAL_VERSION]);
         let known: BTreeMap<&[u8], &'static str> =
             known.chain(TEXTS).map(|name| (name.as_bytes(), name)).collect();
         each(file, handle, &mut |name, value| {

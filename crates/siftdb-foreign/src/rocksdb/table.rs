@@ -12,15 +12,16 @@
 //! say how the index is written.
 //!
 //! Format: RocksDB's `table/format.cc` and `table/block_based/`. Unsupported features are refused
-//! by name: other compressions, comparators, timestamps, separate keys and values, blobs within the
-//! table, and custom indexes.
+//! by name: unknown compressions, comparators, timestamps, blobs within the table, and custom
+//! indexes.
 
 use crate::block_file::BlockFile;
 use crate::block_handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::checksum::{ChecksumKind, checksum_context};
 use crate::coding::{Decoder, get_u32, get_u64};
 use crate::index::IndexStyle;
-use crate::rocksdb::properties::{self, INDEX_TYPE, Properties};
+use crate::rocksdb::properties::{self, EXTERNAL_VERSION, GLOBAL_SEQUENCE, INDEX_TYPE, Properties};
+use crate::run::{OpenTable, TableFacts, TableFile};
 use crate::store::Store;
 use crate::table::{NamedBlocks, Table};
 use siftdb::Result;
@@ -42,6 +43,9 @@ pub(crate) const INDEX_NAME: &[u8] = b"rocksdb.index";
 
 /// The name of the range deletes in the metaindex.
 pub(crate) const RANGE_DELETES_NAME: &[u8] = b"rocksdb.range_del";
+
+/// The name of the dictionary in the metaindex.
+pub(crate) const DICTIONARY_NAME: &[u8] = b"rocksdb.compression_dict";
 
 const USER_INDEX_PREFIX: &[u8] = b"rocksdb.user_defined_index.";
 const FOOTER_BYTES: usize = 53;
@@ -82,6 +86,9 @@ pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
         return Err(file.damage(metaindex.offset, "the metaindex does not name properties"));
     };
     let properties = Properties::read(&file, properties_at)?;
+    if let Some(handle) = blocks.dictionary {
+        file.dictionary = Some(file.read(handle)?);
+    }
     refuse(&file, &properties)?;
     let Some(index_type) = properties.number(INDEX_TYPE) else {
         return Err(file.damage(properties_at.offset, "no property names the type of the index"));
@@ -97,6 +104,45 @@ pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
     let table = Table { file, metaindex, index, style, has_whole_keys };
     let range_deletes = blocks.range_deletes;
     Ok((table, RocksParts { version, properties, properties_at, range_deletes }))
+}
+
+/// Opens a table of a database.
+///
+/// # Errors
+/// `Io`; `Corruption`; `UnsupportedFormat`.
+pub(crate) fn open_expected(env: &dyn Env, file: &TableFile) -> Result<OpenTable> {
+    let (table, rocks) = open(env, &file.path)?;
+    expected(table, &rocks, file.expected.as_ref())
+}
+
+/// The table with what a database knows about it. `facts` are those of the manifest.
+///
+/// # Errors
+/// `Corruption` if both contradict each other.
+pub(crate) fn expected(
+    table: Table,
+    rocks: &RocksParts,
+    facts: Option<&TableFacts>,
+) -> Result<OpenTable> {
+    let (file, number) = (&table.file, |name| rocks.properties.number(name));
+    if let Some(facts) = facts.filter(|facts| facts.bytes != file.bytes()) {
+        let what =
+            format!("the file has {} bytes, the manifest says {}", file.bytes(), facts.bytes);
+        return Err(file.damage(file.bytes().min(facts.bytes), what));
+    }
+    // The database that ingested the table may have written the number into it.
+    let written = number(GLOBAL_SEQUENCE).filter(|&sequence| sequence > 0);
+    let is_ingested = number(EXTERNAL_VERSION) >= Some(2);
+    let known = facts.and_then(|facts| facts.largest_sequence);
+    if is_ingested && known.is_some() && written.is_some() && written != known {
+        let what = "a global sequence number that is not what the manifest says";
+        return Err(file.damage(rocks.properties_at.offset, what));
+    }
+    let global_sequence = known.or(written).filter(|_| is_ingested);
+    let range_deletes = number("rocksdb.num.range-deletions").unwrap_or(0);
+    let entries = number("rocksdb.num.entries").map(|all| all.saturating_sub(range_deletes));
+    let has_exact_ends = rocks.range_deletes.is_none();
+    Ok(OpenTable { table, global_sequence, has_exact_ends, entries })
 }
 
 impl RocksParts {
@@ -117,9 +163,6 @@ fn refuse(file: &BlockFile, properties: &Properties) -> Result<()> {
     }
     if properties.number("rocksdb.user.defined.timestamps.persisted") == Some(0) {
         return refused("keys without their timestamps".into());
-    }
-    if properties.is_set("rocksdb.separate.key.value.in.data.block") {
-        return refused("data blocks that keep keys apart from values".into());
     }
     if properties.text("rocksdb.embedded.blob.stats").is_some() {
         return refused("blobs within the table".into());
@@ -145,6 +188,7 @@ struct Blocks {
     index: Option<BlockHandle>,
     properties: Option<BlockHandle>,
     range_deletes: Option<BlockHandle>,
+    dictionary: Option<BlockHandle>,
 }
 
 impl Blocks {
@@ -157,6 +201,7 @@ impl Blocks {
                 INDEX_NAME => blocks.index = handle,
                 properties::NAME => blocks.properties = handle,
                 RANGE_DELETES_NAME => blocks.range_deletes = handle,
+                DICTIONARY_NAME => blocks.dictionary = handle,
                 name if name.starts_with(USER_INDEX_PREFIX) => {
                     let name = name.escape_ascii();
                     return Err(file.unsupported(format!("an index of a user's own, {name}")));
@@ -177,7 +222,11 @@ fn read_footer(file: &mut BlockFile) -> Result<(u32, BlockHandle, Option<BlockHa
     let mut footer = [0; FOOTER_BYTES];
     file.read_at(start, &mut footer)?;
     let malformed = |what: &str| file.damage(start, what);
-    if get_u64(&footer, FOOTER_BYTES - 8) != Some(TABLE_MAGIC) {
+    let magic = get_u64(&footer, FOOTER_BYTES - 8);
+    if let Some((_, what)) = OTHER_MAGICS.iter().find(|(other, _)| Some(*other) == magic) {
+        return Err(file.unsupported(*what));
+    }
+    if magic != Some(TABLE_MAGIC) {
         return Err(malformed("it does not end with the magic number of RocksDB's tables"));
     }
     let version = get_u32(&footer, FOOTER_BYTES - 12).unwrap_or_default();

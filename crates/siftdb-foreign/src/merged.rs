@@ -1,80 +1,64 @@
-//! The live entries of a LevelDB database: a merge of its sorted runs.
+//! A merge of sorted runs: all versions of all keys, in the order of their internal keys.
 
-use crate::internal_key::{compare, split};
-use crate::leveldb::logged::{Logged, VALUE};
-use crate::leveldb::run::TableRun;
-use siftdb::{Error, Result};
+use crate::internal_key::compare;
+use crate::run::TableRun;
+use siftdb::Result;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::fmt;
 use std::sync::Arc;
 
-/// The live entries of a [`LevelDb`](crate::LevelDb), key by key. Ends after an error.
-pub struct Entries {
+/// The entries of logs, sorted by internal key.
+pub(crate) type Logged = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// An iterator over the entries of sorted runs. Of one user key the newest version comes first.
+pub(crate) struct MergedRuns {
     /// Runs that are before their first entry.
     unread: Vec<Run>,
     /// Runs at an entry; the one with the smallest internal key is on top.
     runs: BinaryHeap<Run>,
-    /// The user key of the entry before. Further entries of this key are old versions.
-    last_key: Option<Vec<u8>>,
-    error: Option<Error>,
 }
 
-impl fmt::Debug for Entries {
+impl fmt::Debug for MergedRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entries").field("last_key", &self.last_key).finish_non_exhaustive()
+        write!(f, "MergedRuns({})", self.unread.len() + self.runs.len())
     }
 }
 
-impl Entries {
+impl MergedRuns {
+    /// Before the first entry.
     pub(crate) fn new(runs: impl Iterator<Item = Run>) -> Self {
         let (unread, runs) = (runs.collect(), BinaryHeap::new());
-        Entries { unread, runs, last_key: None, error: None }
+        MergedRuns { unread, runs }
     }
 
-    /// Moves every run to its first entry.
-    fn start(&mut self) -> Result<()> {
+    /// Moves to the next entry; false after the last. After an error it must not be used again.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` and `Missing`, unless damage is noted.
+    pub(crate) fn next(&mut self) -> Result<bool> {
+        if let Some(mut first) = self.runs.peek_mut()
+            && !first.next()?
+        {
+            PeekMut::pop(first);
+        }
         for mut run in self.unread.drain(..) {
             if run.next()? {
                 self.runs.push(run);
             }
         }
-        Ok(())
+        Ok(!self.runs.is_empty())
     }
-}
 
-impl Iterator for Entries {
-    type Item = Result<(Vec<u8>, Vec<u8>)>;
+    /// The internal key of the entry.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.runs.peek().map_or(&[], Run::key)
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Err(error) = self.start() {
-            self.error = Some(error);
-        }
-        while self.error.is_none()
-            && let Some(mut first) = self.runs.peek_mut()
-        {
-            let (key, trailer) = split(first.key()).unwrap_or_default();
-            let is_newest = self.last_key.as_deref() != Some(key);
-            let is_live = is_newest && trailer as u8 == VALUE;
-            let entry = is_live.then(|| (key.to_vec(), first.value().to_vec()));
-            if is_newest {
-                let last = self.last_key.get_or_insert_default();
-                last.clear();
-                last.extend_from_slice(key);
-            }
-            match first.next() {
-                Ok(true) => {}
-                Ok(false) => _ = PeekMut::pop(first),
-                // Reported after this entry.
-                Err(error) => self.error = Some(error),
-            }
-            if entry.is_some() {
-                return entry.map(Ok);
-            }
-        }
-        self.runs.clear();
-        self.error.take().map(Err)
+    /// The value of the entry.
+    pub(crate) fn value(&self) -> &[u8] {
+        self.runs.peek().map_or(&[], Run::value)
     }
 }
 
@@ -89,6 +73,11 @@ pub(crate) enum Run {
 }
 
 impl Run {
+    /// Before the first of the entries of logs.
+    pub(crate) fn logs(entries: &Arc<Logged>) -> Self {
+        Run::Logs { entries: Arc::clone(entries), passed: 0 }
+    }
+
     /// Moves to the next entry; false after the last.
     fn next(&mut self) -> Result<bool> {
         match self {

@@ -1,0 +1,227 @@
+//! A RocksDB database, as a stream of keyspaces and entries: [`RocksSource`].
+//!
+//! A column family becomes a keyspace of the same name. Its settings are those of the newest file
+//! `OPTIONS`, as far as siftdb has them and they mean the same; the others that change what is
+//! stored are listed. Nothing is guessed: without that file a keyspace has the defaults.
+
+use crate::args::unnamed;
+use crate::bars::Bar;
+use crate::exchange::record::{Expiry, Record};
+use crate::failure::{Failure, Outcome};
+use crate::filter_args::with_setting;
+use crate::foreign_lock::lock;
+use crate::settings::Setting;
+use siftdb::env::{DiskEnv, Env};
+use siftdb::{Error, KeyspaceOptions};
+use siftdb_foreign::{ColumnFamily, Entries, Loss, RocksDb, RocksDbOptions};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The settings of a column family that change what is stored or read and have no counterpart, with
+/// the value of RocksDB's default. All others are about speed and memory alone.
+const WITHOUT_COUNTERPART: [(&str, &[&str]); 8] = [
+    ("compaction_filter", &["nullptr"]),
+    ("compaction_filter_factory", &["nullptr"]),
+    ("memtable_factory", &["SkipListFactory"]),
+    ("merge_operator", &["nullptr"]),
+    ("periodic_compaction_seconds", &["0", "18446744073709551614"]),
+    ("sst_partitioner_factory", &["nullptr"]),
+    ("table_factory", &["BlockBasedTable"]),
+    ("ttl", &["0", "18446744073709551614"]),
+];
+
+/// The sizes of blocks that siftdb has.
+const BLOCK_BYTES: RangeInclusive<usize> = 64..=4 << 20;
+
+/// The database, the lock that keeps RocksDB from opening it, and what was read of it.
+pub struct RocksSource {
+    database: RocksDb,
+    _lock: Option<File>,
+    /// The column families that were begun.
+    begun: usize,
+    entries: Option<Entries>,
+    bar: Bar,
+}
+
+impl RocksSource {
+    /// Opens the database in `directory`, after taking its lock. Changes no byte.
+    pub fn open(directory: &Path, options: RocksDbOptions) -> Outcome<Self> {
+        let env = DiskEnv::new();
+        let begins = env.open_random(&directory.join("CURRENT")).and_then(|file| {
+            let mut begins = [0; 9];
+            file.read_exact_at(0, &mut begins).map(|()| begins)
+        });
+        if !begins.is_ok_and(|begins| begins == *b"MANIFEST-") {
+            return Err(Failure::no_foreign("RocksDB", directory));
+        }
+        let _lock = lock(directory, "RocksDB")?;
+        let database = RocksDb::open(Arc::new(env), directory, options)?;
+        let bar = Bar::keys("import", None);
+        Ok(RocksSource { database, _lock, begun: 0, entries: None, bar })
+    }
+
+    /// The settings of `default`, which is the first column family.
+    pub fn default_settings(&self) -> Outcome<KeyspaceOptions> {
+        match self.database.families().first() {
+            Some(family) if family.name() == b"default" => Ok(Carried::of(family).settings),
+            _ => Ok(unnamed()),
+        }
+    }
+
+    /// The next keyspace or entry; `None` at the end.
+    pub fn next(&mut self) -> Outcome<Option<Record>> {
+        if let Some(entry) = self.entries.as_mut().and_then(Iterator::next) {
+            let (key, value) = entry?;
+            self.bar.step();
+            return Ok(Some(Record::Entry { key, value, expiry: Expiry::OfKeyspace }));
+        }
+        let Some(family) = self.database.families().get(self.begun) else { return Ok(None) };
+        self.begun += 1;
+        self.entries = Some(self.database.entries(family));
+        let Ok(name) = std::str::from_utf8(family.name()) else {
+            let name = family.name().escape_ascii();
+            let what = format!("a column family with the name \"{name}\", which is no UTF-8");
+            let path = self.database.directory().to_path_buf();
+            return Err(Error::UnsupportedFormat { path, what }.into());
+        };
+        let Carried { settings, left_out } = Carried::of(family);
+        let (name, settings) = (name.into(), Box::new(settings));
+        Ok(Some(Record::Keyspace { name, settings, left_out }))
+    }
+
+    /// Names of transactions that were prepared and not committed.
+    pub fn prepared(&self) -> &[Vec<u8>] {
+        self.database.prepared()
+    }
+
+    /// What was not read so far.
+    pub fn losses(&self) -> Vec<Loss> {
+        self.database.losses()
+    }
+}
+
+/// The settings of a column family as those of a keyspace.
+#[derive(Debug)]
+struct Carried {
+    settings: KeyspaceOptions,
+    /// Settings that have no counterpart, in RocksDB's words.
+    left_out: Vec<Setting>,
+}
+
+impl Carried {
+    fn of(family: &ColumnFamily) -> Self {
+        let mut carried = Carried { settings: unnamed(), left_out: Vec::new() };
+        let (own, tables) = (family.settings(), family.table_settings());
+        carried.take_compression(own, "compression", "compression");
+        let bottommost = "bottommost_compression";
+        if own.get(bottommost).is_some_and(|how| how != "kDisableCompressionOption") {
+            carried.take_compression(own, bottommost, "compression_at_last_level");
+        }
+        carried.take_block_bytes(tables);
+        carried.take_filter(family);
+        for (name, usual) in WITHOUT_COUNTERPART {
+            if let Some(value) = own.get(name).filter(|value| !usual.contains(&&***value)) {
+                carried.leave_out(name, value);
+            }
+        }
+        carried
+    }
+
+    /// Takes a compression, if there is a setting of this name.
+    fn take_compression(&mut self, own: &BTreeMap<String, String>, name: &str, own_name: &str) {
+        let Some(value) = own.get(name) else { return };
+        let compression = match &**value {
+            "kNoCompression" => "none",
+            "kSnappyCompression" => "snappy",
+            "kLZ4Compression" | "kLZ4HCCompression" if cfg!(feature = "lz4") => "lz4",
+            "kZSTD" if cfg!(feature = "zstd") => "zstd:3",
+            value => return self.leave_out(name, value),
+        };
+        self.set(name, value, &format!("{own_name}={compression}"));
+    }
+
+    /// Takes the size of blocks, if there is a setting for it.
+    fn take_block_bytes(&mut self, tables: &BTreeMap<String, String>) {
+        let Some(value) = tables.get("block_size") else { return };
+        match value.parse::<usize>().is_ok_and(|bytes| BLOCK_BYTES.contains(&bytes)) {
+            true => self.set("block_size", value, &format!("block_bytes={value}")),
+            false => self.leave_out("block_size", value),
+        }
+    }
+
+    /// Takes filter and prefix extractor.
+    fn take_filter(&mut self, family: &ColumnFamily) {
+        let (own, tables) = (family.settings(), family.table_settings());
+        let prefix = own.get("prefix_extractor").map(|value| (value, prefix_of(value)));
+        if let Some((value, None)) = prefix
+            && value != "nullptr"
+        {
+            self.leave_out("prefix_extractor", value);
+        }
+        let Some(policy) = tables.get("filter_policy") else { return };
+        let Some(filter) = filter_of(policy, family.filter_bits_per_key()) else {
+            return self.leave_out("filter_policy", policy);
+        };
+        let is = |name: &str, value: &str| tables.get(name).is_some_and(|is| is == value);
+        let prefix = prefix.and_then(|(_, prefix)| prefix).filter(|_| filter != "none");
+        let has_whole_keys = !is("whole_key_filtering", "false");
+        // Without whole keys and prefixes it has no keys at all.
+        if filter == "none" || !has_whole_keys && prefix.is_none() {
+            return self.set("filter_policy", policy, "filter=none");
+        }
+        let layout = if is("partition_filters", "true") { "partitioned" } else { "full" };
+        let mut words = format!("filter={filter} layout={layout}");
+        if let Some(prefix) = prefix {
+            words += &format!(" prefix={prefix} whole_key={has_whole_keys}");
+        }
+        self.set("filter_policy", policy, &words);
+    }
+
+    /// Sets what `assignment` says. If siftdb cannot, the setting is left out.
+    fn set(&mut self, name: &str, value: &str, assignment: &str) {
+        match with_setting(self.settings.clone(), assignment) {
+            Ok(settings) => self.settings = settings,
+            Err(_) => self.leave_out(name, value),
+        }
+    }
+
+    fn leave_out(&mut self, name: &str, value: &str) {
+        self.left_out.push(Setting { name: name.into(), value: value.into() });
+    }
+}
+
+/// The prefix that siftdb calls so.
+fn prefix_of(extractor: &str) -> Option<String> {
+    let (kind, bytes) = extractor.trim_matches(['{', '}']).rsplit_once(['.', ':'])?;
+    let kind = match kind {
+        "rocksdb.FixedPrefix" | "fixed" => "FixedPrefix",
+        "rocksdb.CappedPrefix" | "capped" => "CappedPrefix",
+        _ => return None,
+    };
+    Some(format!("siftdb.{kind}.{}", bytes.parse::<usize>().ok()?))
+}
+
+/// The filter that siftdb calls so. Some versions write no bits: then tables say how many they
+/// have, a little more than whole bits, since filters end at cache lines.
+fn filter_of(policy: &str, of_tables: Option<f64>) -> Option<String> {
+    let mut parts = policy.split(':');
+    let (kind, bits, level) = (parts.next()?, parts.next(), parts.next());
+    let bits = match bits {
+        Some(bits) => bits.parse::<f64>().ok()?,
+        None if kind == "nullptr" => 0.0,
+        None => of_tables?.round().clamp(1.0, 100.0),
+    };
+    match (kind, level) {
+        ("nullptr", None) => Some("none".into()),
+        ("bloomfilter" | "rocksdb.BuiltinBloomFilter", _) => Some(format!("bloom:{bits}")),
+        ("ribbonfilter", None | Some("-1" | "0")) => Some(format!("ribbon:{bits}")),
+        // Bloom filters up to a level, Ribbon from there on.
+        ("ribbonfilter", Some(level)) => {
+            Some(format!("bloom-then-ribbon:{bits}:{}", level.parse::<u8>().ok()?))
+        }
+        _ => None,
+    }
+}

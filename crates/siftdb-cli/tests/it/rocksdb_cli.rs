@@ -1,0 +1,158 @@
+//! Whole RocksDB databases come in, or are refused by name; RocksDB's own answers are expected.
+
+use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
+use crate::support::archive::Files;
+use crate::support::rocksdb_fixtures::{Contents, Fixture, fixtures};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use siftdb::Db;
+use std::path::{Path, PathBuf};
+
+/// Writes the files of a database.
+fn unpacked(place: &Place, name: &str, database: &Files) -> String {
+    let directory = place.path(name);
+    std::fs::create_dir(&directory).unwrap();
+    for (file, bytes) in database {
+        write(&format!("{directory}/{file}"), bytes);
+    }
+    directory
+}
+
+fn bytes_of(directory: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    files(directory, "").into_iter().map(|path| (path.clone(), read(&path))).collect()
+}
+
+/// The fixture of this name, written by the newest RocksDB.
+fn fixture(name: &str) -> Fixture {
+    let wanted = |fixture: &Fixture| fixture.name.split_once('.').unwrap().0 == name;
+    fixtures().into_iter().find(wanted).unwrap()
+}
+
+/// What each keyspace has, as if it were a column family.
+fn contents(path: &str) -> Contents {
+    let db = Db::open_read_only(path).unwrap();
+    let of = |name: String| {
+        let keyspace = db.keyspace(&name).unwrap();
+        let pair = |entry: siftdb::Result<(siftdb::Value, siftdb::Value)>| {
+            let (key, value) = entry.unwrap();
+            (key.to_vec(), value.to_vec())
+        };
+        let entries: Vec<_> = keyspace.iter().map(pair).collect();
+        let mut reversed: Vec<_> = keyspace.iter().rev().map(pair).collect();
+        reversed.reverse();
+        assert_eq!(entries, reversed);
+        for (key, value) in &entries {
+            assert_eq!(keyspace.get(key).unwrap().as_deref(), Some(&value[..]));
+        }
+        (name.into_bytes(), entries)
+    };
+    let families = db.keyspaces().into_iter().map(of).collect();
+    Contents { families, prepared: Vec::new() }
+}
+
+#[test]
+fn databases_come_in_as_rocksdb_reads_them() {
+    let place = Place::new();
+    let (mut imported, mut refusals) = (0, 0);
+    // Each of them is read by the tests of `siftdb-foreign`.
+    for Fixture { name, files, expected, refused } in fixtures().iter().step_by(3) {
+        let old = unpacked(&place, &format!("old-{name}"), files);
+        let (before, db) = (bytes_of(&old), place.path(name));
+        let is_text = expected.families.keys().all(|name| std::str::from_utf8(name).is_ok());
+        if refused.is_some() || !is_text {
+            let message = fails(3, &["import", "rocksdb", &old, &db]);
+            assert!(!Path::new(&db).exists(), "{name}: {message}");
+            refusals += 1;
+        } else {
+            let answer = json(&["import", "rocksdb", &old, &db, "--json"]);
+            let found = contents(&db);
+            assert_eq!(found.families, expected.families, "{name}");
+            let count: usize = found.families.values().map(Vec::len).sum();
+            assert_eq!(answer["entries"], count, "{name}");
+            let prepared = answer["prepared"].as_array().unwrap().len();
+            assert_eq!(prepared, expected.prepared.len(), "{name}");
+            ok(&["verify", &db]);
+            imported += 1;
+        }
+        assert_eq!(bytes_of(&old), before, "{name}");
+    }
+    assert!(imported >= 20 && refusals >= 3, "{imported} imported, {refusals} refused");
+}
+
+#[test]
+fn operands_of_merges_come_in_with_their_operator() {
+    let place = Place::new();
+    let Fixture { files, expected, .. } = fixture("merge-append");
+    let (old, db) = (unpacked(&place, "old", &files), place.path("db"));
+    let refused = fails(3, &["import", "rocksdb", &old, &db]);
+    assert!(refused.contains("operands of merges"), "{refused}");
+    let refused = fails(2, &["import", "rocksdb", &old, &db, "--merge", "max"]);
+    assert!(refused.contains("its merge operator is StringAppendOperator"), "{refused}");
+    json(&["import", "rocksdb", &old, &db, "--merge", "append", "--json"]);
+    assert_eq!(contents(&db).families, expected.families);
+    assert!(fails(2, &["import", "leveldb", &old, &db, "--merge", "max"]).contains("--merge"));
+}
+
+#[test]
+fn rocksdb_databases_in_use_are_refused() {
+    let place = Place::new();
+    let Fixture { files, .. } = fixture("snapshots");
+    let (old, db) = (unpacked(&place, "old", &files), place.path("db"));
+    let lock = std::fs::File::create(format!("{old}/LOCK")).unwrap();
+    fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    // A lock is of a process, so this one keeps the command out.
+    let refused = fails(4, &["import", "rocksdb", &old, &db]);
+    assert!(refused.contains("RocksDB has this database open"), "{refused}");
+    assert!(!Path::new(&db).exists());
+    drop(lock);
+    json(&["import", "rocksdb", &old, &db, "--json"]);
+}
+
+#[test]
+fn damage_in_rocksdb_databases_is_named() {
+    let place = Place::new();
+    let Fixture { mut files, expected, .. } = fixture("snapshots");
+    let table = files.keys().find(|name| name.ends_with(".sst")).unwrap().clone();
+    files.get_mut(&table).unwrap()[5] ^= 1;
+    let (old, db) = (unpacked(&place, "old", &files), place.path("db"));
+    let refused = fails(3, &["import", "rocksdb", &old, &db]);
+    assert!(refused.contains(&table) && refused.contains("checksum"), "{refused}");
+    assert!(!Path::new(&db).exists());
+    let output = siftdb(&["import", "rocksdb", &old, &db, "--salvage", "--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let dropped = answer["dropped"].as_array().unwrap();
+    assert!(dropped.iter().all(|part| part["path"].as_str().unwrap().ends_with(&table)));
+    assert!(!dropped.is_empty());
+    let count = |contents: &Contents| contents.families.values().map(Vec::len).sum::<usize>();
+    assert!((1..count(&expected)).contains(&count(&contents(&db))));
+}
+
+#[test]
+fn settings_of_column_families_become_those_of_keyspaces() {
+    let place = Place::new();
+    let Fixture { mut files, .. } = fixture("snapshots");
+    let options = "[DBOptions]\n  wal_recovery_mode=kPointInTimeRecovery\n\
+                   [CFOptions \"default\"]\n  compression=kSnappyCompression\n  \
+                   bottommost_compression=kNoCompression\n  prefix_extractor=rocksdb.FixedPrefix.4\n  \
+                   ttl=77\n  merge_operator=MaxOperator\n  compaction_filter=nullptr\n\
+                   [TableOptions/BlockBasedTable \"default\"]\n  block_size=8192\n  \
+                   filter_policy=bloomfilter:12:false\n  partition_filters=true\n  \
+                   whole_key_filtering=true\n";
+    files.retain(|name, _| !name.starts_with("OPTIONS"));
+    files.insert("OPTIONS-000099".into(), options.into());
+    let (old, db) = (unpacked(&place, "old", &files), place.path("db"));
+    let answer = json(&["import", "rocksdb", &old, &db, "--json"]);
+    let left_out = &answer["settings_left_out"][0];
+    let names: Vec<_> = left_out["ignored"].as_array().unwrap().iter().collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!((&names[0]["name"], &names[1]["name"]), (&"merge_operator".into(), &"ttl".into()));
+    let settings = ok(&["settings", &db]);
+    for line in [
+        "filter=fast-local-bloom:12 layout=partitioned:4096 prefix=siftdb.FixedPrefix.4",
+        "block_bytes=8192",
+        "compression=snappy",
+        "compression_at_last_level=none",
+    ] {
+        assert!(settings.contains(line), "{settings}");
+    }
+}

@@ -1,0 +1,56 @@
+//! `CURRENT` of LevelDB and RocksDB: the name of the manifest.
+
+use crate::error;
+use crate::log::LogReader;
+use crate::store::Store;
+use siftdb::env::Env;
+use siftdb::{Error, Result};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// More than the name of a manifest takes.
+const CURRENT_BYTES_MAX: u64 = 64;
+
+/// Reads `CURRENT`.
+///
+/// # Errors
+/// `Io`; `Corruption` if it is too long for the name of a manifest.
+pub(crate) fn read_current(env: &dyn Env, directory: &Path) -> Result<Vec<u8>> {
+    let path = directory.join("CURRENT");
+    let file = env.open_random(&path).map_err(|source| error::io("open", &path, source))?;
+    let bytes = file.len().map_err(|source| error::io("read", &path, source))?;
+    if bytes > CURRENT_BYTES_MAX {
+        let what = format!("the file has {bytes} bytes, expected at most {CURRENT_BYTES_MAX}");
+        return Err(error::corruption(&path, CURRENT_BYTES_MAX, what));
+    }
+    let mut contents = vec![0; bytes as usize];
+    file.read_exact_at(0, &mut contents).map_err(|source| error::io("read", &path, source))?;
+    Ok(contents)
+}
+
+/// Opens the manifest that `CURRENT` names.
+///
+/// # Errors
+/// `Io` if there is no `CURRENT`; `Corruption`.
+pub(crate) fn open_manifest(
+    env: &dyn Env,
+    directory: &Path,
+    store: Store,
+) -> Result<(PathBuf, LogReader)> {
+    let current = directory.join("CURRENT");
+    let contents = read_current(env, directory)?;
+    let name = std::str::from_utf8(&contents).ok().and_then(|text| text.strip_suffix('\n'));
+    let number = name.and_then(|name| name.strip_prefix("MANIFEST-"));
+    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let Some(number) = number.filter(is_number) else {
+        return Err(error::corruption(&current, 0, "it does not name a manifest"));
+    };
+    let path = directory.join(format!("MANIFEST-{number}"));
+    match LogReader::open(env, &path, store, 0) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            let what = format!("it names MANIFEST-{number}, which is not there");
+            Err(error::corruption(&current, 0, what))
+        }
+        opened => Ok((path, opened?)),
+    }
+}

@@ -1,0 +1,114 @@
+//! The merge operators of RocksDB that are known: they resolve operands as RocksDB's own do.
+
+/// A merge operator of RocksDB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MergeOperator {
+    /// `UInt64AddOperator`: the sum of numbers of eight bytes, little-endian, modulo 2^64. Anything
+    /// else counts as 0.
+    Uint64Add,
+    /// `StringAppendOperator`: one after the other, with the delimiter of `OPTIONS` between them,
+    /// or a comma.
+    Append,
+    /// `MaxOperator`: the bytewise largest.
+    Max,
+    /// `PutOperator`: the last one.
+    Last,
+}
+
+/// A merge operator with its settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Merge {
+    operator: MergeOperator,
+    delimiter: Vec<u8>,
+}
+
+impl Merge {
+    /// The operator of a column family that has this setting. The error says which one it has
+    /// instead.
+    pub(crate) fn new(operator: MergeOperator, setting: Option<&str>) -> Result<Self, String> {
+        let fields = setting.unwrap_or("nullptr").trim_matches(['{', '}']);
+        let field = |name: &str| {
+            fields.split(';').find_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='))
+        };
+        let id = field("id").unwrap_or(fields);
+        let names: &[&str] = match operator {
+            MergeOperator::Uint64Add => &["UInt64AddOperator", "uint64add"],
+            MergeOperator::Append => {
+                &["StringAppendOperator", "StringAppendTESTOperator", "stringappend"]
+            }
+            MergeOperator::Max => &["MaxOperator", "max"],
+            MergeOperator::Last => &["PutOperator", "put"],
+        };
+        if id != "nullptr" && !names.contains(&id) {
+            return Err(format!("its merge operator is {id}"));
+        }
+        let delimiter = field("delimiter").or(field("delim")).unwrap_or(",").into();
+        Ok(Merge { operator, delimiter })
+    }
+
+    /// The value of a key with these operands, the oldest first, on top of `base`.
+    pub(crate) fn value(
+        &self,
+        base: Option<Vec<u8>>,
+        operands: impl Iterator<Item = Vec<u8>>,
+    ) -> Vec<u8> {
+        let of_number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        let merged = operands.fold(base, |value, operand| {
+            Some(match (self.operator, value) {
+                (MergeOperator::Uint64Add, value) => {
+                    let sum = of_number(&value.unwrap_or_default());
+                    sum.wrapping_add(of_number(&operand)).to_le_bytes().into()
+                }
+                (MergeOperator::Append, Some(value)) => {
+                    [&value[..], &self.delimiter, &operand].concat()
+                }
+                (MergeOperator::Max, Some(value)) => value.max(operand),
+                (_, None) | (MergeOperator::Last, Some(_)) => operand,
+            })
+        });
+        merged.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_are_those_of_the_setting() {
+        let append = |setting| {
+            let merge = Merge::new(MergeOperator::Append, setting)?;
+            let operands = [b"b".to_vec(), b"c".to_vec()].into_iter();
+            Ok::<_, String>(String::from_utf8(merge.value(Some(b"a".into()), operands)).unwrap())
+        };
+        assert_eq!(append(None).unwrap(), "a,b,c");
+        assert_eq!(append(Some("nullptr")).unwrap(), "a,b,c");
+        assert_eq!(append(Some("StringAppendOperator")).unwrap(), "a,b,c");
+        let with_delimiter = "{id=StringAppendOperator;delimiter=::;}";
+        assert_eq!(append(Some(with_delimiter)).unwrap(), "a::b::c");
+        assert_eq!(append(Some("MaxOperator")), Err("its merge operator is MaxOperator".into()));
+        assert!(Merge::new(MergeOperator::Max, Some("max")).is_ok());
+        assert!(Merge::new(MergeOperator::Uint64Add, Some(with_delimiter)).is_err());
+    }
+
+    #[test]
+    fn operands_count_from_the_oldest() {
+        let merge = |operator, base: Option<&[u8]>, operands: &[&[u8]]| {
+            let merge = Merge::new(operator, None).unwrap();
+            let operands = operands.iter().map(|operand| operand.to_vec());
+            merge.value(base.map(Into::into), operands)
+        };
+        let number = |number: u64| number.to_le_bytes();
+        let sum = |base: Option<&[u8]>| {
+            merge(MergeOperator::Uint64Add, base, &[&number(7), &number(u64::MAX)])
+        };
+        assert_eq!(sum(Some(&number(5))), number(11));
+        assert_eq!(sum(None), number(6));
+        // RocksDB logs an error and takes 0.
+        assert_eq!(sum(Some(b"no number")), number(6));
+        assert_eq!(merge(MergeOperator::Max, Some(b"b"), &[b"a", b"c", b"b"]), b"c");
+        assert_eq!(merge(MergeOperator::Last, Some(b"b"), &[b"c", b"a"]), b"a");
+        assert_eq!(merge(MergeOperator::Append, None, &[b"", b"a"]), b",a");
+    }
+}

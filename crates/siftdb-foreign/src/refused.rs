@@ -1,0 +1,26 @@
+//! What is not read of a RocksDB database, and what to do about it.
+
+use crate::error;
+use crate::store::EntryKind;
+use siftdb::Error;
+use std::path::Path;
+
+/// The name of the only order of keys that siftdb has.
+pub(crate) const BYTEWISE: &[u8] = b"leveldb.BytewiseComparator";
+
+/// The error for a kind of entries that has no counterpart in siftdb.
+pub(crate) fn refuse_kind(kind: EntryKind, path: &Path) -> Error {
+    let what = match kind {
+        EntryKind::Merge => {
+            "operands of merges; name the merge operator if it is one that is known, or compact \
+             all in RocksDB, with that operator and without snapshots, which leaves values"
+        }
+        EntryKind::BlobIndex => {
+            "values in blob files; a full compaction in RocksDB with `enable_blob_files` off and \
+             garbage collection of blobs on puts them into tables"
+        }
+        EntryKind::WideColumns => "values of wide columns; a siftdb value is one string of bytes",
+        kind => kind.name(),
+    };
+    error::unsupported(path, what)
+}

@@ -1,0 +1,330 @@
+//! A RocksDB database: the live entries of its column families, in key order.
+//!
+//! The manifest names the tables of each column family, and the logs that are not in tables. Each
+//! level above 0 is one sorted run of tables; each table of level 0 is a run of its own. The logs
+//! are sorted in memory. A merge of all of them has the newest version of each key first, and range
+//! deletes of all of them say which versions are deleted.
+//!
+//! Every table is opened once at first: what is not read is refused before anything is copied.
+
+use crate::damage::{Damage, Loss};
+use crate::entries::Entries;
+use crate::error;
+use crate::internal_key::compare;
+use crate::merge::{Merge, MergeOperator};
+use crate::merged::{Logged, MergedRuns, Run};
+use crate::range_deletes::{RangeDelete, RangeDeletes};
+use crate::refused::{BYTEWISE, refuse_kind};
+use crate::rocksdb::files::Files;
+use crate::rocksdb::logged::{FamilyLog, RecoveryMode, read_logs};
+use crate::rocksdb::manifest::{FamilyFacts, read_manifest};
+use crate::rocksdb::options::{FamilySettings, OptionsFile, read_options};
+use crate::rocksdb::table::{self, open_expected};
+use crate::run::{TableFacts, TableFile, TableRun};
+use crate::store::{EntryKind, Store};
+use crate::table::range_delete_of;
+use siftdb::env::Env;
+use siftdb::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A RocksDB database, opened to be read. Nothing in its directory is created or changed.
+#[derive(Debug)]
+pub struct RocksDb {
+    env: Arc<dyn Env>,
+    directory: PathBuf,
+    families: Vec<ColumnFamily>,
+    prepared: Vec<Vec<u8>>,
+    merge: Option<MergeOperator>,
+    damage: Damage,
+}
+
+/// How a RocksDB database is read.
+#[derive(Clone, Debug, Default)]
+pub struct RocksDbOptions {
+    salvage: bool,
+    merge: Option<MergeOperator>,
+}
+
+impl RocksDbOptions {
+    /// Damage is an error, and so are operands of merges.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Note damage in [`RocksDb::losses`] and read on. An error is then only a manifest that is
+    /// damaged at its front.
+    #[must_use]
+    pub fn salvage(mut self, yes: bool) -> Self {
+        self.salvage = yes;
+        self
+    }
+
+    /// Resolve operands of merges by this operator. It must be the one that `OPTIONS` names for
+    /// each column family that has any.
+    #[must_use]
+    pub fn merge(mut self, operator: MergeOperator) -> Self {
+        self.merge = Some(operator);
+        self
+    }
+}
+
+/// A column family of a [`RocksDb`].
+#[derive(Debug)]
+pub struct ColumnFamily {
+    name: Vec<u8>,
+    settings: FamilySettings,
+    /// Sorted runs of tables: those of level 0 one by one, then each deeper level.
+    runs: Vec<Vec<TableFile>>,
+    logged: Arc<Logged>,
+    range_deletes: Vec<RangeDelete>,
+    merge: Option<Merge>,
+    filters: FilterSizes,
+}
+
+/// What the properties of tables say about their filters.
+#[derive(Clone, Copy, Debug, Default)]
+struct FilterSizes {
+    bytes: u64,
+    /// Entries of the tables that have filters.
+    entries: u64,
+}
+
+impl ColumnFamily {
+    /// Its name: any bytes.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Its settings as the file `OPTIONS` has them, by name; none without that file.
+    #[must_use]
+    pub fn settings(&self) -> &BTreeMap<String, String> {
+        &self.settings.family
+    }
+
+    /// The settings of its tables, by name.
+    #[must_use]
+    pub fn table_settings(&self) -> &BTreeMap<String, String> {
+        &self.settings.tables
+    }
+
+    /// Bits of filters for each entry of the tables that have filters, as their properties say.
+    /// Some versions of RocksDB write no bits into `OPTIONS`. `None` without filters.
+    #[must_use]
+    pub fn filter_bits_per_key(&self) -> Option<f64> {
+        let FilterSizes { bytes, entries } = self.filters;
+        (entries > 0).then(|| 8.0 * bytes as f64 / entries as f64)
+    }
+
+    /// The number of its tables.
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        self.runs.iter().map(Vec::len).sum()
+    }
+}
+
+impl RocksDb {
+    /// Reads manifest, options and logs of the database in `directory`, and opens each table once.
+    ///
+    /// The caller holds the lock on the database's file `LOCK`, so that RocksDB writes nothing at
+    /// the same time. Logs are in `directory`, whatever `wal_dir` says.
+    ///
+    /// # Errors
+    /// [`Error::Io`](siftdb::Error::Io) if there is no `CURRENT`, or a file cannot be read;
+    /// [`Error::Corruption`](siftdb::Error::Corruption) and
+    /// [`Error::Missing`](siftdb::Error::Missing) for damage;
+    /// [`Error::UnsupportedFormat`](siftdb::Error::UnsupportedFormat) names what is not read:
+    /// orders of keys other than bytewise, operands of merges, values in blob files, wide columns,
+    /// timestamps, transactions other than of the policy `WriteCommitted`, compressed logs, and
+    /// what [`ForeignTable`](crate::ForeignTable) does not read.
+    /// [`Error::InvalidArgument`](siftdb::Error::InvalidArgument) for another merge operator than
+    /// the database has.
+    pub fn open(env: Arc<dyn Env>, directory: &Path, options: RocksDbOptions) -> Result<Self> {
+        let damage = Damage::new(options.salvage);
+        let manifest = read_manifest(&*env, directory, &damage)?;
+        let files = Files::list(&*env, directory)?;
+        let file = match &files.options {
+            Some(path) => read_options(&*env, path)?,
+            None => OptionsFile::default(),
+        };
+        let mode = file.database.get("wal_recovery_mode").map(|name| &**name);
+        let mode = mode.and_then(RecoveryMode::of_name).unwrap_or_default();
+        // Without transactions in two phases, logs that all have in tables are not read.
+        let may_commit_late = file.database.get("allow_2pc").is_none_or(|yes| yes != "false");
+        let logs = files.logs_from(manifest.first_needed_log(may_commit_late));
+        let mut logs = read_logs(&*env, &logs, &manifest, mode, &damage)?;
+        let mut opened = RocksDb {
+            env,
+            directory: directory.to_path_buf(),
+            families: Vec::new(),
+            prepared: logs.prepared,
+            merge: options.merge,
+            damage,
+        };
+        for (number, facts) in &manifest.families {
+            let log = logs.families.remove(number).unwrap_or_default();
+            opened.add(facts, &files, &file, log)?;
+        }
+        Ok(opened)
+    }
+
+    /// Adds a column family: opens its tables.
+    fn add(
+        &mut self,
+        facts: &FamilyFacts,
+        files: &Files,
+        options: &OptionsFile,
+        log: FamilyLog,
+    ) -> Result<()> {
+        let mut levels: BTreeMap<usize, Vec<(&TableFacts, TableFile)>> = BTreeMap::new();
+        let settings = options.families.get(&*String::from_utf8_lossy(&facts.name));
+        let settings = settings.cloned().unwrap_or_default();
+        check_order(facts, &settings, &self.directory)?;
+        let merge = self.merge_of(facts, &settings)?;
+        let FamilyLog { entries, mut range_deletes } = log;
+        let mut filters = FilterSizes::default();
+        for (number, table) in &facts.tables {
+            let opened = files.table(*number).and_then(|path| {
+                let file = TableFile { path: path.clone(), expected: Some(table.clone()) };
+                range_deletes.extend(self.open_once(&file, table, &mut filters)?);
+                Ok(file)
+            });
+            match opened {
+                // The readable part of a damaged table may end anywhere. Its global sequence stays.
+                Ok(file) => levels.entry(table.level).or_default().push((table, file)),
+                Err(error) => self.damage.pass(error)?,
+            }
+        }
+        let mut refused = entries.iter().filter_map(|(key, _)| kind_that_is_refused(key));
+        if let Some(kind) = refused.find(|kind| self.merge.is_none() || *kind != EntryKind::Merge) {
+            return Err(refuse_kind(kind, &self.directory));
+        }
+        let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
+        let mut runs: Vec<_> = alone.collect();
+        for mut tables in levels.into_values() {
+            tables.sort_by(|(a, _), (b, _)| compare(&a.smallest, &b.smallest));
+            runs.push(tables.into_iter().map(|(_, file)| file).collect());
+        }
+        let name = facts.name.clone();
+        let logged = Arc::new(entries);
+        self.families.push(ColumnFamily {
+            name,
+            settings,
+            runs,
+            logged,
+            range_deletes,
+            merge,
+            filters,
+        });
+        Ok(())
+    }
+
+    /// The merge operator of a column family, if one was named.
+    fn merge_of(&self, facts: &FamilyFacts, settings: &FamilySettings) -> Result<Option<Merge>> {
+        let Some(operator) = self.merge else { return Ok(None) };
+        let setting = settings.family.get("merge_operator").map(|setting| &**setting);
+        let merge = Merge::new(operator, setting).map_err(|what| {
+            let name = String::from_utf8_lossy(&facts.name);
+            let what = format!("column family {name:?} is not read with {operator:?}: {what}");
+            Error::InvalidArgument { what }
+        });
+        merge.map(Some)
+    }
+
+    /// Opens a table: refuses what is not read, adds the size of its filter to `filters`, and
+    /// returns its range deletes.
+    fn open_once(
+        &self,
+        file: &TableFile,
+        facts: &TableFacts,
+        filters: &mut FilterSizes,
+    ) -> Result<Vec<RangeDelete>> {
+        if facts.has_blobs {
+            return Err(refuse_kind(EntryKind::BlobIndex, &file.path));
+        }
+        let (table, rocks) = table::open(&*self.env, &file.path)?;
+        let open = table::expected(table, &rocks, Some(facts))?;
+        if rocks.properties.is_set("rocksdb.merge.operands") && self.merge.is_none() {
+            return Err(refuse_kind(EntryKind::Merge, &file.path));
+        }
+        if let Some(bytes) = rocks.properties.number("rocksdb.filter.size").filter(|&b| b > 0) {
+            filters.bytes += bytes;
+            filters.entries += open.entries.unwrap_or_default();
+        }
+        let mut range_deletes = Vec::new();
+        let Some(handle) = rocks.range_deletes else { return Ok(range_deletes) };
+        let mut entries = open.table.entries(handle)?;
+        while entries.next().map_err(|what| open.table.damage(handle, what))? {
+            let (start, end, sequence) =
+                range_delete_of(&entries).map_err(|what| open.table.damage(handle, what))?;
+            let sequence = open.global_sequence.unwrap_or(sequence);
+            let range = RangeDelete::of_keys(start, end, sequence);
+            range_deletes
+                .extend(range.and_then(|range| range.within(&facts.smallest, &facts.largest)));
+        }
+        Ok(range_deletes)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Its column families, `default` first.
+    #[must_use]
+    pub fn families(&self) -> &[ColumnFamily] {
+        &self.families
+    }
+
+    /// The live entries of a column family, in ascending order of their keys.
+    #[must_use]
+    pub fn entries(&self, family: &ColumnFamily) -> Entries {
+        let tables = family.runs.iter().map(|files| {
+            let run = TableRun::new(&self.env, open_expected, files.clone(), &self.damage);
+            Run::Tables(Box::new(run))
+        });
+        let runs = MergedRuns::new(tables.chain([Run::logs(&family.logged)]));
+        let range_deletes = RangeDeletes::new(family.range_deletes.clone());
+        Entries::new(self.directory.clone(), runs, range_deletes, family.merge.clone())
+    }
+
+    /// Names of the transactions that were prepared, and neither committed nor rolled back. Their
+    /// writes are in no column family.
+    #[must_use]
+    pub fn prepared(&self) -> &[Vec<u8>] {
+        &self.prepared
+    }
+
+    /// The parts that were not read so far: ends of logs and, if the database was opened to
+    /// salvage, damage.
+    #[must_use]
+    pub fn losses(&self) -> Vec<Loss> {
+        self.damage.losses()
+    }
+}
+
+/// Refuses orders of keys other than siftdb's. A new manifest says none for `default`: then
+/// `OPTIONS` does, and each table.
+fn check_order(facts: &FamilyFacts, settings: &FamilySettings, directory: &Path) -> Result<()> {
+    let order = match &facts.comparator[..] {
+        [] => settings.family.get("comparator").map_or(BYTEWISE, |name| name.as_bytes()),
+        named => named,
+    };
+    if order == BYTEWISE {
+        return Ok(());
+    }
+    let (order, name) = (String::from_utf8_lossy(order), String::from_utf8_lossy(&facts.name));
+    let what = format!(
+        "column family {name:?} has keys in the order of {order:?}; siftdb orders bytewise"
+    );
+    Err(error::unsupported(directory, what))
+}
+
+fn kind_that_is_refused(internal_key: &[u8]) -> Option<EntryKind> {
+    let kind = EntryKind::of_number(Store::RocksDb, *internal_key.iter().nth_back(7)?)?;
+    matches!(kind, EntryKind::Merge | EntryKind::BlobIndex | EntryKind::WideColumns).then_some(kind)
+}

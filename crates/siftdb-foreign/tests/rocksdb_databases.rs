@@ -1,0 +1,226 @@
+//! Whole databases that RocksDB wrote, read as RocksDB reads them, sound and damaged.
+//!
+//! The databases and what RocksDB found in them: `tests/it/support/rocksdb_fixtures.rs`.
+
+#![allow(clippy::disallowed_methods)]
+
+#[allow(dead_code)]
+#[path = "../../../tests/it/support/archive.rs"]
+mod archive;
+#[path = "../../../tests/it/support/rocksdb_fixtures.rs"]
+mod rocksdb_fixtures;
+
+/// What these tests share with those of the other packages.
+mod support {
+    pub(crate) use super::archive;
+}
+
+use archive::Files;
+use rocksdb_fixtures::{Contents, Entries, Fixture, fixtures};
+use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use siftdb::env::{Env, MemEnv};
+use siftdb::{Error, Result};
+use siftdb_foreign::{ForeignTable, MergeOperator, RocksDb, RocksDbOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+const HOME: &str = "/old";
+
+fn env_of(files: &Files) -> Arc<dyn Env> {
+    let env = MemEnv::new();
+    env.create_dir(Path::new(HOME)).unwrap();
+    for (name, bytes) in files {
+        env.write_file(&Path::new(HOME).join(name), bytes);
+    }
+    Arc::new(env)
+}
+
+/// What is in a database, and whether parts of it were not read.
+fn read(env: &Arc<dyn Env>, salvage: bool) -> Result<(Contents, bool)> {
+    read_with(env, RocksDbOptions::new().salvage(salvage))
+}
+
+fn read_with(env: &Arc<dyn Env>, options: RocksDbOptions) -> Result<(Contents, bool)> {
+    let database = RocksDb::open(Arc::clone(env), Path::new(HOME), options)?;
+    let mut contents = Contents { prepared: database.prepared().to_vec(), ..Contents::default() };
+    for family in database.families() {
+        let entries = database.entries(family).collect::<Result<Entries>>()?;
+        contents.families.insert(family.name().to_vec(), entries);
+    }
+    Ok((contents, !database.losses().is_empty()))
+}
+
+/// The words of an error for what is refused.
+fn words_of(refused: &str) -> &'static str {
+    match refused {
+        "merge" => "operands of merges",
+        "blob" => "values in blob files",
+        "wide-columns" => "wide columns",
+        "timestamps" | "comparator" => "in the order of",
+        "plain-table" => "a plain table",
+        "cuckoo-table" => "a cuckoo table",
+        "write-prepared" => "WritePrepared",
+        "compressed-log" => "a compressed log",
+        refused => panic!("{refused}"),
+    }
+}
+
+#[test]
+fn databases_are_read_as_rocksdb_reads_them() {
+    let fixtures = fixtures();
+    let (mut read_whole, mut refusals, mut problems) = (0, 0, Vec::new());
+    for Fixture { name, files, expected, refused } in &fixtures {
+        match (read(&env_of(files), false), refused) {
+            (Ok((contents, _)), None) if &contents == expected => read_whole += 1,
+            (Err(Error::UnsupportedFormat { what, .. }), Some(refused))
+                if what.contains(words_of(refused)) =>
+            {
+                refusals += 1;
+            }
+            (Err(Error::Corruption { path, .. }), Some(refused))
+                if refused == "corrupt-log" && path.extension().is_some_and(|log| log == "log") =>
+            {
+                refusals += 1;
+            }
+            (Ok((contents, _)), None) => {
+                problems.push(format!("{name}: {}", difference(&contents, expected)));
+            }
+            (read, _) => problems.push(format!("{name}: {read:.200?}")),
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+    assert!(read_whole >= 60 && refusals >= 8, "{read_whole} read, {refusals} refused");
+}
+
+#[test]
+fn operands_are_merged_as_by_rocksdb() {
+    let mut merged = 0;
+    for Fixture { name, files, expected, .. } in &fixtures() {
+        let operator = match name.split('.').next() {
+            Some("merge-append") => MergeOperator::Append,
+            Some("merge-uint64add") => MergeOperator::Uint64Add,
+            Some("merge-max") => MergeOperator::Max,
+            _ => continue,
+        };
+        let read = read_with(&env_of(files), RocksDbOptions::new().merge(operator)).unwrap().0;
+        assert!(&read == expected, "{name}: {}", difference(&read, expected));
+        merged += 1;
+    }
+    assert!(merged >= 6, "{merged}");
+}
+
+/// Where two contents begin to differ.
+fn difference(read: &Contents, expected: &Contents) -> String {
+    if read.prepared != expected.prepared {
+        return format!("prepared are {:?}, expected {:?}", read.prepared, expected.prepared);
+    }
+    let names = |contents: &Contents| contents.families.keys().cloned().collect::<Vec<_>>();
+    if names(read) != names(expected) {
+        return format!("families are {:?}, expected {:?}", names(read), names(expected));
+    }
+    let differing = read.families.iter().find(|(name, read)| expected.families[*name] != **read);
+    let Some((name, read)) = differing else { return "no difference".into() };
+    let expected = &expected.families[name];
+    let at = read.iter().zip(expected).take_while(|(read, expected)| read == expected).count();
+    format!(
+        "{name:?}: entry {at} of {} is {:.80?}, expected of {} {:.80?}",
+        read.len(),
+        read.get(at),
+        expected.len(),
+        expected.get(at)
+    )
+}
+
+/// Reads, with each file that has checksums changed at every place in turn, and gives what came out.
+fn with_flipped_bits(
+    fixture: &Fixture,
+    mut check: impl FnMut(&str, usize, Result<(Contents, bool)>),
+) {
+    let stride: usize = match std::env::var("SIFTDB_FLIP_STRIDE") {
+        Ok(stride) => stride.parse().unwrap(),
+        Err(_) => 97,
+    };
+    for (name, bytes) in &fixture.files {
+        let has_checksums = match name.rsplit_once(['.', '-']) {
+            Some((_, "sst")) => checksum_of(bytes) != "none",
+            Some((front, _)) => front != "OPTIONS",
+            None => true,
+        };
+        let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        for at in (0..end).step_by(stride).filter(|_| has_checksums) {
+            let mut files = fixture.files.clone();
+            files.get_mut(name).unwrap()[at] ^= 1 << (at % 8);
+            check(name, at, read(&env_of(&files), false));
+        }
+    }
+}
+
+fn checksum_of(table: &[u8]) -> &'static str {
+    let env = MemEnv::new();
+    env.write_file(Path::new("/table"), table);
+    let env: Arc<dyn Env> = Arc::new(env);
+    ForeignTable::open(&env, Path::new("/table")).map_or("none", |table| table.checksum())
+}
+
+#[test]
+fn flipped_bits_never_show_other_entries() {
+    for fixture in fixtures().iter().filter(|fixture| fixture.refused.is_none()) {
+        with_flipped_bits(fixture, |name, at, read| match read {
+            Ok((contents, has_losses)) if contents != fixture.expected => {
+                // As in RocksDB, a log counts up to its first bad part.
+                let is_log = name.ends_with(".log");
+                assert!(is_log && has_losses, "{}: {name} at {at}", fixture.name);
+            }
+            Err(Error::Io { path, .. }) => panic!("{}: {name} at {at}: {path:?}", fixture.name),
+            _ => {}
+        });
+    }
+}
+
+/// Each file but one: what is left is salvaged, and nothing else appears.
+#[test]
+fn missing_tables_are_named_and_the_rest_is_salvaged() {
+    let mut missing = 0;
+    for Fixture { name, files, expected, refused } in &fixtures() {
+        let tables = files.keys().filter(|file| file.ends_with(".sst") && refused.is_none());
+        for table in tables.take(3) {
+            let mut rest = files.clone();
+            rest.remove(table);
+            let env = env_of(&rest);
+            let Err(Error::Missing { path, .. }) = read(&env, false) else {
+                // Not every table that is there is needed.
+                assert_eq!(&read(&env, false).unwrap().0, expected, "{name} {table}");
+                continue;
+            };
+            assert!(path.ends_with(table), "{path:?}");
+            let (salvaged, has_losses) = read(&env, true).unwrap();
+            assert!(has_losses, "{name} without {table}");
+            assert_eq!(salvaged.families.len(), expected.families.len(), "{name}");
+            missing += 1;
+        }
+    }
+    assert!(missing > 30, "{missing}");
+}
+
+#[test]
+fn failed_reads_are_errors() {
+    for Fixture { name, files, expected, refused } in fixtures().iter().step_by(7) {
+        if refused.is_some() {
+            continue;
+        }
+        let faults = FaultEnv::new(env_of(files));
+        let env: Arc<dyn Env> = Arc::new(faults.clone());
+        for salvage in [false, true] {
+            let before = faults.calls();
+            assert_eq!(&read(&env, salvage).unwrap().0, expected, "{name}");
+            for call in 0..faults.calls() - before {
+                faults.fail_at(faults.calls() + call, Fault::once(FaultKind::Error(EIO)));
+                let read = read(&env, salvage);
+                assert!(matches!(read, Err(Error::Io { .. })), "{name}, call {call}: {read:?}");
+                assert!(faults.has_fired());
+            }
+            faults.heal();
+        }
+        assert_eq!(faults.calls_of(Calls::Changes), 0);
+    }
+}
