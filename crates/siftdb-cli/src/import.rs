@@ -23,13 +23,13 @@ use crate::json::{Bytes, Dropped};
 use crate::leveldb::OldDatabase;
 use crate::new_database::NewDatabase;
 use crate::output::{Output, Shown, note};
-use crate::rocksdb::RocksSource;
+use crate::rocksdb::{RocksDbArgs, RocksSource};
 use crate::settings::{Setting, pairs, settings_of};
 use crate::sink::Sink;
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
 use siftdb::{Db, Keyspace, KeyspaceOptions};
-use siftdb_foreign::{Loss, MergeOperator, RocksDbOptions};
+use siftdb_foreign::Loss;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -99,33 +99,8 @@ pub struct Import {
     /// code 5 if anything is
     #[arg(long)]
     salvage: bool,
-    /// Resolve operands of merges in a RocksDB database by this operator
-    #[arg(long, value_name = "OPERATOR", value_enum)]
-    merge: Option<Merge>,
-}
-
-/// RocksDB's merge operators that are known.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Merge {
-    /// UInt64AddOperator: the sum of numbers of eight bytes
-    Uint64add,
-    /// StringAppendOperator: one after the other, with its delimiter between them
-    Append,
-    /// MaxOperator: the bytewise largest
-    Max,
-    /// PutOperator: the last
-    Last,
-}
-
-impl From<Merge> for MergeOperator {
-    fn from(merge: Merge) -> Self {
-        match merge {
-            Merge::Uint64add => MergeOperator::Uint64Add,
-            Merge::Append => MergeOperator::Append,
-            Merge::Max => MergeOperator::Max,
-            Merge::Last => MergeOperator::Last,
-        }
-    }
+    #[command(flatten)]
+    rocksdb: RocksDbArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -151,8 +126,8 @@ impl Import {
         if self.salvage && !matches!(self.format, Format::Leveldb | Format::Rocksdb) {
             return Err(Failure::usage("--salvage is for databases of LevelDB and RocksDB"));
         }
-        if self.merge.is_some() && self.format != Format::Rocksdb {
-            return Err(Failure::usage("--merge is for databases of RocksDB"));
+        if self.format != Format::Rocksdb {
+            self.rocksdb.refuse_any()?;
         }
         let started = Instant::now();
         // Before anything is created: the source may be unusable.
@@ -169,6 +144,9 @@ impl Import {
             let written = if new.is_some() { 0 } else { target.sink.written() };
             let unread = copied.map_err(|failure| incomplete(failure, &self.target, written))?;
             db.flush()?;
+            if self.rocksdb.check {
+                RocksSource::open(&self.source, self.salvage, &self.rocksdb)?.check(db)?;
+            }
             let Target { sink, kept, left_out, .. } = target;
             Ok(Copied { entries: sink.taken(), kept, left_out, unread })
         });
@@ -224,12 +202,7 @@ impl Import {
                 return Ok(Source::LevelDb(OldDatabase::open(&self.source, self.salvage)?));
             }
             Format::Rocksdb => {
-                let options = RocksDbOptions::new().salvage(self.salvage);
-                let options = match self.merge {
-                    Some(merge) => options.merge(merge.into()),
-                    None => options,
-                };
-                let source = RocksSource::open(&self.source, options)?;
+                let source = RocksSource::open(&self.source, self.salvage, &self.rocksdb)?;
                 return Ok(Source::RocksDb(Box::new(source)));
             }
         };

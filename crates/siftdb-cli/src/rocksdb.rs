@@ -11,14 +11,16 @@ use crate::failure::{Failure, Outcome};
 use crate::filter_args::with_setting;
 use crate::foreign_lock::lock;
 use crate::settings::Setting;
+use clap::{Args, ValueEnum};
 use siftdb::env::{DiskEnv, Env};
-use siftdb::{Error, KeyspaceOptions};
-use siftdb_foreign::{ColumnFamily, Entries, Loss, RocksDb, RocksDbOptions};
+use siftdb::{Db, Error, KeyspaceOptions};
+use siftdb_foreign::{ColumnFamily, Entries, Loss, MergeOperator, RocksDb, RocksDbOptions};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The settings of a column family that change what is stored or read and have no counterpart, with
 /// the value of RocksDB's default. All others are about speed and memory alone.
@@ -33,6 +35,58 @@ const WITHOUT_COUNTERPART: [(&str, &[&str]); 8] = [
     ("ttl", &["0", "18446744073709551614"]),
 ];
 
+/// The earliest stamp that `DBWithTTL` writes, in seconds since 1970: it is of the year 2013.
+const STAMP_MIN: u32 = 1_368_146_402;
+
+/// The arguments that only RocksDB's databases have.
+#[derive(Args)]
+pub struct RocksDbArgs {
+    /// Resolve operands of merges in a RocksDB database by this operator
+    #[arg(long, value_name = "OPERATOR", value_enum)]
+    merge: Option<Merge>,
+    /// A RocksDB database was written by DBWithTTL: take the stamps from the values, and let
+    /// entries expire so many seconds after them
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    ttl_db: Option<u32>,
+    /// After the copy, read the RocksDB database again, and look every entry up
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// RocksDB's merge operators that are known.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Merge {
+    /// UInt64AddOperator: the sum of numbers of eight bytes
+    Uint64add,
+    /// StringAppendOperator: one after the other, with its delimiter between them
+    Append,
+    /// MaxOperator: the bytewise largest
+    Max,
+    /// PutOperator: the last
+    Last,
+}
+
+impl RocksDbArgs {
+    /// Refuses the arguments for a source that is no RocksDB database.
+    pub fn refuse_any(&self) -> Outcome {
+        match self.merge.is_some() || self.ttl_db.is_some() || self.check {
+            false => Ok(()),
+            true => Err(Failure::usage("--merge, --ttl-db and --check are for RocksDB databases")),
+        }
+    }
+
+    fn options(&self) -> RocksDbOptions {
+        let options = RocksDbOptions::new();
+        match self.merge {
+            None => options,
+            Some(Merge::Uint64add) => options.merge(MergeOperator::Uint64Add),
+            Some(Merge::Append) => options.merge(MergeOperator::Append),
+            Some(Merge::Max) => options.merge(MergeOperator::Max),
+            Some(Merge::Last) => options.merge(MergeOperator::Last),
+        }
+    }
+}
+
 /// The sizes of blocks that siftdb has.
 const BLOCK_BYTES: RangeInclusive<usize> = 64..=4 << 20;
 
@@ -40,6 +94,8 @@ const BLOCK_BYTES: RangeInclusive<usize> = 64..=4 << 20;
 pub struct RocksSource {
     database: RocksDb,
     _lock: Option<File>,
+    /// Values end with stamps, after which entries live so long.
+    ttl_seconds: Option<u32>,
     /// The column families that were begun.
     begun: usize,
     entries: Option<Entries>,
@@ -48,7 +104,7 @@ pub struct RocksSource {
 
 impl RocksSource {
     /// Opens the database in `directory`, after taking its lock. Changes no byte.
-    pub fn open(directory: &Path, options: RocksDbOptions) -> Outcome<Self> {
+    pub fn open(directory: &Path, salvage: bool, arguments: &RocksDbArgs) -> Outcome<Self> {
         let env = DiskEnv::new();
         let begins = env.open_random(&directory.join("CURRENT")).and_then(|file| {
             let mut begins = [0; 9];
@@ -58,9 +114,10 @@ impl RocksSource {
             return Err(Failure::no_foreign("RocksDB", directory));
         }
         let _lock = lock(directory, "RocksDB")?;
+        let options = arguments.options().salvage(salvage);
         let database = RocksDb::open(Arc::new(env), directory, options)?;
-        let bar = Bar::keys("import", None);
-        Ok(RocksSource { database, _lock, begun: 0, entries: None, bar })
+        let (ttl_seconds, bar) = (arguments.ttl_db, Bar::keys("import", None));
+        Ok(RocksSource { database, _lock, ttl_seconds, begun: 0, entries: None, bar })
     }
 
     /// The settings of `default`, which is the first column family.
@@ -74,9 +131,13 @@ impl RocksSource {
     /// The next keyspace or entry; `None` at the end.
     pub fn next(&mut self) -> Outcome<Option<Record>> {
         if let Some(entry) = self.entries.as_mut().and_then(Iterator::next) {
-            let (key, value) = entry?;
+            let (key, mut value) = entry?;
             self.bar.step();
-            return Ok(Some(Record::Entry { key, value, expiry: Expiry::OfKeyspace }));
+            let expiry = match self.ttl_seconds {
+                Some(seconds) => take_stamp(&key, &mut value, seconds)?,
+                None => Expiry::OfKeyspace,
+            };
+            return Ok(Some(Record::Entry { key, value, expiry }));
         }
         let Some(family) = self.database.families().get(self.begun) else { return Ok(None) };
         self.begun += 1;
@@ -92,6 +153,26 @@ impl RocksSource {
         Ok(Some(Record::Keyspace { name, settings, left_out }))
     }
 
+    /// Reads all, and compares every entry with what a lookup finds in `db`.
+    pub fn check(mut self, db: &Db) -> Outcome {
+        let mut keyspace = db.keyspace("default")?;
+        while let Some(record) = self.next()? {
+            match record {
+                Record::Keyspace { name, .. } => keyspace = db.keyspace(&name)?,
+                Record::Entry { key, value, expiry } => {
+                    let found = keyspace.get(&key)?;
+                    let is_over = matches!(expiry, Expiry::At(time) if time <= SystemTime::now());
+                    if found.as_deref() != Some(&value[..]) && !(is_over && found.is_none()) {
+                        let (name, key) = (keyspace.name(), key.escape_ascii());
+                        let what = format!("keyspace {name:?} has another value of \"{key}\"");
+                        return Err(Failure::fault(what));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Names of transactions that were prepared and not committed.
     pub fn prepared(&self) -> &[Vec<u8>] {
         self.database.prepared()
@@ -101,6 +182,19 @@ impl RocksSource {
     pub fn losses(&self) -> Vec<Loss> {
         self.database.losses()
     }
+}
+
+/// Takes the stamp of `DBWithTTL` from the end of a value: when the entry was written.
+fn take_stamp(key: &[u8], value: &mut Vec<u8>, ttl_seconds: u32) -> Outcome<Expiry> {
+    let stamp = value.last_chunk().map(|stamp| u32::from_le_bytes(*stamp));
+    let Some(stamp) = stamp.filter(|stamp| *stamp >= STAMP_MIN) else {
+        let key = key.escape_ascii();
+        let what = format!("the value of \"{key}\" has no stamp; DBWithTTL did not write it");
+        return Err(Failure::usage(what));
+    };
+    value.truncate(value.len() - size_of::<u32>());
+    let seconds = u64::from(stamp) + u64::from(ttl_seconds);
+    Ok(Expiry::At(UNIX_EPOCH + Duration::from_secs(seconds)))
 }
 
 /// The settings of a column family as those of a keyspace.

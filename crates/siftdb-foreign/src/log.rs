@@ -55,7 +55,7 @@ pub(crate) enum Step {
         /// The file ends too early, as after a crash.
         is_cut: bool,
     },
-    /// The following records are compressed.
+    /// A compressed record.
     Compressed,
     /// The end of the file.
     End,
@@ -77,6 +77,8 @@ pub(crate) struct LogReader {
     number: u32,
     /// A part with a number was read.
     is_recycled: bool,
+    /// The records are compressed, if there are any.
+    is_compressed: bool,
 }
 
 impl LogReader {
@@ -88,8 +90,18 @@ impl LogReader {
         let file = env.open_random(path).map_err(|source| error::io("open", path, source))?;
         let file_bytes = file.len().map_err(|source| error::io("read", path, source))?;
         let (path, block, number) = (path.to_path_buf(), Vec::new(), number as u32);
-        let (start, at, is_recycled) = (0, 0, false);
-        Ok(LogReader { path, file, file_bytes, start, block, at, store, number, is_recycled })
+        Ok(LogReader {
+            path,
+            file,
+            file_bytes,
+            start: 0,
+            block,
+            at: 0,
+            store,
+            number,
+            is_recycled: false,
+            is_compressed: false,
+        })
     }
 
     /// Whether the log was written over another one, as far as it was read.
@@ -106,6 +118,7 @@ impl LogReader {
         loop {
             let offset = self.start + self.at as u64;
             let bad = |what, is_cut| Ok(Step::Bad { offset, what, is_cut });
+            let is_compressed = self.is_compressed;
             let (kind, bytes) = match self.part()? {
                 Part::Found(kind, bytes) => (kind, bytes),
                 Part::End if parts.is_some() => return bad("the file ends within a record", true),
@@ -116,10 +129,8 @@ impl LogReader {
                 }
             };
             match (kind, &mut parts) {
-                (COMPRESSION, None) if bytes.iter().any(|&byte| byte != 0) => {
-                    return Ok(Step::Compressed);
-                }
-                (COMPRESSION, None) => {}
+                (COMPRESSION, None) => self.is_compressed = bytes.iter().any(|&byte| byte != 0),
+                (WHOLE | FIRST, _) if is_compressed => return Ok(Step::Compressed),
                 (kind, _) if TIMESTAMP_SIZES.contains(&kind) || kind & IGNORABLE != 0 => {}
                 (WHOLE, None) => return Ok(Step::Record { offset, bytes: bytes.to_vec() }),
                 (FIRST, None) => parts = Some((offset, bytes.to_vec())),

@@ -4,8 +4,9 @@ use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
 use crate::support::archive::Files;
 use crate::support::rocksdb_fixtures::{Contents, Fixture, fixtures};
 use rustix::fs::{FlockOperation, fcntl_lock};
-use siftdb::Db;
+use siftdb::{Db, KeyspaceOptions, Options, WriteOptions};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Writes the files of a database.
 fn unpacked(place: &Place, name: &str, database: &Files) -> String {
@@ -63,7 +64,7 @@ fn databases_come_in_as_rocksdb_reads_them() {
             assert!(!Path::new(&db).exists(), "{name}: {message}");
             refusals += 1;
         } else {
-            let answer = json(&["import", "rocksdb", &old, &db, "--json"]);
+            let answer = json(&["import", "rocksdb", &old, &db, "--check", "--json"]);
             let found = contents(&db);
             assert_eq!(found.families, expected.families, "{name}");
             let count: usize = found.families.values().map(Vec::len).sum();
@@ -90,6 +91,48 @@ fn operands_of_merges_come_in_with_their_operator() {
     json(&["import", "rocksdb", &old, &db, "--merge", "append", "--json"]);
     assert_eq!(contents(&db).families, expected.families);
     assert!(fails(2, &["import", "leveldb", &old, &db, "--merge", "max"]).contains("--merge"));
+}
+
+/// The keyspace that is there lets entries expire at once, so no lookup finds them.
+#[test]
+fn a_copy_that_differs_is_found() {
+    let place = Place::new();
+    let (old, db) = (unpacked(&place, "old", &fixture("snapshots").files), place.path("db"));
+    let settings = KeyspaceOptions::new().expire_after(Duration::from_millis(1));
+    let target = Options::new().default_keyspace(&settings).open(&db).unwrap();
+    target.put_with("a", "1", &WriteOptions::new().expire_after(Duration::MAX)).unwrap();
+    target.close().unwrap();
+    let failed = fails(4, &["import", "rocksdb", &old, &db, "--check"]);
+    assert!(failed.contains("has another value"), "{failed}");
+}
+
+#[test]
+fn stamps_of_dbwithttl_become_expiries() {
+    let place = Place::new();
+    let Fixture { files, expected, .. } = fixture("ttl-tables");
+    let (old, db) = (unpacked(&place, "old", &files), place.path("db"));
+    let century = "3155760000";
+    let import = ["import", "rocksdb", &old, &db, "--ttl-db", century, "--check", "--json"];
+    json(&import);
+    let opened = Db::open_read_only(&db).unwrap();
+    let mut cursor = opened.cursor();
+    let mut is_there = cursor.seek_to_first().unwrap();
+    for (key, stamped) in &expected.families[&b"default"[..]] {
+        let (value, stamp) = stamped.split_last_chunk::<4>().unwrap();
+        assert!(is_there && cursor.entry() == Some((&key[..], value)));
+        let written = u64::from(u32::from_le_bytes(*stamp));
+        let expires_at = UNIX_EPOCH + Duration::from_secs(written + 3_155_760_000);
+        assert_eq!(cursor.expires_at(), Some(expires_at));
+        is_there = cursor.next().unwrap();
+    }
+    assert!(!is_there);
+    // Entries of a second are over.
+    let over = place.path("over");
+    json(&["import", "rocksdb", &old, &over, "--ttl-db", "1", "--check", "--json"]);
+    assert!(contents(&over).families[&b"default"[..]].is_empty());
+    let plain = unpacked(&place, "plain", &fixture("snapshots").files);
+    let refused = fails(2, &["import", "rocksdb", &plain, &place.path("to"), "--ttl-db", "9"]);
+    assert!(refused.contains("has no stamp"), "{refused}");
 }
 
 #[test]

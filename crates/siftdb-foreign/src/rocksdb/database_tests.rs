@@ -268,6 +268,26 @@ fn fields_that_need_not_be_known_are_passed() {
     assert_eq!(what, "a field 99 of the manifest");
 }
 
+/// A log of a database that compresses its logs, without records yet.
+#[test]
+fn a_compressed_log_without_records_is_empty() {
+    let part = |kind: u8, bytes: &[u8]| {
+        let checked = [&[kind][..], bytes].concat();
+        let mut part = masked_crc32c(&[&checked]).to_le_bytes().to_vec();
+        part.extend((bytes.len() as u16).to_le_bytes());
+        part.extend(checked);
+        part
+    };
+    let mut log = part(9, &7u32.to_le_bytes());
+    assert_eq!(read(&database(&[first_edit()], &[(4, log.clone())])).unwrap(), pairs(&[]));
+    log.extend(part(1, b"compressed"));
+    let Err(Error::UnsupportedFormat { what, .. }) = read(&database(&[first_edit()], &[(4, log)]))
+    else {
+        panic!()
+    };
+    assert_eq!(what, "a compressed log");
+}
+
 /// A part of a log that was written over another one.
 fn recycled(number: u32, batch: &[u8]) -> Vec<u8> {
     let checked = [&[5][..], &number.to_le_bytes(), batch].concat();

@@ -51,7 +51,6 @@ pub(crate) struct Manifest {
     pub families: BTreeMap<u32, FamilyFacts>,
     /// Logs below this number are needed by no column family.
     pub first_log: u64,
-    pub last_sequence: u64,
 }
 
 /// An edit.
@@ -63,7 +62,6 @@ struct Edit {
     comparator: Option<Vec<u8>>,
     log_number: Option<u64>,
     first_log: Option<u64>,
-    last_sequence: Option<u64>,
     deleted: Vec<u64>,
     tables: Vec<(u64, TableFacts)>,
     /// How many edits of its group follow.
@@ -79,7 +77,7 @@ pub(crate) fn read_manifest(env: &dyn Env, directory: &Path, damage: &Damage) ->
     let (path, mut reader) = open_manifest(env, directory, Store::RocksDb)?;
     let default = FamilyFacts { name: b"default".to_vec(), ..FamilyFacts::default() };
     let families = BTreeMap::from([(0, default)]);
-    let mut manifest = Manifest { families, first_log: 0, last_sequence: 0 };
+    let mut manifest = Manifest { families, first_log: 0 };
     let mut group = Vec::new();
     let mut is_empty = true;
     loop {
@@ -134,7 +132,6 @@ impl Manifest {
             }
         }
         self.first_log = self.first_log.max(edit.first_log.unwrap_or(0));
-        self.last_sequence = self.last_sequence.max(edit.last_sequence.unwrap_or(0));
         if edit.is_dropped {
             let dropped = self.families.remove(&edit.family);
             return dropped.map(drop).ok_or("a column family that is not there");
@@ -178,7 +175,8 @@ impl Edit {
             2 => self.log_number = Some(decoder.varint()?),
             // The next number of a file, and the log before: RocksDB writes 0.
             3 | 9 => _ = decoder.varint()?,
-            4 => self.last_sequence = Some(sequence(decoder)?),
+            // The last sequence number, as of the edit; logs may be ahead.
+            4 => _ = sequence(decoder)?,
             // Where the next compaction of a level begins.
             5 => {
                 level(decoder)?;
