@@ -117,6 +117,16 @@ fn batches_count_from_their_sequence_number() {
     assert_eq!(damage(&files), "a value without its time");
 }
 
+/// The log of the next session began below what was expected, and was dropped.
+#[test]
+fn empty_range_deletes_take_no_sequence_number() {
+    let empty = Fields::default().byte(0xf).text("k").text("k").put("a", "1").batch(5, 2);
+    let next = Fields::default().put("b", "1").batch(6, 1);
+    let files = database(&[first_edit()], &[(4, log(&[empty])), (6, log(&[next]))]);
+    assert_eq!(read(&files).unwrap(), pairs(&[("a", "1"), ("b", "1")]));
+    assert!(open(&files, false).unwrap().losses().is_empty());
+}
+
 #[test]
 fn batches_that_contradict_themselves_are_not_replayed() {
     let good = Fields::default().put("a", "1").batch(5, 1);

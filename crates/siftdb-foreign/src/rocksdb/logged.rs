@@ -217,16 +217,24 @@ impl Replay<'_> {
     }
 
     /// Adds an entry or a range delete, with the next sequence number. One of a column family that
-    /// was dropped, or that has it in a table, takes its number only.
+    /// was dropped, or that has it in a table, takes its number only. A range delete of no keys takes
+    /// none, although its batch counts it.
     fn put(&mut self, operation: Operation<'_>, sequence: &mut u64, number: u64) {
         let (Operation::Entry { family, .. } | Operation::RangeDelete { family, .. }) = operation
         else {
             return;
         };
+        let facts = self.manifest.families.get(&family);
+        let is_needed = facts.is_some_and(|facts| number >= facts.log_number);
+        if let Operation::RangeDelete { start, end, .. } = operation
+            && is_needed
+            && start >= end
+        {
+            return;
+        }
         let own = *sequence;
         *sequence += 1;
-        let facts = self.manifest.families.get(&family);
-        if facts.is_none_or(|facts| number < facts.log_number) || own > SEQUENCE_MAX {
+        if !is_needed || own > SEQUENCE_MAX {
             return;
         }
         let log = self.families.entry(family).or_default();
