@@ -217,8 +217,8 @@ impl Replay<'_> {
     }
 
     /// Adds an entry or a range delete, with the next sequence number. One of a column family that
-    /// was dropped, or that has it in a table, takes its number only. A range delete of no keys takes
-    /// none, although its batch counts it.
+    /// was dropped, or that has it in a table, takes its number only. A range delete of no keys
+    /// takes none, although its batch counts it.
     fn put(&mut self, operation: Operation<'_>, sequence: &mut u64, number: u64) {
         let (Operation::Entry { family, .. } | Operation::RangeDelete { family, .. }) = operation
         else {
