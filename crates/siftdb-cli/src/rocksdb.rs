@@ -187,7 +187,10 @@ impl RocksSource {
 /// Takes the stamp of `DBWithTTL` from the end of a value: when the entry was written.
 fn take_stamp(key: &[u8], value: &mut Vec<u8>, ttl_seconds: u32) -> Outcome<Expiry> {
     let stamp = value.last_chunk().map(|stamp| u32::from_le_bytes(*stamp));
-    let Some(stamp) = stamp.filter(|stamp| *stamp >= STAMP_MIN) else {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    // Clocks may differ by a day.
+    let is_stamp = |stamp: &u32| *stamp >= STAMP_MIN && u64::from(*stamp) <= now + 86_400;
+    let Some(stamp) = stamp.filter(is_stamp) else {
         let key = key.escape_ascii();
         let what = format!("the value of \"{key}\" has no stamp; DBWithTTL did not write it");
         return Err(Failure::usage(what));

@@ -145,8 +145,8 @@ fn commands_of_readme_and_help_work() {
     let template = directory();
     let is_installed = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
     for example in examples {
-        // Files of other stores, and their programs: `exchange_cli` has them.
-        let is_foreign = ["leveldb", "LEVELDB", "--db=", "mdb_", "db_dump"];
+        // Files of other stores, and their programs: `exchange_cli` and `rocksdb_cli` have them.
+        let is_foreign = ["leveldb", "LEVELDB", "rocksdb", "--db=", "mdb_", "db_dump"];
         if is_foreign.iter().any(|word| example.contains(word))
             || example.contains("| man") && !is_installed("man")
         {
