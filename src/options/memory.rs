@@ -4,10 +4,10 @@
 
 use crate::options::database::Options;
 
-/// A write buffer takes the memory divided by this,
+/// The memory divided by this is a write buffer.
 const WRITE_BUFFER_PART: u64 = 16;
 
-/// and at most so many bytes: recovery reads the logs of all write buffers.
+/// The largest write buffer. A larger one would mean longer logs, and recovery reads them all.
 const WRITE_BUFFER_BYTES_MAX: u64 = 64 << 20;
 
 /// Write buffers in the memory that is not the cache's. A writer has an active memtable, two that

@@ -38,7 +38,7 @@ result! {
     ///   LevelDB    siftdb import leveldb DIR TO
     ///   RocksDB    siftdb import rocksdb DIR TO
     ///              each column family becomes a keyspace; what siftdb has no counterpart for is
-    ///              refused by name, before anything is written: then
+    ///              refused by name: then
     ///              ldb --db=DIR dump --hex > FILE && siftdb import ldb FILE TO
     ///              for each column family: ldb --column_family=NAME ..., and --keyspace NAME;
     ///              not by a pipe alone: ldb ends a dump as if it were whole, also if it failed

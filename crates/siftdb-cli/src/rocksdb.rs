@@ -44,8 +44,8 @@ pub struct RocksDbArgs {
     /// Resolve operands of merges in a RocksDB database by this operator
     #[arg(long, value_name = "OPERATOR", value_enum)]
     merge: Option<Merge>,
-    /// A RocksDB database was written by DBWithTTL: take the stamps from the values, and let
-    /// entries expire so many seconds after them
+    /// For a database of DBWithTTL: each value ends with the time of its write. Take that from the
+    /// value; the entry expires SECONDS later
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     ttl_db: Option<u32>,
     /// After the copy, read the RocksDB database again, and look every entry up
@@ -116,6 +116,8 @@ impl RocksSource {
         let _lock = lock(directory, "RocksDB")?;
         let options = arguments.options().salvage(salvage);
         let database = RocksDb::open(Arc::new(env), directory, options)?;
+        // Before anything is written.
+        database.families().iter().try_for_each(|family| name_of(family, &database).map(drop))?;
         let (ttl_seconds, bar) = (arguments.ttl_db, Bar::keys("import", None));
         Ok(RocksSource { database, _lock, ttl_seconds, begun: 0, entries: None, bar })
     }
@@ -142,14 +144,8 @@ impl RocksSource {
         let Some(family) = self.database.families().get(self.begun) else { return Ok(None) };
         self.begun += 1;
         self.entries = Some(self.database.entries(family));
-        let Ok(name) = std::str::from_utf8(family.name()) else {
-            let name = family.name().escape_ascii();
-            let what = format!("a column family with the name \"{name}\", which is no UTF-8");
-            let path = self.database.directory().to_path_buf();
-            return Err(Error::UnsupportedFormat { path, what }.into());
-        };
         let Carried { settings, left_out } = Carried::of(family);
-        let (name, settings) = (name.into(), Box::new(settings));
+        let (name, settings) = (name_of(family, &self.database)?, Box::new(settings));
         Ok(Some(Record::Keyspace { name, settings, left_out }))
     }
 
@@ -182,6 +178,15 @@ impl RocksSource {
     pub fn losses(&self) -> Vec<Loss> {
         self.database.losses()
     }
+}
+
+/// The name of a column family, as that of a keyspace.
+fn name_of(family: &ColumnFamily, database: &RocksDb) -> Outcome<String> {
+    std::str::from_utf8(family.name()).map(str::to_owned).map_err(|_| {
+        let name = family.name().escape_ascii();
+        let what = format!("a column family with the name \"{name}\", which is no UTF-8");
+        Error::UnsupportedFormat { path: database.directory().into(), what }.into()
+    })
 }
 
 /// Takes the stamp of `DBWithTTL` from the end of a value: when the entry was written.
@@ -259,7 +264,10 @@ impl Carried {
             self.leave_out("prefix_extractor", value);
         }
         let Some(policy) = tables.get("filter_policy") else { return };
-        let Some(filter) = filter_of(policy, family.filter_bits_per_key()) else {
+        // Filters with prefixes have more keys than tables have entries.
+        let has_prefixes = matches!(prefix, Some((_, Some(_))));
+        let of_tables = family.filter_bits_per_key().filter(|_| !has_prefixes);
+        let Some(filter) = filter_of(policy, of_tables) else {
             return self.leave_out("filter_policy", policy);
         };
         let is = |name: &str, value: &str| tables.get(name).is_some_and(|is| is == value);

@@ -27,8 +27,8 @@ pub(crate) enum Failure {
     Damage(String),
 }
 
-/// The contents of a block that `store` compressed by the codec of this number. `dictionary` is
-/// that of its table.
+/// The contents of a block. `codec` is the number of a codec in tables of `store`. A table may have
+/// a `dictionary` for its blocks.
 pub(crate) fn decompress(
     store: Store,
     codec: u8,

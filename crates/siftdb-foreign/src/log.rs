@@ -82,7 +82,7 @@ pub(crate) struct LogReader {
 }
 
 impl LogReader {
-    /// Before the first record of a file of `store`; `number` is that of a log.
+    /// Before the first record. `number` is the number of a log, and 0 of a manifest.
     ///
     /// # Errors
     /// `Io`.

@@ -222,7 +222,7 @@ fn expected_of(files: &[TableFile], next_file: usize) -> Option<&TableFacts> {
 }
 
 /// The user key and the trailer of an internal key, with another sequence number if one is given.
-pub(crate) fn with_sequence(internal_key: &[u8], sequence: Option<u64>) -> Option<(&[u8], u64)> {
+fn with_sequence(internal_key: &[u8], sequence: Option<u64>) -> Option<(&[u8], u64)> {
     let (user_key, trailer) = split(internal_key)?;
     Some((user_key, sequence.map_or(trailer, |sequence| sequence << 8 | trailer & 0xff)))
 }

@@ -118,12 +118,6 @@ impl ColumnFamily {
         let FilterSizes { bytes, entries } = self.filters;
         (entries > 0).then(|| 8.0 * bytes as f64 / entries as f64)
     }
-
-    /// The number of its tables.
-    #[must_use]
-    pub fn tables(&self) -> usize {
-        self.runs.iter().map(Vec::len).sum()
-    }
 }
 
 impl RocksDb {
