@@ -11,4 +11,5 @@
 pub mod command_json;
 pub mod experiment;
 pub mod filter_advice;
+pub mod foreign_filters;
 pub mod memory_advice;

@@ -176,6 +176,10 @@ enum Keyspace {
 #[derive(Subcommand)]
 enum Filter {
     /// Print the filters of a database, their counters, and what is wrong with them
+    ///
+    /// DIR may be of LevelDB or RocksDB, or one of their tables. For a database of these, --probe
+    /// also simulates the lookups with a block cache of --cache: what they read with the settings
+    /// as they are, and with others. --keyspace is a column family then.
     Stats(filter::stats::Stats),
     /// Divide memory for filters over the levels, with expected false positives
     Advise(filter::advise::Advise),

@@ -49,6 +49,11 @@ pub struct PageArgs {
 }
 
 impl PageArgs {
+    /// Whether there is anything to write.
+    pub fn is_asked(&self) -> bool {
+        self.html.is_some() || self.csv.is_some()
+    }
+
     /// Refuses files that cannot be written, before a long run.
     pub fn check(&self) -> Outcome {
         if let Some(file) = &self.html {

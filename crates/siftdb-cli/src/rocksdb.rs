@@ -102,20 +102,28 @@ pub struct RocksSource {
     bar: Bar,
 }
 
+/// Opens the database in `directory` to read its keys, after taking its lock. Changes no byte.
+pub fn open_for_keys(directory: &Path) -> Outcome<(RocksDb, Option<File>)> {
+    open(directory, RocksDbOptions::new().keys_only(true))
+}
+
+fn open(directory: &Path, options: RocksDbOptions) -> Outcome<(RocksDb, Option<File>)> {
+    let env = DiskEnv::new();
+    let begins = env.open_random(&directory.join("CURRENT")).and_then(|file| {
+        let mut begins = [0; 9];
+        file.read_exact_at(0, &mut begins).map(|()| begins)
+    });
+    if !begins.is_ok_and(|begins| begins == *b"MANIFEST-") {
+        return Err(Failure::no_foreign("RocksDB", directory));
+    }
+    let lock = lock(directory, "RocksDB")?;
+    Ok((RocksDb::open(Arc::new(env), directory, options)?, lock))
+}
+
 impl RocksSource {
     /// Opens the database in `directory`, after taking its lock. Changes no byte.
     pub fn open(directory: &Path, salvage: bool, arguments: &RocksDbArgs) -> Outcome<Self> {
-        let env = DiskEnv::new();
-        let begins = env.open_random(&directory.join("CURRENT")).and_then(|file| {
-            let mut begins = [0; 9];
-            file.read_exact_at(0, &mut begins).map(|()| begins)
-        });
-        if !begins.is_ok_and(|begins| begins == *b"MANIFEST-") {
-            return Err(Failure::no_foreign("RocksDB", directory));
-        }
-        let _lock = lock(directory, "RocksDB")?;
-        let options = arguments.options().salvage(salvage);
-        let database = RocksDb::open(Arc::new(env), directory, options)?;
+        let (database, _lock) = open(directory, arguments.options().salvage(salvage))?;
         // Before anything is written.
         database.families().iter().try_for_each(|family| name_of(family, &database).map(drop))?;
         let (ttl_seconds, bar) = (arguments.ttl_db, Bar::keys("import", None));
@@ -322,7 +330,9 @@ fn filter_of(policy: &str, of_tables: Option<f64>) -> Option<String> {
     match (kind, level) {
         ("nullptr", None) => Some("none".into()),
         ("bloomfilter" | "rocksdb.BuiltinBloomFilter", _) => Some(format!("bloom:{bits}")),
-        ("ribbonfilter", None | Some("-1" | "0")) => Some(format!("ribbon:{bits}")),
+        ("ribbonfilter", Some("-1")) => Some(format!("ribbon:{bits}")),
+        // Flushes make Bloom filters, and they make tables of level 0.
+        ("ribbonfilter", None | Some("0")) => Some(format!("bloom-then-ribbon:{bits}:1")),
         // Bloom filters up to a level, Ribbon from there on.
         ("ribbonfilter", Some(level)) => {
             Some(format!("bloom-then-ribbon:{bits}:{}", level.parse::<u8>().ok()?))

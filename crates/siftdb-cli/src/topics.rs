@@ -126,7 +126,7 @@ result! {
         ///   mdb       what LMDB's mdb_dump and Berkeley DB's db_dump print: export, import
         ///   ldb       what RocksDB's `ldb dump --hex` prints: import
         ///   leveldb   a directory of LevelDB, which is not changed: import, filter stats
-        ///   rocksdb   a directory of RocksDB, which is not changed: import
+        ///   rocksdb   a directory of RocksDB, which is not changed: import, filter stats
         ///   tables    a table of LevelDB (*.ldb) or RocksDB (*.sst), as its last bytes
         ///             say: sst layout, sst dump, sst verify, filter stats
         ///   keys      one a line, without escapes: get --input, demo --input, --probe,

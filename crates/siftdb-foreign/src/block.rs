@@ -140,6 +140,11 @@ impl BlockEntries {
         self.restarts_passed < self.parts.restarts && restart == Some(self.next)
     }
 
+    /// The bytes of the whole block.
+    pub(crate) fn bytes(&self) -> usize {
+        self.contents.len()
+    }
+
     /// The entries' bytes after the current entry.
     pub(crate) fn rest(&self) -> &[u8] {
         self.contents.get(self.next..self.parts.entries_end).unwrap_or_default()

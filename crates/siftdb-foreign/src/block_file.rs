@@ -69,6 +69,11 @@ impl BlockFile {
         Ok(get_u64(&magic, 0))
     }
 
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The length of the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

@@ -1,20 +1,34 @@
-//! Sizes and rates of the filters of LevelDB's and RocksDB's tables, and their effect on lookups.
+//! Sizes and expected rates of the filters of LevelDB's and RocksDB's tables.
 //!
-//! Lookups work as in these stores. Keys of the logs are found first. Then tables are asked from
-//! the newest to the oldest: the index, the filter, and a block if the filter says "maybe". One
-//! table is open at a time. Its entries are merged with the keys that are looked up, so every block
-//! is read once.
+//! Tables of LevelDB, and single tables, are read whole to count their keys. A table of a RocksDB
+//! database is known by its properties: of such a table only the filters are read.
 
 use crate::filter::TableFilter;
 use crate::internal_key::user_key;
 use crate::leveldb::database::LevelDb;
-use crate::leveldb::table;
+use crate::leveldb::table as leveldb;
+use crate::rocksdb::database::{ColumnFamily, RocksDb};
+use crate::rocksdb::properties::Properties;
+use crate::rocksdb::table as rocksdb;
 use crate::table::{Table, TableEntries};
 use siftdb::Result;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-/// The figures of [`LevelDb::filter_figures`] and
-/// [`ForeignTable::filter_figures`](crate::ForeignTable::filter_figures).
+/// The figures of a table of a database.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct TableFigures {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its level.
+    pub level: usize,
+    /// Its filters. If the database was opened to salvage and the table is damaged, as far as they
+    /// were read.
+    pub filters: FilterFigures,
+}
+
+/// The filters of one table, or of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FilterFigures {
@@ -27,9 +41,18 @@ pub struct FilterFigures {
     pub table_bytes: u64,
     /// Data blocks of the tables.
     pub data_blocks: u64,
+    /// Bytes of these blocks.
+    pub data_bytes: u64,
+    /// Bytes of the indexes, all levels together.
+    pub index_bytes: u64,
+    /// Partitions of the indexes; 0 for an index of one block.
+    pub index_partitions: u64,
+    /// Bytes of the blocks that name the partitions of an index.
+    pub index_top_level_bytes: u64,
     /// Entries in tables, old versions and deletions included.
     pub entries: u64,
-    /// Keys in tables, each counted once for each table that has it.
+    /// Keys in tables, each counted once for each table that has it. In a RocksDB database that is
+    /// the number of keys that were added to filters, or of entries where a table does not say it.
     pub keys: u64,
     /// Bytes of these keys.
     pub key_bytes: u64,
@@ -43,26 +66,16 @@ pub struct FilterFigures {
     pub partitions: u64,
     /// Bytes of the filter blocks, with the offsets or indexes that locate filters.
     pub filter_bytes: u64,
+    /// Bytes of the blocks that name the partitions of a filter.
+    pub filter_top_level_bytes: u64,
     /// Bits in the filters alone.
     pub filter_bits: u64,
     /// Probes of a key in a filter, or the columns of a Ribbon filter; 0 without filters.
     pub probes: u32,
     /// Bytes of data that share a filter, the largest of all tables; 0 in other layouts.
     pub window_bytes: u64,
-    /// Lookups of the given keys.
-    pub lookups: u64,
-    /// Lookups that found something, a deletion included.
-    pub found: u64,
-    /// Filters that said "no".
-    pub negatives: u64,
-    /// Filters that said "maybe" of a table that has the key.
-    pub true_positives: u64,
-    /// Filters that said "maybe" of a table without the key.
-    pub false_positives: u64,
-    /// Data blocks that lookups read.
-    pub blocks_read: u64,
     /// Keys in filters whose rate is known, and the sum of their rates.
-    rated_keys: u64,
+    rated_keys: f64,
     rates: f64,
 }
 
@@ -77,128 +90,55 @@ impl FilterFigures {
     /// evenly over the filters; `None` without filters.
     #[must_use]
     pub fn expected_fpr(&self) -> Option<f64> {
-        (self.rated_keys > 0).then(|| self.rates / self.rated_keys as f64)
+        (self.rated_keys > 0.0).then(|| self.rates / self.rated_keys)
     }
 
-    /// The observed false-positive rate; `None` if no filter was asked for an absent key.
-    #[must_use]
-    pub fn observed_fpr(&self) -> Option<f64> {
-        let absent = self.negatives + self.false_positives;
-        (absent > 0).then(|| self.false_positives as f64 / absent as f64)
+    /// Adds the figures of other tables.
+    pub fn add(&mut self, other: &FilterFigures) {
+        self.tables += other.tables;
+        self.tables_without_filter += other.tables_without_filter;
+        self.table_bytes += other.table_bytes;
+        self.data_blocks += other.data_blocks;
+        self.data_bytes += other.data_bytes;
+        self.index_bytes += other.index_bytes;
+        self.index_partitions += other.index_partitions;
+        self.index_top_level_bytes += other.index_top_level_bytes;
+        self.entries += other.entries;
+        self.keys += other.keys;
+        self.key_bytes += other.key_bytes;
+        self.policies.extend(other.policies.iter().cloned());
+        self.encodings.extend(other.encodings.iter().cloned());
+        self.layouts.extend(other.layouts.iter().cloned());
+        self.partitions += other.partitions;
+        self.filter_bytes += other.filter_bytes;
+        self.filter_top_level_bytes += other.filter_top_level_bytes;
+        self.filter_bits += other.filter_bits;
+        self.probes = self.probes.max(other.probes);
+        self.window_bytes = self.window_bytes.max(other.window_bytes);
+        self.rated_keys += other.rated_keys;
+        self.rates += other.rates;
     }
-}
 
-impl LevelDb {
-    /// Reads all tables, and looks up the keys of `probes` as LevelDB would.
+    /// Counts the entries of a table, which is read whole.
     ///
     /// # Errors
-    /// `Io`; `Corruption` or `Missing`, unless the database was opened to salvage. Then a damaged
-    /// table counts as far as it was read.
-    pub fn filter_figures(&self, probes: &[Vec<u8>]) -> Result<FilterFigures> {
-        let mut figures = FilterFigures { lookups: probes.len() as u64, ..Default::default() };
-        let mut sought = sorted(probes);
-        sought.retain(|key| !self.is_logged(key));
-        for file in self.newest_first() {
-            let bytes = file.expected.as_ref().map(|facts| facts.bytes);
-            let read = table::open(&**self.env(), &file.path, bytes)
-                .and_then(|table| figures.add_table(&table, &mut sought));
-            if let Err(error) = read {
-                self.pass(error)?;
-            }
+    /// `Io`, `Corruption`, `UnsupportedFormat`. What was counted so far stays.
+    pub(crate) fn count(&mut self, table: &Table, properties: Option<&Properties>) -> Result<()> {
+        (self.tables, self.table_bytes) = (1, table.file.bytes());
+        self.index_bytes = table.index.size;
+        if let Some(properties) = properties {
+            self.add_index(properties);
         }
-        figures.found = figures.lookups - sought.len() as u64;
-        Ok(figures)
-    }
-}
-
-fn sorted(probes: &[Vec<u8>]) -> Vec<&[u8]> {
-    let mut sought: Vec<&[u8]> = probes.iter().map(Vec::as_slice).collect();
-    sought.sort_unstable();
-    sought
-}
-
-/// The lookups of sorted keys in a table.
-struct Lookups<'a> {
-    filter: Option<TableFilter>,
-    sought: std::iter::Peekable<std::vec::IntoIter<&'a [u8]>>,
-    missed: Vec<&'a [u8]>,
-}
-
-impl FilterFigures {
-    /// The figures of one table.
-    ///
-    /// # Errors
-    /// `Io`, `Corruption`, `UnsupportedFormat`.
-    pub(crate) fn of_table(table: &Table, probes: &[Vec<u8>]) -> Result<Self> {
-        let mut figures = FilterFigures { lookups: probes.len() as u64, ..Default::default() };
-        let mut sought = sorted(probes);
-        figures.add_table(table, &mut sought)?;
-        figures.found = figures.lookups - sought.len() as u64;
-        Ok(figures)
-    }
-
-    /// Counts a table, and removes its keys from `sought`. After an error, `sought` is unchanged.
-    fn add_table(&mut self, table: &Table, sought: &mut Vec<&[u8]>) -> Result<()> {
-        let filter = TableFilter::open(table)?;
-        self.tables += 1;
-        self.table_bytes += table.file.bytes();
-        self.tables_without_filter += u64::from(filter.as_ref().is_none_or(|one| !one.is_asked()));
-        if let Some(filter) = &filter {
-            self.policies.insert(filter.policy.clone());
-            self.layouts.insert(filter.layout.name().into());
-            self.window_bytes = self.window_bytes.max(filter.window_bytes());
-        }
-        let sought_here = sought.clone().into_iter().peekable();
-        let mut lookups = Lookups { filter, sought: sought_here, missed: Vec::new() };
-        self.add_entries(table, &mut lookups)?;
-        if let Some(tally) = lookups.filter.take().map(TableFilter::finish) {
-            self.filter_bytes += tally.bytes;
-            self.filter_bits += tally.bits;
-            self.probes = self.probes.max(tally.probes);
-            self.partitions += tally.partitions;
-            self.encodings.extend(tally.encodings.into_iter().map(str::to_string));
-            self.rated_keys += tally.keys;
-            self.rates += tally.rates;
-        }
-        *sought = lookups.missed;
-        sought.extend(lookups.sought);
-        Ok(())
-    }
-
-    /// Merges the entries of a table with the keys that are looked up, from the table's first key
-    /// to its last.
-    fn add_entries(&mut self, table: &Table, lookups: &mut Lookups<'_>) -> Result<()> {
         let mut entries = TableEntries::open(table)?;
         let mut last_key: Option<Vec<u8>> = None;
-        let mut after: Vec<&[u8]> = Vec::new();
-        let mut offset = 0;
         while entries.next_block(table)? {
             self.data_blocks += 1;
-            // These keys are between two blocks, so they are not above the last key.
-            for key in after.drain(..) {
-                self.look_up(table, lookups, key, offset, Some(false))?;
-            }
-            offset = entries.blocks.handle().offset;
-            let first = entries.blocks.first_key().map(|key| user_key(key).to_vec());
+            self.data_bytes += entries.blocks.handle().size;
             while entries.next(table)? {
                 self.entries += 1;
                 let key = user_key(entries.key());
                 if last_key.as_deref() == Some(key) {
                     continue;
-                }
-                while let Some(absent) = lookups.sought.next_if(|sought| *sought < key) {
-                    if last_key.is_none() {
-                        lookups.missed.push(absent);
-                        continue;
-                    }
-                    let is_read = first.as_deref().is_none_or(|first| first <= absent);
-                    self.look_up(table, lookups, absent, offset, is_read.then_some(false))?;
-                }
-                if let Some(filter) = &mut lookups.filter {
-                    filter.add_member(table, key)?;
-                }
-                while let Some(found) = lookups.sought.next_if(|sought| *sought == key) {
-                    self.look_up(table, lookups, found, offset, Some(true))?;
                 }
                 self.keys += 1;
                 self.key_bytes += key.len() as u64;
@@ -206,40 +146,97 @@ impl FilterFigures {
                 last.clear();
                 last.extend_from_slice(key);
             }
-            let blocks = &entries.blocks;
-            while let Some(key) = lookups.sought.next_if(|key| blocks.reaches(table.style, key)) {
-                after.push(key);
-            }
         }
-        lookups.missed.append(&mut after);
-        Ok(())
+        self.add_filter(table)
     }
 
-    /// Looks up a key. `is_there` says whether its block has it; `None` if the index already says
-    /// no.
-    fn look_up<'a>(
-        &mut self,
-        table: &Table,
-        lookups: &mut Lookups<'a>,
-        key: &'a [u8],
-        offset: u64,
-        is_there: Option<bool>,
-    ) -> Result<()> {
-        let maybe = match &mut lookups.filter {
-            Some(filter) => filter.ask(table, key, offset)?,
-            None => None,
-        };
-        let found = is_there == Some(true);
-        if !found {
-            lookups.missed.push(key);
+    /// Takes the counts of a table from its properties.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    fn take(&mut self, table: &Table, properties: &Properties) -> Result<()> {
+        let number = |name| properties.number(name).unwrap_or_default();
+        (self.tables, self.table_bytes) = (1, table.file.bytes());
+        self.data_blocks = number("rocksdb.num.data.blocks");
+        self.data_bytes = number("rocksdb.data.size");
+        self.entries =
+            number("rocksdb.num.entries").saturating_sub(number("rocksdb.num.range-deletions"));
+        let added = properties.number("rocksdb.num.filter_entries").filter(|&added| added > 0);
+        self.keys = added.unwrap_or(self.entries);
+        // Internal keys end with a trailer of eight bytes.
+        let internal = number("rocksdb.raw.key.size");
+        self.key_bytes = internal.saturating_sub(8 * self.entries);
+        self.add_index(properties);
+        self.add_filter(table)
+    }
+
+    fn add_index(&mut self, properties: &Properties) {
+        let number = |name| properties.number(name).unwrap_or_default();
+        self.index_bytes = number("rocksdb.index.size");
+        self.index_partitions = number("rocksdb.index.partitions");
+        self.index_top_level_bytes = number("rocksdb.top-level.index.size");
+    }
+
+    /// Adds the filter of the table, whose keys are counted.
+    fn add_filter(&mut self, table: &Table) -> Result<()> {
+        let filter = TableFilter::open(table)?;
+        self.tables_without_filter = u64::from(filter.as_ref().is_none_or(|one| !one.is_asked()));
+        let Some(filter) = filter else { return Ok(()) };
+        self.policies.insert(filter.policy.clone());
+        self.layouts.insert(filter.layout.name().into());
+        self.window_bytes = filter.window_bytes();
+        let tally = filter.tally(table, self.keys)?;
+        (self.filter_bytes, self.filter_bits) = (tally.bytes, tally.bits);
+        (self.probes, self.partitions) = (tally.probes, tally.partitions);
+        if tally.partitions > 0 {
+            self.filter_top_level_bytes = filter.handle.size;
         }
-        match (maybe, found) {
-            (Some(false), _) => self.negatives += 1,
-            (Some(true), true) => self.true_positives += 1,
-            (Some(true), false) => self.false_positives += 1,
-            (None, _) => {}
-        }
-        self.blocks_read += u64::from(maybe != Some(false) && is_there.is_some());
+        self.encodings.extend(tally.encodings.into_iter().map(str::to_string));
+        (self.rated_keys, self.rates) = (tally.keys, tally.rates);
         Ok(())
+    }
+}
+
+impl LevelDb {
+    /// The figures of each table, in the order in which lookups ask them. All tables are read.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` or `Missing`, unless the database was opened to salvage.
+    pub fn filter_figures(&self) -> Result<Vec<TableFigures>> {
+        let mut tables = Vec::new();
+        for file in self.newest_first() {
+            let mut filters = FilterFigures::default();
+            let facts = file.expected.as_ref();
+            let read = leveldb::open(&**self.env(), &file.path, facts.map(|facts| facts.bytes))
+                .and_then(|table| filters.count(&table, None));
+            if let Err(error) = read {
+                self.pass(error)?;
+            }
+            let level = facts.map_or(0, |facts| facts.level);
+            tables.push(TableFigures { path: file.path.clone(), level, filters });
+        }
+        Ok(tables)
+    }
+}
+
+impl RocksDb {
+    /// The figures of each table of a column family, in the order in which lookups ask them. Of the
+    /// tables, properties and filters are read.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` or `Missing`, unless the database was opened to salvage.
+    pub fn filter_figures(&self, family: &ColumnFamily) -> Result<Vec<TableFigures>> {
+        let mut tables = Vec::new();
+        for file in family.newest_first() {
+            let mut filters = FilterFigures::default();
+            let read = rocksdb::open(&**self.env(), &file.path)
+                .and_then(|(table, rocks)| filters.take(&table, &rocks.properties));
+            if let Err(error) = read {
+                self.pass(error)?;
+            }
+            let level = file.expected.as_ref().map_or(0, |facts| facts.level);
+            tables.push(TableFigures { path: file.path.clone(), level, filters });
+        }
+        Ok(tables)
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct FilterTally {
     /// Partitions; 0 in other layouts.
     pub partitions: u64,
     /// Keys in filters whose rate is known.
-    pub keys: u64,
+    pub keys: f64,
     /// The sum of the false-positive rates of these keys' filters.
     pub rates: f64,
 }
@@ -72,8 +72,7 @@ pub(crate) struct TableFilter {
     /// The block that the metaindex names.
     pub handle: BlockHandle,
     body: Body,
-    /// Keys of the filter that is in memory.
-    members: u64,
+    /// What is known without its filters.
     tally: FilterTally,
 }
 
@@ -90,6 +89,7 @@ enum Body {
 #[derive(Debug)]
 struct OnePartition {
     partitions: Partitions,
+    is_begun: bool,
     is_last: bool,
     loaded: Option<(BlockHandle, PreparedFilter)>,
 }
@@ -141,12 +141,13 @@ impl TableFilter {
                     tally.bytes += partitions.handle().size;
                 }
                 let partitions = table.partitions(handle)?;
-                let one = OnePartition { partitions, is_last: false, loaded: None };
+                let one =
+                    OnePartition { partitions, is_begun: false, is_last: false, loaded: None };
                 if is_known { Body::Partitioned(Box::new(one)) } else { Body::NotAsked }
             }
             _ => Body::NotAsked,
         };
-        Ok(TableFilter { layout, policy, handle, body, members: 0, tally })
+        Ok(TableFilter { layout, policy, handle, body, tally })
     }
 
     /// True if it can be asked for keys.
@@ -162,9 +163,18 @@ impl TableFilter {
         }
     }
 
+    /// The block that [`ask`](Self::ask) read last, or reads for every key; `None` if there is
+    /// none.
+    pub(crate) fn block(&self) -> Option<BlockHandle> {
+        match &self.body {
+            Body::NotAsked => None,
+            Body::BlockBased(_) | Body::Full(_) => Some(self.handle),
+            Body::Partitioned(one) => one.loaded.as_ref().map(|(handle, _)| *handle),
+        }
+    }
+
     /// Whether the data block at `offset` (block-based) or the table may have the key; `None` if
-    /// the filter is not asked. Keys must ascend, including those of
-    /// [`add_member`](Self::add_member).
+    /// the filter is not asked. Keys must ascend.
     ///
     /// # Errors
     /// `Io`, `Corruption`, `UnsupportedFormat`.
@@ -181,58 +191,55 @@ impl TableFilter {
         })
     }
 
-    /// Counts a key of the table for the expected rate. Keys must ascend.
-    ///
-    /// # Errors
-    /// As for [`TableFilter::ask`].
-    pub(crate) fn add_member(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        self.go_to(table, key)?;
-        self.members += 1;
-        Ok(())
-    }
-
     /// Loads the partition for `key`.
     fn go_to(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         let Body::Partitioned(one) = &mut self.body else { return Ok(()) };
         let reaches = |partitions: &Partitions| key <= partitions.separator_key(table.style);
-        while !one.is_last && (one.loaded.is_none() || !reaches(&one.partitions)) {
-            if !one.partitions.next(table)? {
-                one.is_last = true;
-                break;
+        // The partitions before the right one are not read.
+        let mut moved = false;
+        while !one.is_last && (!one.is_begun || !reaches(&one.partitions)) {
+            match one.partitions.next(table)? {
+                true => (one.is_begun, moved) = (true, true),
+                false => one.is_last = true,
             }
+        }
+        if moved {
             let handle = one.partitions.handle();
-            let filter = rocksdb_filter(table.file.read(handle)?);
-            if let Some((handle, before)) = one.loaded.replace((handle, filter)) {
-                self.tally.add(&before, handle.size, self.members);
-            }
-            self.members = 0;
+            one.loaded = Some((handle, rocksdb_filter(table.file.read(handle)?)));
         }
         Ok(())
     }
 
-    /// Sizes and rates of its filters, after all keys were added.
-    pub(crate) fn finish(mut self) -> FilterTally {
+    /// Sizes and rates of its filters, of which every one is read. The table has `keys` keys, and
+    /// its partitions are assumed to have as many of them as of the bytes.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn tally(&self, table: &Table, keys: u64) -> Result<FilterTally> {
+        let (mut tally, keys) = (self.tally.clone(), keys as f64);
         match &self.body {
             Body::NotAsked => {}
             Body::BlockBased(_) => {
-                let (members, k) = (self.members as f64, f64::from(self.tally.probes));
                 // B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", 1970,
                 // if the keys are spread evenly over the filters.
-                let per_bit = k * members / self.tally.bits as f64;
-                if self.tally.bits > 0 && self.members > 0 {
-                    let rate = (-(-per_bit).exp_m1()).powi(self.tally.probes as i32);
-                    self.tally.rates = rate * members;
-                    self.tally.keys = self.members;
+                let per_bit = f64::from(tally.probes) * keys / tally.bits as f64;
+                if tally.bits > 0 && keys > 0.0 {
+                    let rate = (-(-per_bit).exp_m1()).powi(tally.probes as i32);
+                    (tally.rates, tally.keys) = (rate * keys, keys);
                 }
             }
-            Body::Full(filter) => self.tally.add(filter, self.handle.size, self.members),
-            Body::Partitioned(one) => {
-                if let Some((handle, filter)) = &one.loaded {
-                    self.tally.add(filter, handle.size, self.members);
+            Body::Full(filter) => tally.add(filter, self.handle.size, keys),
+            Body::Partitioned(_) => {
+                let all = (tally.bytes - self.handle.size).max(1);
+                let mut partitions = table.partitions(self.handle)?;
+                while partitions.next(table)? {
+                    let handle = partitions.handle();
+                    let filter = rocksdb_filter(table.file.read(handle)?);
+                    tally.add(&filter, handle.size, keys * handle.size as f64 / all as f64);
                 }
             }
         }
-        self.tally
+        Ok(tally)
     }
 }
 
@@ -246,15 +253,13 @@ pub(crate) fn rocksdb_filter(mut contents: Vec<u8>) -> PreparedFilter {
 }
 
 impl FilterTally {
-    /// Adds a filter of RocksDB's encodings.
-    fn add(&mut self, filter: &PreparedFilter, bytes: u64, members: u64) {
+    /// Adds a filter of RocksDB's encodings, with this many keys.
+    fn add(&mut self, filter: &PreparedFilter, bytes: u64, keys: f64) {
         let Some(facts) = filter.facts() else { return };
         self.encodings.insert(facts.label);
         self.bits += 8 * bytes.saturating_sub(fast_local::ROCKSDB_TRAILER_BYTES as u64);
         self.probes = self.probes.max(facts.probes);
-        if members > 0 {
-            self.keys += members;
-            self.rates += facts.expected_fpr(members as f64) * members as f64;
-        }
+        self.keys += keys;
+        self.rates += facts.expected_fpr(keys) * keys;
     }
 }

@@ -83,6 +83,11 @@ impl IndexEntries {
         Ok(true)
     }
 
+    /// The bytes of the whole block of the index.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.bytes()
+    }
+
     /// A key at or above all keys of the block.
     pub(crate) fn key(&self) -> &[u8] {
         self.entries.key()

@@ -4,6 +4,7 @@
 // (`tests/it/architecture.rs`).
 mod single;
 mod verify;
+mod trace;
 mod figures;
 mod leveldb;
 mod rocksdb;
@@ -36,11 +37,12 @@ mod error;
 
 pub use damage::Loss;
 pub use entries::Entries;
-pub use figures::FilterFigures;
+pub use figures::{FilterFigures, TableFigures};
 pub use leveldb::database::LevelDb;
 pub use merge::MergeOperator;
 pub use rocksdb::database::{ColumnFamily, RocksDb, RocksDbOptions};
 pub use rocksdb::properties::PropertyValue;
 pub use single::{ForeignTable, TableItem, TablePart};
 pub use store::EntryKind;
+pub use trace::{LookupCounts, LookupTrace, TableVisit, TracedBlock};
 pub use verify::TableCounts;

@@ -1,6 +1,6 @@
 //! A merge of sorted runs: all versions of all keys, in the order of their internal keys.
 
-use crate::internal_key::compare;
+use crate::internal_key::{compare, user_key};
 use crate::run::TableRun;
 use siftdb::Result;
 use std::cmp::Ordering;
@@ -11,6 +11,12 @@ use std::sync::Arc;
 
 /// The entries of logs, sorted by internal key.
 pub(crate) type Logged = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Whether logs have an entry of this user key.
+pub(crate) fn has_key(logged: &Logged, key: &[u8]) -> bool {
+    let at = logged.partition_point(|(logged, _)| user_key(logged) < key);
+    logged.get(at).is_some_and(|(logged, _)| user_key(logged) == key)
+}
 
 /// An iterator over the entries of sorted runs. Of one user key the newest version comes first.
 pub(crate) struct MergedRuns {

@@ -16,8 +16,9 @@ pub(crate) fn refuse_kind(kind: EntryKind, path: &Path) -> Error {
              all in RocksDB, with that operator and without snapshots, which leaves values"
         }
         EntryKind::BlobIndex => {
-            "values in blob files; a full compaction in RocksDB with `enable_blob_files` off and \
-             garbage collection of blobs on puts them into tables"
+            "values in blob files; a full compaction in RocksDB with `enable_blob_files` off, \
+             garbage collection of blobs on and `blob_garbage_collection_age_cutoff` at 1 puts \
+             them into tables"
         }
         EntryKind::WideColumns => "values of wide columns; a siftdb value is one string of bytes",
         kind => kind.name(),

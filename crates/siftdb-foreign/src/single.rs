@@ -4,7 +4,7 @@ use crate::block::BlockEntries;
 use crate::block_file::BlockFile;
 use crate::block_handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::error;
-use crate::figures::FilterFigures;
+use crate::figures::{FilterFigures, TableFigures};
 use crate::filter::FilterLayoutKind;
 use crate::internal_key::split;
 use crate::leveldb::table as leveldb;
@@ -14,6 +14,7 @@ use crate::rocksdb::table::{
 };
 use crate::store::{EntryKind, Store};
 use crate::table::{DataBlocks, NamedBlocks, Table, TableEntries, range_delete_of};
+use crate::trace::{LookupTrace, Tracer};
 use crate::verify::{TableCounts, verify};
 use siftdb::env::Env;
 use siftdb::{Error, Result};
@@ -348,12 +349,26 @@ impl ForeignTable {
         verify(&self.table, self.rocks.as_ref()).map_err(error::of_single_table)
     }
 
-    /// Reads the table, and looks up the keys of `probes` as its store would.
+    /// The figures of its filters, at level 0. The table is read whole.
     ///
     /// # Errors
     /// As for [`ForeignTable::open`].
-    pub fn filter_figures(&self, probes: &[Vec<u8>]) -> Result<FilterFigures> {
-        FilterFigures::of_table(&self.table, probes).map_err(error::of_single_table)
+    pub fn filter_figures(&self) -> Result<TableFigures> {
+        let (mut filters, path) = (FilterFigures::default(), self.table.file.path().to_path_buf());
+        let properties = self.rocks.as_ref().map(|rocks| &rocks.properties);
+        filters.count(&self.table, properties).map_err(error::of_single_table)?;
+        Ok(TableFigures { path, level: 0, filters })
+    }
+
+    /// Looks up `keys` in the table as its store would. The table is read whole.
+    ///
+    /// # Errors
+    /// As for [`ForeignTable::open`].
+    pub fn trace_lookups(&self, keys: &[Vec<u8>]) -> Result<LookupTrace> {
+        let mut tracer = Tracer::new(keys);
+        tracer.ask(&self.table, None).map_err(error::of_single_table)?;
+        tracer.end_table();
+        Ok(tracer.finish())
     }
 }
 

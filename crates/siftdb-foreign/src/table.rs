@@ -265,6 +265,16 @@ impl DataBlocks {
         self.partition.as_ref().unwrap_or(&self.top)
     }
 
+    /// The block of the index that names the data block.
+    pub(crate) fn index_block(&self) -> BlockHandle {
+        self.named_in
+    }
+
+    /// The bytes of that block in memory.
+    pub(crate) fn index_block_bytes(&self) -> usize {
+        self.here().bytes()
+    }
+
     /// A key at or above all keys of the block; without its trailer if the index has user keys.
     pub(crate) fn separator(&self) -> &[u8] {
         self.here().key()

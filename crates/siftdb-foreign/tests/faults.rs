@@ -45,7 +45,8 @@ fn failed_reads_of_a_database_are_errors() {
                 }
             };
             assert!(entries.next().is_none(), "an entry after the end");
-            old.filter_figures(&[b"k".to_vec()]).and(ended)
+            old.filter_figures()?;
+            old.trace_lookups(&[b"k".to_vec()]).and(ended)
         });
     }
 }

@@ -1,6 +1,6 @@
 //! Whole databases that RocksDB wrote, read as RocksDB reads them, sound and damaged.
 //!
-//! The databases and what RocksDB found in them: `tests/it/support/rocksdb_fixtures.rs`.
+//! What lookups ask is compared with the entries. The databases and what RocksDB found in them: `tests/it/support/rocksdb_fixtures.rs`.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -107,6 +107,43 @@ fn operands_are_merged_as_by_rocksdb() {
         merged += 1;
     }
     assert!(merged >= 6, "{merged}");
+}
+
+/// The filters of RocksDB deny no key that it reads, and a lookup asks tables until one has the key.
+#[test]
+fn lookups_find_what_rocksdb_reads() {
+    let (mut asked, mut denied) = (0, 0);
+    for Fixture { name, files, expected, refused } in &fixtures() {
+        // Values are not read: those that cannot be are no reason to refuse the filters.
+        let options = RocksDbOptions::new().keys_only(true);
+        let database = match (RocksDb::open(env_of(files), Path::new(HOME), options), refused) {
+            (Ok(database), _) => database,
+            (Err(_), Some(_)) => continue,
+            (Err(error), None) => panic!("{name}: {error}"),
+        };
+        for family in database.families() {
+            let present = expected.families.get(family.name()).into_iter().flatten();
+            let present: Vec<_> = present.map(|(key, _)| key.clone()).collect();
+            let tables = database.filter_figures(family).unwrap();
+            let trace = database.trace_lookups(family, &present).unwrap();
+            assert_eq!(trace.tables().len(), tables.len(), "{name}");
+            // All that a merge leaves is in older tables, or in several.
+            assert_eq!(trace.found(), present.len() as u64, "{name}");
+            for (_, visits) in trace.lookups() {
+                let asked: Vec<_> = visits.iter().map(|visit| visit.table).collect();
+                assert!(asked.is_sorted_by(|a, b| a < b), "{name}: {asked:?}");
+            }
+            let absent: Vec<_> =
+                present.iter().map(|key| [&key[..], b"\0absent"].concat()).collect();
+            let trace = database.trace_lookups(family, &absent).unwrap();
+            assert_eq!(trace.found(), 0, "{name}");
+            let negatives: u64 = trace.tables().iter().map(|counts| counts.negatives).sum();
+            (asked, denied) = (asked + trace.lookups().len(), denied + negatives);
+            let levels: Vec<_> = tables.iter().map(|table| table.level).collect();
+            assert!(levels.is_sorted(), "{name}: {levels:?}");
+        }
+    }
+    assert!(asked > 1_000 && denied > 1_000, "{asked} asked, {denied} denied");
 }
 
 /// Where two contents begin to differ.

@@ -48,6 +48,7 @@ pub(crate) mod paired;
 pub(crate) mod probe;
 pub(crate) mod cold_files;
 pub(crate) mod memory_figure;
+pub(crate) mod foreign_figures;
 pub(crate) mod tree;
 pub(crate) mod steps;
 pub(crate) mod load;
@@ -68,6 +69,7 @@ pub use filter_figures::{encoding_figures, fpr_figure};
 pub use filters::{
     FilterMeasurement, FilterTrial, INSIDE_KEYS, PassedKeys, count_passed, measure_filter,
 };
+pub use foreign_figures::{foreign_levels_figure, foreign_settings_figures};
 pub use keys::{KeySet, absent, bench_keys, mix, present, random_numbers, splitmix64, value};
 pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, table_totals};
 pub use memory_figure::memory_figure;

@@ -9,20 +9,22 @@
 //! `--layout`, or else with the saved settings. Memory is compared with `--cache`, which is not
 //! saved; its default is that of the library. The keys of `--probe` are looked up in one keyspace.
 //!
-//! The directory may be one of LevelDB, or a single table of LevelDB or RocksDB: `foreign.rs`
-//! prints what their filters are.
+//! The directory may be one of LevelDB or RocksDB, or a single table of these: `foreign/` has the
+//! report about their filters.
 
 use crate::args::{InKeyspace, options, prefix_range, range};
 use crate::described::{help, more_help, result};
 use crate::failure::{Failure, Outcome};
 use crate::filter::doctor::{Finding, findings};
-use crate::filter::foreign;
+use crate::filter::foreign::asked::Asked;
+use crate::filter::foreign::report::Report;
 use crate::filter_args::WantedFilter;
 use crate::foreign_table;
 use crate::json::Interval;
 use crate::lines::each_line;
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
+use crate::page_args::PageArgs;
 use crate::text::{counted, date, write_log_note};
 use clap::Args;
 use serde_json::{Value, json};
@@ -31,7 +33,7 @@ use siftdb::{
     FilterGroup, FilterReport, Keyspace, LevelStats, Stats as DbStats, WantedFilter as Wanted,
 };
 use siftdb_cli::experiment::bytes;
-use siftdb_foreign::LevelDb;
+use siftdb_foreign::{LevelDb, RocksDb};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -127,7 +129,7 @@ result! {
 }
 
 fn json_help() -> String {
-    help::<Answer>() + &more_help::<foreign::Report>()
+    help::<Answer>() + &more_help::<Report>()
 }
 
 /// The library's default.
@@ -139,7 +141,7 @@ pub struct Stats {
     #[command(flatten)]
     place: InKeyspace,
     /// Count lookups of the keys in this file, one a line, instead; `-` is standard input
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "queries", value_name = "FILE")]
     probe: Option<PathBuf>,
     /// Count scans of the ranges in this file instead, one a line: the first key, a tab and the key
     /// before which to end, or a prefix alone; `-` is standard input
@@ -147,9 +149,12 @@ pub struct Stats {
     probe_ranges: Option<PathBuf>,
     #[command(flatten)]
     wanted: WantedFilter,
-    /// The block cache that programs give the database, such as 64MB [default: 64MiB]
+    /// The block cache that programs give the database, such as 64MB [default: 64MiB; of LevelDB
+    /// 8MiB, of RocksDB 32MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache: Option<u64>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// The lookups of `--probe`, or the scans of `--probe-ranges`.
@@ -171,13 +176,26 @@ struct Reported<'a> {
 impl Stats {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let directory = &self.place.database.directory;
-        if LevelDb::is_at(&DiskEnv::new(), directory) {
+        let env = DiskEnv::new();
+        let is_table = foreign_table::is_at(directory);
+        if is_table || LevelDb::is_at(&env, directory) {
             self.refuse_options_of_databases()?;
-            return foreign::database(directory, self.probe.as_deref(), output);
+            let asked = Asked {
+                path: directory,
+                family: self.place.name.as_deref(),
+                probe: self.probe.as_deref(),
+                cache_bytes: self.cache,
+                page: &self.page,
+            };
+            return match () {
+                () if is_table => asked.table(output),
+                () if RocksDb::is_at(&env, directory) => asked.rocksdb(output),
+                () => asked.leveldb(output),
+            };
         }
-        if foreign_table::is_at(directory) {
-            self.refuse_options_of_databases()?;
-            return foreign::table(directory, self.probe.as_deref(), output);
+        if self.page.is_asked() {
+            let what = "pages are for databases of other stores; `siftdb report` has one of siftdb";
+            return Err(Failure::usage(what));
         }
         let options = options().block_cache_bytes(self.cache.unwrap_or(CACHE_BYTES_DEFAULT));
         let settings = self.wanted.settings()?;
@@ -203,10 +221,8 @@ impl Stats {
 
     /// Refuses options that say nothing about files of other stores.
     fn refuse_options_of_databases(&self) -> Outcome {
-        let keyspace = self.place.name.as_ref().map(|_| "--keyspace");
-        let cache = self.cache.map(|_| "--cache");
         let ranges = self.probe_ranges.as_ref().map(|_| "--probe-ranges");
-        match keyspace.or(self.wanted.given()).or(cache).or(ranges) {
+        match self.wanted.given().or(ranges) {
             None => Ok(()),
             Some(option) => {
                 let what = format!("{option} is for databases of siftdb, not for other stores");

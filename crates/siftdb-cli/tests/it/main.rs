@@ -9,6 +9,7 @@
 //! | `help_cli` | help, topics, completions, manual pages, colors, widths |
 //! | `foreign_tables_cli` | single tables of LevelDB and RocksDB: layout, entries, damage, filters |
 //! | `exchange_cli` | exports and imports round-trip, other stores' files come in |
+//! | `foreign_filters` | simulated lookups in RocksDB databases, against its own counters |
 //! | `rocksdb_cli` | whole RocksDB databases come in, or are refused by name |
 //! | `beside_writer_cli` | reading commands while a process writes |
 //! | `demo`, `demo_cli` | the demonstration, in the library and in the command |
@@ -36,6 +37,7 @@ mod examples_cli;
 mod exchange_cli;
 mod filter_cli;
 mod foreign_cli;
+mod foreign_filters;
 mod foreign_tables_cli;
 mod help_cli;
 mod keyspace_cli;

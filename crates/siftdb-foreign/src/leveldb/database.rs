@@ -14,11 +14,11 @@ use crate::current::read_current;
 use crate::damage::{Damage, Loss};
 use crate::entries::Entries;
 use crate::error;
-use crate::internal_key::{compare, user_key};
+use crate::internal_key::compare;
 use crate::leveldb::logged::read_logs;
 use crate::leveldb::manifest::{Manifest, read_manifest};
 use crate::leveldb::table::open_expected;
-use crate::merged::{Logged, MergedRuns, Run};
+use crate::merged::{Logged, MergedRuns, Run, has_key};
 use crate::range_deletes::RangeDeletes;
 use crate::run::{TableFacts, TableFile, TableRun};
 use siftdb::env::{Env, FileKind};
@@ -101,8 +101,7 @@ impl LevelDb {
 
     /// Whether the logs have the key.
     pub(crate) fn is_logged(&self, key: &[u8]) -> bool {
-        let at = self.logged.partition_point(|(logged, _)| user_key(logged) < key);
-        self.logged.get(at).is_some_and(|(logged, _)| user_key(logged) == key)
+        has_key(&self.logged, key)
     }
 
     /// Notes `error` if it is damage and the database was opened to salvage.

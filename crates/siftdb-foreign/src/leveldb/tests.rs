@@ -2,6 +2,7 @@
 
 use crate::block_based::BlockBasedFilter;
 use crate::damage::{Damage, Loss};
+use crate::figures::FilterFigures;
 use crate::internal_key::{internal_key, user_key};
 use crate::leveldb::database::LevelDb;
 use crate::leveldb::manifest::read_manifest;
@@ -9,6 +10,7 @@ use crate::leveldb::table::open_expected;
 use crate::leveldb::testing::{Entry, TableStyle, batch, edit, record_file, table};
 use crate::run::{TableFile, TableRun};
 use crate::testing::file_bytes;
+use crate::trace::{LookupCounts, LookupTrace};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use siftdb::env::{DiskEnv, Env, MemEnv};
@@ -505,6 +507,16 @@ fn table_keys(env: &Arc<dyn Env>, old: &LevelDb) -> BTreeSet<Vec<u8>> {
     keys
 }
 
+/// The figures of all tables, the lookups of `keys`, and what these did in all tables.
+fn asked(old: &LevelDb, keys: &[Vec<u8>]) -> (FilterFigures, LookupCounts, LookupTrace) {
+    let mut figures = FilterFigures::default();
+    old.filter_figures().unwrap().iter().for_each(|table| figures.add(&table.filters));
+    let trace = old.trace_lookups(keys).unwrap();
+    let mut counts = LookupCounts::default();
+    trace.tables().iter().for_each(|table| counts.add(table));
+    (figures, counts, trace)
+}
+
 /// A program of other hands counted these: it decodes the files by itself.
 #[test]
 fn filters_of_leveldb_are_counted_right() {
@@ -522,21 +534,21 @@ fn filters_of_leveldb_are_counted_right() {
         let absent = (0..10_000u64).map(|d| format!("user{:08}x", d * 9973 % 100_000_000));
         let mut probes: Vec<Vec<u8>> = absent.map(String::into_bytes).collect();
         probes.extend(table_keys(&env, &old).into_iter().step_by(7));
-        let figures = old.filter_figures(&probes).unwrap();
+        let (figures, counts, trace) = asked(&old, &probes);
         let found = [
             figures.data_blocks,
             figures.entries,
             figures.keys,
             figures.filter_bytes,
             figures.filter_bits,
-            figures.negatives,
-            figures.true_positives,
-            figures.false_positives,
-            figures.blocks_read,
-            figures.found,
+            counts.negatives,
+            counts.true_positives,
+            counts.false_positives,
+            counts.blocks_read,
+            trace.found(),
         ];
         assert_eq!(found, *expected, "{name}");
-        assert_eq!(figures.lookups, probes.len() as u64);
+        assert_eq!(trace.lookups().len(), probes.len());
         assert_eq!(figures.tables_without_filter, u64::from(*name == "nofilter_snappy"));
     }
 }
@@ -553,15 +565,16 @@ proptest! {
             written.writes.iter().flatten().map(|(key, _)| key.clone()).collect();
         let absent = (0..50u8).map(|i| vec![b'a', i, 0, 0, 0]);
         let probes: Vec<Vec<u8>> = keys.iter().cloned().chain(absent).collect();
-        let figures = old.filter_figures(&probes).unwrap();
+        let (figures, counts, trace) = asked(&old, &probes);
         let logged: BTreeSet<_> =
             written.writes[written.first_logged()..].iter().flatten().map(|(key, _)| key).collect();
-        prop_assert_eq!(figures.found, keys.len() as u64);
+        prop_assert_eq!(trace.found(), keys.len() as u64);
+        prop_assert_eq!(trace.found_in_logs(), logged.len() as u64);
         if written.style.bits_per_key > 0 {
-            prop_assert_eq!(figures.true_positives, keys.len() as u64 - logged.len() as u64);
-            prop_assert_eq!(figures.blocks_read, figures.true_positives + figures.false_positives);
+            prop_assert_eq!(counts.true_positives, keys.len() as u64 - logged.len() as u64);
+            prop_assert_eq!(counts.blocks_read, counts.true_positives + counts.false_positives);
         } else {
-            prop_assert_eq!(figures.negatives + figures.filter_bytes, 0);
+            prop_assert_eq!(counts.negatives + figures.filter_bytes, 0);
         }
     }
 }

@@ -119,7 +119,8 @@ fn read_all(changed: &Changed) -> Result<()> {
         contents_of_any_kind(&table),
         properties(&table).map(drop),
         table.verify().map(drop),
-        table.filter_figures(&[b"user000003".to_vec(), b"user000003x".to_vec()]).map(drop),
+        table.filter_figures().map(drop),
+        table.trace_lookups(&[b"user000003".to_vec(), b"user000003x".to_vec()]).map(drop),
     ];
     read.into_iter().collect()
 }
@@ -411,7 +412,7 @@ fn filters_that_are_not_asked_have_their_size() {
     for name in ["v5_crc32c_partitioned", "v7_crc32c_snappy"] {
         let bytes = |changed: &Changed| {
             let table = changed.open().unwrap();
-            let figures = table.filter_figures(&[]).unwrap();
+            let figures = table.filter_figures().unwrap().filters;
             assert_eq!(figures.filter_bytes, table.verify().unwrap().filter_bytes, "{name}");
             (figures.filter_bytes, figures.partitions, figures.tables_without_filter)
         };

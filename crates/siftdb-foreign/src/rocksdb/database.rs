@@ -7,12 +7,13 @@
 //!
 //! Every table is opened once at first: what is not read is refused before anything is copied.
 
+use crate::current::read_current;
 use crate::damage::{Damage, Loss};
 use crate::entries::Entries;
 use crate::error;
 use crate::internal_key::compare;
 use crate::merge::{Merge, MergeOperator};
-use crate::merged::{Logged, MergedRuns, Run};
+use crate::merged::{Logged, MergedRuns, Run, has_key};
 use crate::range_deletes::{RangeDelete, RangeDeletes};
 use crate::refused::{BYTEWISE, refuse_kind};
 use crate::rocksdb::files::Files;
@@ -25,6 +26,7 @@ use crate::store::{EntryKind, Store};
 use crate::table::range_delete_of;
 use siftdb::env::Env;
 use siftdb::{Error, Result};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub struct RocksDb {
     families: Vec<ColumnFamily>,
     prepared: Vec<Vec<u8>>,
     merge: Option<MergeOperator>,
+    keys_only: bool,
     damage: Damage,
 }
 
@@ -44,6 +47,7 @@ pub struct RocksDb {
 #[derive(Clone, Debug, Default)]
 pub struct RocksDbOptions {
     salvage: bool,
+    keys_only: bool,
     merge: Option<MergeOperator>,
 }
 
@@ -59,6 +63,15 @@ impl RocksDbOptions {
     #[must_use]
     pub fn salvage(mut self, yes: bool) -> Self {
         self.salvage = yes;
+        self
+    }
+
+    /// Open the database for [`RocksDb::filter_figures`] and [`RocksDb::trace_lookups`], which read
+    /// no values. Then operands of merges, blob files and wide columns are no error of
+    /// [`RocksDb::open`]; [`RocksDb::entries`] refuses those that it meets.
+    #[must_use]
+    pub fn keys_only(mut self, yes: bool) -> Self {
+        self.keys_only = yes;
         self
     }
 
@@ -111,6 +124,27 @@ impl ColumnFamily {
         &self.settings.tables
     }
 
+    /// The tables in the order in which lookups ask them: the newest of level 0 first.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &TableFile> {
+        let fact = |file: &TableFile| {
+            let facts = file.expected.as_ref();
+            let newest = facts.and_then(|facts| facts.largest_sequence).unwrap_or_default();
+            match facts.map_or(0, |facts| facts.level) {
+                0 => (0, Reverse(newest)),
+                level => (level, Reverse(0)),
+            }
+        };
+        let mut files: Vec<_> = self.runs.iter().flatten().collect();
+        // Stable: deeper levels keep the order of their keys.
+        files.sort_by_key(|file| fact(file));
+        files.into_iter()
+    }
+
+    /// Whether the logs have the key.
+    pub(crate) fn is_logged(&self, key: &[u8]) -> bool {
+        has_key(&self.logged, key)
+    }
+
     /// Bits of filters for each entry of the tables that have filters, as their properties say.
     /// Some versions of RocksDB write no bits into `OPTIONS`. `None` without filters.
     #[must_use]
@@ -121,6 +155,17 @@ impl ColumnFamily {
 }
 
 impl RocksDb {
+    /// True if `directory` has a `CURRENT` of LevelDB or RocksDB, and a file that only RocksDB
+    /// writes.
+    #[must_use]
+    pub fn is_at(env: &dyn Env, directory: &Path) -> bool {
+        let is_its = |name: &str| name == "IDENTITY" || name.starts_with("OPTIONS-");
+        let names = env.list(directory).unwrap_or_default();
+        let current = read_current(env, directory);
+        current.is_ok_and(|contents| contents.starts_with(b"MANIFEST-"))
+            && names.iter().any(|entry| is_its(&entry.name))
+    }
+
     /// Reads manifest, options and logs of the database in `directory`, and opens each table once.
     ///
     /// The caller holds the lock on the database's file `LOCK`, so that RocksDB writes nothing at
@@ -156,6 +201,7 @@ impl RocksDb {
             families: Vec::new(),
             prepared: logs.prepared,
             merge: options.merge,
+            keys_only: options.keys_only,
             damage,
         };
         for (number, facts) in &manifest.families {
@@ -192,8 +238,9 @@ impl RocksDb {
                 Err(error) => self.damage.pass(error)?,
             }
         }
-        let mut refused = entries.iter().filter_map(|(key, _)| kind_that_is_refused(key));
-        if let Some(kind) = refused.find(|kind| self.merge.is_none() || *kind != EntryKind::Merge) {
+        let mut kinds = entries.iter().filter_map(|(key, _)| kind_that_is_refused(key));
+        let is_refused = |kind: &EntryKind| self.merge.is_none() || *kind != EntryKind::Merge;
+        if let Some(kind) = kinds.find(is_refused).filter(|_| !self.keys_only) {
             return Err(refuse_kind(kind, &self.directory));
         }
         let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
@@ -236,12 +283,13 @@ impl RocksDb {
         facts: &TableFacts,
         filters: &mut FilterSizes,
     ) -> Result<Vec<RangeDelete>> {
-        if facts.has_blobs {
+        if facts.has_blobs && !self.keys_only {
             return Err(refuse_kind(EntryKind::BlobIndex, &file.path));
         }
         let (table, rocks) = table::open(&*self.env, &file.path)?;
         let open = table::expected(table, &rocks, Some(facts))?;
-        if rocks.properties.is_set("rocksdb.merge.operands") && self.merge.is_none() {
+        let resolves_merges = self.merge.is_some() || self.keys_only;
+        if rocks.properties.is_set("rocksdb.merge.operands") && !resolves_merges {
             return Err(refuse_kind(EntryKind::Merge, &file.path));
         }
         if let Some(bytes) = rocks.properties.number("rocksdb.filter.size").filter(|&b| b > 0) {
@@ -260,6 +308,19 @@ impl RocksDb {
                 .extend(range.and_then(|range| range.within(&facts.smallest, &facts.largest)));
         }
         Ok(range_deletes)
+    }
+
+    /// Notes `error` if it is damage and the database was opened to salvage.
+    ///
+    /// # Errors
+    /// `error` itself otherwise.
+    pub(crate) fn pass(&self, error: Error) -> Result<()> {
+        self.damage.pass(error)
+    }
+
+    /// The environment of its files.
+    pub(crate) fn env(&self) -> &Arc<dyn Env> {
+        &self.env
     }
 
     /// Its directory.

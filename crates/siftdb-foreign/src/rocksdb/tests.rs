@@ -5,12 +5,10 @@
 //! its filter said no (0), maybe (1), or was not asked (-). `SIFTDB_ROCKSDB_TABLES` may name a
 //! directory of more such tables.
 
-use crate::figures::FilterFigures;
 use crate::filter::TableFilter;
 use crate::rocksdb::properties::PropertyValue;
 use crate::rocksdb::table::open;
 use crate::single::{ForeignTable, TableItem};
-use crate::table::Table;
 use crate::testing::{file_bytes, put_u32, put_u64};
 use serde_json::Value;
 use siftdb::Result;
@@ -163,27 +161,30 @@ fn filters_answer_as_in_rocksdb() {
                 passed += u64::from(*verdict == b'1');
             }
         }
-        check_figures(&table, &path, &probes);
+        check_figures(&path, &probes);
     }
     assert!(asked > 500 && passed > 100, "{asked} {passed}");
 }
 
 /// The figures must be the sums of RocksDB's verdicts for keys from the first to the last.
-fn check_figures(table: &Table, path: &Path, probes: &[(Vec<u8>, u8)]) {
+fn check_figures(path: &Path, probes: &[(Vec<u8>, u8)]) {
     let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
-    let keys = keys_of(&ForeignTable::open(&env, path).unwrap());
+    let table = ForeignTable::open(&env, path).unwrap();
+    let keys = keys_of(&table);
     let within = |key: &&Vec<u8>| keys.first() <= Some(*key) && Some(*key) <= keys.last();
     let verdict = |wanted: u8, there: bool| {
         let of = probes.iter().filter(|(_, verdict)| *verdict == wanted).map(|(key, _)| key);
         of.filter(within).filter(|key| keys.binary_search(key).is_ok() == there).count() as u64
     };
     let sought: Vec<Vec<u8>> = probes.iter().map(|(key, _)| key.clone()).collect();
-    let figures = FilterFigures::of_table(table, &sought).unwrap();
-    assert_eq!(figures.negatives, verdict(b'0', false), "{}", path.display());
-    assert_eq!(figures.true_positives, verdict(b'1', true), "{}", path.display());
-    assert_eq!(figures.false_positives, verdict(b'1', false), "{}", path.display());
-    assert_eq!((figures.keys, figures.found), (keys.len() as u64, figures.true_positives));
-    assert!(figures.blocks_read <= figures.true_positives + figures.false_positives);
+    let figures = table.filter_figures().unwrap().filters;
+    let trace = table.trace_lookups(&sought).unwrap();
+    let counts = trace.tables()[0];
+    assert_eq!(counts.negatives, verdict(b'0', false), "{}", path.display());
+    assert_eq!(counts.true_positives, verdict(b'1', true), "{}", path.display());
+    assert_eq!(counts.false_positives, verdict(b'1', false), "{}", path.display());
+    assert_eq!((figures.keys, trace.found()), (keys.len() as u64, counts.true_positives));
+    assert!(counts.blocks_read <= counts.true_positives + counts.false_positives);
     assert!(figures.expected_fpr().is_some_and(|rate| rate > 0.0 && rate < 1.0), "{figures:?}");
     assert_eq!((figures.tables, figures.tables_without_filter), (1, 0));
 }

@@ -1,0 +1,222 @@
+//! The report about the filters of another store: the fields of its JSON, and how they are filled.
+
+use crate::described::result;
+use crate::json::Interval;
+use siftdb_cli::experiment::wilson_95;
+use siftdb_cli::foreign_filters::{
+    Alternative, LevelFilters, LookupCost, Part, Store, by_level, counts_of,
+};
+use siftdb_filter::encoding::Encoding;
+use siftdb_foreign::{FilterFigures, LookupCounts, LookupTrace, TableFigures};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of a partition, with room for a key or two: what RocksDB and siftdb take by default.
+pub const PARTITION_BYTES: u64 = 4096 * 9 / 10;
+
+/// What was read of a database, a column family or a table.
+pub struct Found {
+    pub store: Store,
+    pub family: Option<String>,
+    pub tables: Vec<TableFigures>,
+    pub trace: LookupTrace,
+    /// Settings of the tables by RocksDB's names.
+    pub settings: BTreeMap<String, String>,
+    /// Lookups are simulated.
+    pub is_database: bool,
+}
+
+/// Simulated lookups: the settings as they are come first.
+pub struct Simulation {
+    pub cache_bytes: u64,
+    pub read_nanos: f64,
+    pub settings: Vec<(Alternative, LookupCost)>,
+}
+
+impl Report {
+    /// The report on what was read, with simulated lookups if there are any.
+    pub fn new(found: &Found, simulation: Option<&Simulation>) -> Self {
+        let mut sum = FilterFigures::default();
+        found.tables.iter().for_each(|table| sum.add(&table.filters));
+        let simulated = simulation.map(|simulation| {
+            let Simulation { cache_bytes, read_nanos, settings } = simulation;
+            let lookups = settings.first().map_or(0, |(_, cost)| cost.lookups);
+            let row = |(is, cost): &(Alternative, LookupCost)| Setting::of(cost, is, *read_nanos);
+            let settings = settings.iter().map(row).collect();
+            Simulated { cache_bytes: *cache_bytes, lookups, read_nanos: *read_nanos, settings }
+        });
+        Report::of(&sum, &counts_of(&found.trace, |_| true), found, simulated)
+    }
+}
+
+result! {
+    /// Of a LevelDB database, of each column family of a RocksDB database, or of a table of these,
+    /// one object:
+    pub struct Report of figures: &FilterFigures, counts: &LookupCounts, of: &Found,
+            simulation: Option<Simulated> {
+        /// leveldb or rocksdb
+        store: &'static str = of.store.label();
+        /// the column family, or null
+        family: Option<String> = of.family.clone();
+        /// its tables
+        tables, tables_without_filter, table_bytes, data_blocks, index_bytes: u64;
+        /// in tables: all versions and deletions, and keys by table
+        entries, keys, key_bytes: u64;
+        policies, encodings, layouts: BTreeSet<String>;
+        partitions, filter_bytes, filter_bits: u64;
+        probes: u32;
+        window_bytes: u64;
+        /// its filters
+        bits_per_key: Option<f64> = figures.bits_per_key();
+        expected_fpr: Option<f64> = figures.expected_fpr();
+        /// absent keys that pass, or null
+        observed_fpr: Option<f64> = counts.observed_fpr();
+        #[serde(flatten)] interval: Interval = interval_of(counts);
+        /// of --probe
+        lookups: u64 = of.trace.lookups().len() as u64;
+        found: u64 = of.trace.found();
+        negatives, true_positives, false_positives, blocks_read: u64 => counts;
+        /// the same by level:
+        levels: Vec<Level> = {
+            let levels = by_level(&of.tables, &of.trace);
+            let level = |all: &LevelFilters| Level::of(&all.filters, &all.counts, all.level);
+            levels.iter().map(level).collect()
+        };
+        /// what takes how much for that rate: encoding, bits_per_key, filter_bytes
+        same_rate: Vec<SameRate> = same_rate(figures, counts);
+        /// the filters in partitions; or null:
+        in_partitions: Option<Partitions> = Partitions::of(figures);
+        /// the lookups of --probe with a block cache of --cache, for databases; or null:
+        simulated: Option<Simulated> = simulation;
+    }
+
+    pub struct Level of figures: &FilterFigures, counts: &LookupCounts, at: usize {
+        /// the level
+        level: usize = at;
+        tables, tables_without_filter, keys, filter_bytes, index_bytes: u64;
+        encodings, layouts: BTreeSet<String>;
+        bits_per_key: Option<f64> = figures.bits_per_key();
+        expected_fpr: Option<f64> = figures.expected_fpr();
+        observed_fpr: Option<f64> = counts.observed_fpr();
+        #[serde(flatten)] interval: Interval = interval_of(counts);
+        lookups, negatives, true_positives, false_positives: u64 => counts;
+    }
+
+    pub struct SameRate {
+        encoding: &'static str;
+        bits_per_key: Option<f64>;
+        filter_bytes: u64;
+    }
+
+    pub struct Simulated {
+        /// the block cache
+        cache_bytes: u64;
+        /// lookups that are counted, after as many that fill the cache
+        lookups: u64;
+        /// what reading a block took, measured on the files
+        read_nanos: f64;
+        /// first as it is:
+        settings: Vec<Setting>;
+    }
+
+    pub struct Setting of cost: &LookupCost, is: &Alternative, read_nanos: f64 {
+        /// what is different
+        setting: String = is.setting.clone();
+        /// lines of OPTIONS or of C++ that give it
+        options: Vec<String> = is.options.clone();
+        /// the cache, and filters and indexes outside of it
+        memory_bytes: u64 = is.plan.read.cache_bytes + cost.outside_bytes;
+        /// all filters
+        filter_bytes: u64;
+        lookups: u64;
+        /// that a lookup reads, and of that filters, indexes and data
+        blocks_per_lookup: f64 = cost.blocks_per_lookup();
+        bytes_per_lookup: f64 = cost.bytes_per_lookup();
+        filter_bytes_per_lookup: f64 = cost.part_bytes_per_lookup(Part::Filter);
+        index_bytes_per_lookup: f64 = cost.part_bytes_per_lookup(Part::Index);
+        data_bytes_per_lookup: f64 = cost.part_bytes_per_lookup(Part::Data);
+        /// what these reads take
+        nanos_per_lookup: f64 = cost.blocks_per_lookup() * read_nanos;
+    }
+}
+
+impl Report {
+    /// The name of the store.
+    pub fn name(&self) -> &'static str {
+        if self.store == "leveldb" { "LevelDB" } else { "RocksDB" }
+    }
+}
+
+fn interval_of(counts: &LookupCounts) -> Interval {
+    Interval::of(wilson_95(counts.false_positives, counts.negatives + counts.false_positives))
+}
+
+result! {
+    /// The filters as partitions: a lookup needs their index and one of them.
+    pub struct Partitions {
+        /// bytes of each
+        partition_bytes: u64;
+        /// how many
+        partitions: u64;
+        /// of each partition a key and a handle
+        index_bytes: u64;
+    }
+}
+
+impl Partitions {
+    /// `None` if the filters of a table would be one partition, or have partitions already.
+    fn of(figures: &FilterFigures) -> Option<Self> {
+        let is_whole = figures.partitions == 0 && figures.keys > 0;
+        let is_large = figures.filter_bytes > PARTITION_BYTES * figures.tables;
+        let partitions = figures.filter_bytes.div_ceil(PARTITION_BYTES);
+        let entry_bytes = figures.key_bytes / figures.keys.max(1) + HANDLE_BYTES;
+        (is_whole && is_large).then(|| Partitions {
+            partition_bytes: PARTITION_BYTES,
+            partitions,
+            index_bytes: partitions * entry_bytes,
+        })
+    }
+}
+
+/// Bytes of a handle in an index, with the lengths of its key.
+const HANDLE_BYTES: u64 = 8;
+
+/// Encodings that let as many absent keys pass, with the bytes that they take for the same keys.
+fn same_rate(figures: &FilterFigures, counts: &LookupCounts) -> Vec<SameRate> {
+    let Some(rate) = counts.observed_fpr().filter(|rate| *rate > 0.0).or(figures.expected_fpr())
+    else {
+        return Vec::new();
+    };
+    // As large as the tables of the database: a filter for each.
+    let tables = figures.tables.max(1);
+    let keys = figures.keys.div_ceil(tables);
+    let same = |one: &Encoding| {
+        let (encoding, bits_per_key) = (one.label(), one.bits_per_key());
+        let filter_bytes = one.filter_bytes(keys)? * tables;
+        Some(SameRate { encoding, bits_per_key, filter_bytes })
+    };
+    Encoding::built_in_for_fpr(rate, keys).iter().filter_map(same).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_advised_for_large_filters_only() {
+        let mut figures = FilterFigures::default();
+        (figures.tables, figures.keys, figures.key_bytes) = (2, 1000, 16_000);
+        for (filter_bytes, partitions) in [
+            (0, None),
+            (PARTITION_BYTES, None),
+            (2 * PARTITION_BYTES, None),
+            (2 * PARTITION_BYTES + 1, Some(3)),
+            (100 * PARTITION_BYTES, Some(100)),
+        ] {
+            figures.filter_bytes = filter_bytes;
+            let advised = Partitions::of(&figures);
+            assert_eq!(advised.map(|all| all.partitions), partitions, "{filter_bytes} bytes");
+        }
+        figures.partitions = 100;
+        assert!(Partitions::of(&figures).is_none(), "they are there already");
+    }
+}

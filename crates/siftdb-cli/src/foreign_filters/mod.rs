@@ -1,0 +1,13 @@
+//! The filters of LevelDB's and RocksDB's databases: what they do, and what others would do.
+//!
+//! [`by_level`] sums figures and lookups by level. [`simulate`] makes lookups again with
+//! a simulated block cache, for the settings as they are and for those of [`alternatives`].
+
+pub(crate) mod alternatives;
+pub(crate) mod simulation;
+pub(crate) mod cache;
+pub(crate) mod levels;
+
+pub use alternatives::{Alternative, Store, alternatives, read_settings};
+pub use levels::{LevelFilters, by_level, counts_of};
+pub use simulation::{Layout, LookupCost, Part, Plan, ReadSettings, TablePlan, Verdicts, simulate};
