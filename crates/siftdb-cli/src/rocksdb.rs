@@ -24,7 +24,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The settings of a column family that change what is stored or read and have no counterpart, with
 /// the value of RocksDB's default. All others are about speed and memory alone.
-const WITHOUT_COUNTERPART: [(&str, &[&str]); 8] = [
+const WITHOUT_COUNTERPART: [(&str, &[&str]); 9] = [
+    ("comparator", &["leveldb.BytewiseComparator"]),
     ("compaction_filter", &["nullptr"]),
     ("compaction_filter_factory", &["nullptr"]),
     ("memtable_factory", &["SkipListFactory"]),
@@ -48,6 +49,10 @@ pub struct RocksDbArgs {
     /// value; the entry expires SECONDS later
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     ttl_db: Option<u32>,
+    /// Read column families in the order of rocksdb.ReverseBytewiseComparator, too. Their keys
+    /// ascend in siftdb; `siftdb scan --reverse` has RocksDB's order
+    #[arg(long)]
+    reverse_keys: bool,
     /// After the copy, read the RocksDB database again, and look every entry up
     #[arg(long)]
     pub check: bool,
@@ -69,14 +74,17 @@ enum Merge {
 impl RocksDbArgs {
     /// Refuses the arguments for a source that is no RocksDB database.
     pub fn refuse_any(&self) -> Outcome {
-        match self.merge.is_some() || self.ttl_db.is_some() || self.check {
+        let any = self.merge.is_some() || self.ttl_db.is_some() || self.reverse_keys || self.check;
+        match any {
             false => Ok(()),
-            true => Err(Failure::usage("--merge, --ttl-db and --check are for RocksDB databases")),
+            true => Err(Failure::usage(
+                "--merge, --ttl-db, --reverse-keys and --check are for RocksDB databases",
+            )),
         }
     }
 
     fn options(&self) -> RocksDbOptions {
-        let options = RocksDbOptions::new();
+        let options = RocksDbOptions::new().reverse_keys(self.reverse_keys);
         match self.merge {
             None => options,
             Some(Merge::Uint64add) => options.merge(MergeOperator::Uint64Add),
@@ -104,7 +112,7 @@ pub struct RocksSource {
 
 /// Opens the database in `directory` to read its keys, after taking its lock. Changes no byte.
 pub fn open_for_keys(directory: &Path) -> Outcome<(RocksDb, Option<File>)> {
-    open(directory, RocksDbOptions::new().keys_only(true))
+    open(directory, RocksDbOptions::new().keys_only(true).reverse_keys(true))
 }
 
 fn open(directory: &Path, options: RocksDbOptions) -> Outcome<(RocksDb, Option<File>)> {

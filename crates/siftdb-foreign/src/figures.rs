@@ -229,7 +229,7 @@ impl RocksDb {
         let mut tables = Vec::new();
         for file in family.newest_first() {
             let mut filters = FilterFigures::default();
-            let read = rocksdb::open(&**self.env(), &file.path)
+            let read = rocksdb::open(&**self.env(), &file.path, file.order)
                 .and_then(|(table, rocks)| filters.take(&table, &rocks.properties));
             if let Err(error) = read {
                 self.pass(error)?;

@@ -194,7 +194,10 @@ impl TableFilter {
     /// Loads the partition for `key`.
     fn go_to(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         let Body::Partitioned(one) = &mut self.body else { return Ok(()) };
-        let reaches = |partitions: &Partitions| key <= partitions.separator_key(table.style);
+        let style = table.style;
+        let reaches = |partitions: &Partitions| {
+            style.order.compare(key, partitions.separator_key(style)).is_le()
+        };
         // The partitions before the right one are not read.
         let mut moved = false;
         while !one.is_last && (!one.is_begun || !reaches(&one.partitions)) {

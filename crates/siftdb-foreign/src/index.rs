@@ -9,10 +9,11 @@
 use crate::block::BlockEntries;
 use crate::block_handle::BlockHandle;
 use crate::coding::Decoder;
-use crate::internal_key::{compare, user_key};
+use crate::internal_key::user_key;
+use crate::key_order::KeyOrder;
 use std::cmp::Ordering;
 
-/// How an index is written.
+/// How an index is written, and the order of its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndexStyle {
     /// The index names its partitions, which name the data blocks.
@@ -23,6 +24,8 @@ pub(crate) struct IndexStyle {
     pub has_user_keys: bool,
     /// The first key of a block is stored after its handle.
     pub has_first_keys: bool,
+    /// The order of the user keys of its table.
+    pub order: KeyOrder,
 }
 
 impl IndexStyle {
@@ -38,7 +41,18 @@ impl IndexStyle {
 
     /// The order of keys of the index.
     pub(crate) fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
-        if self.has_user_keys { a.cmp(b) } else { compare(a, b) }
+        match self.has_user_keys {
+            true => self.order.compare(a, b),
+            false => self.order.compare_internal(a, b),
+        }
+    }
+
+    /// The order of the internal key of an entry and a key of the index.
+    pub(crate) fn compare_entry(self, internal_key: &[u8], key: &[u8]) -> Ordering {
+        match self.has_user_keys {
+            true => self.order.compare(user_key(internal_key), key),
+            false => self.order.compare_internal(internal_key, key),
+        }
     }
 }
 

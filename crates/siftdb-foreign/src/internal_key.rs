@@ -1,9 +1,5 @@
 //! The internal key of LevelDB and RocksDB: the user key, and a trailer of eight bytes with the
 //! sequence number (upper 56 bits) and the kind of the entry.
-//!
-//! Internal keys are ordered by user key. Of one user key the newest version comes first.
-
-use std::cmp::Ordering;
 
 /// The largest sequence number.
 pub(crate) const SEQUENCE_MAX: u64 = (1 << 56) - 1;
@@ -22,15 +18,4 @@ pub(crate) fn split(internal_key: &[u8]) -> Option<(&[u8], u64)> {
 /// The user key. A key that is shorter than a trailer is returned whole.
 pub(crate) fn user_key(internal_key: &[u8]) -> &[u8] {
     split(internal_key).map_or(internal_key, |(key, _)| key)
-}
-
-/// The order of internal keys: user key ascending, then trailer descending.
-pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    match (split(a), split(b)) {
-        (Some((key_a, trailer_a)), Some((key_b, trailer_b))) => {
-            key_a.cmp(key_b).then(trailer_b.cmp(&trailer_a))
-        }
-        // Only a damaged block has such a key.
-        _ => a.cmp(b),
-    }
 }

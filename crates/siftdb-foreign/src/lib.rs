@@ -29,6 +29,7 @@ mod log;
 mod checksum;
 mod refused;
 mod store;
+mod key_order;
 mod internal_key;
 mod coding;
 #[cfg(test)]

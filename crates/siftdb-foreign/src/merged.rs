@@ -1,6 +1,7 @@
 //! A merge of sorted runs: all versions of all keys, in the order of their internal keys.
 
-use crate::internal_key::{compare, user_key};
+use crate::internal_key::user_key;
+use crate::key_order::KeyOrder;
 use crate::run::TableRun;
 use siftdb::Result;
 use std::cmp::Ordering;
@@ -12,18 +13,20 @@ use std::sync::Arc;
 /// The entries of logs, sorted by internal key.
 pub(crate) type Logged = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Whether logs have an entry of this user key.
-pub(crate) fn has_key(logged: &Logged, key: &[u8]) -> bool {
-    let at = logged.partition_point(|(logged, _)| user_key(logged) < key);
+/// Whether logs in this order have an entry of this user key.
+pub(crate) fn has_key(logged: &Logged, key: &[u8], order: KeyOrder) -> bool {
+    let at = logged.partition_point(|(logged, _)| order.compare(user_key(logged), key).is_lt());
     logged.get(at).is_some_and(|(logged, _)| user_key(logged) == key)
 }
 
 /// An iterator over the entries of sorted runs. Of one user key the newest version comes first.
 pub(crate) struct MergedRuns {
+    /// The order of all runs.
+    order: KeyOrder,
     /// Runs that are before their first entry.
     unread: Vec<Run>,
-    /// Runs at an entry; the one with the smallest internal key is on top.
-    runs: BinaryHeap<Run>,
+    /// Runs at an entry; the one with the first internal key is on top.
+    runs: BinaryHeap<RunAtEntry>,
 }
 
 impl fmt::Debug for MergedRuns {
@@ -33,10 +36,10 @@ impl fmt::Debug for MergedRuns {
 }
 
 impl MergedRuns {
-    /// Before the first entry.
-    pub(crate) fn new(runs: impl Iterator<Item = Run>) -> Self {
+    /// Before the first entry of runs that are in this order.
+    pub(crate) fn new(order: KeyOrder, runs: impl Iterator<Item = Run>) -> Self {
         let (unread, runs) = (runs.collect(), BinaryHeap::new());
-        MergedRuns { unread, runs }
+        MergedRuns { order, unread, runs }
     }
 
     /// Moves to the next entry; false after the last. After an error it must not be used again.
@@ -45,13 +48,13 @@ impl MergedRuns {
     /// `Io`; `Corruption` and `Missing`, unless damage is noted.
     pub(crate) fn next(&mut self) -> Result<bool> {
         if let Some(mut first) = self.runs.peek_mut()
-            && !first.next()?
+            && !first.run.next()?
         {
             PeekMut::pop(first);
         }
         for mut run in self.unread.drain(..) {
             if run.next()? {
-                self.runs.push(run);
+                self.runs.push(RunAtEntry { run, order: self.order });
             }
         }
         Ok(!self.runs.is_empty())
@@ -59,16 +62,16 @@ impl MergedRuns {
 
     /// The internal key of the entry.
     pub(crate) fn key(&self) -> &[u8] {
-        self.runs.peek().map_or(&[], Run::key)
+        self.runs.peek().map_or(&[], |first| first.run.key())
     }
 
     /// The value of the entry.
     pub(crate) fn value(&self) -> &[u8] {
-        self.runs.peek().map_or(&[], Run::value)
+        self.runs.peek().map_or(&[], |first| first.run.value())
     }
 }
 
-/// A sorted run of entries, ordered by the internal key of its current entry, the smallest last.
+/// A sorted run of entries.
 pub(crate) enum Run {
     Tables(Box<TableRun>),
     /// The current entry is the last of the first `passed` ones.
@@ -114,22 +117,28 @@ fn logged(entries: &Logged, passed: usize) -> Option<&(Vec<u8>, Vec<u8>)> {
     entries.get(passed.checked_sub(1)?)
 }
 
-impl Ord for Run {
+/// A run, ordered by the internal key of its current entry, the first key last.
+struct RunAtEntry {
+    run: Run,
+    order: KeyOrder,
+}
+
+impl Ord for RunAtEntry {
     fn cmp(&self, other: &Self) -> Ordering {
-        compare(other.key(), self.key())
+        self.order.compare_internal(other.run.key(), self.run.key())
     }
 }
 
-impl PartialOrd for Run {
+impl PartialOrd for RunAtEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Run {
+impl PartialEq for RunAtEntry {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Run {}
+impl Eq for RunAtEntry {}

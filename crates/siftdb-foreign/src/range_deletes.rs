@@ -5,15 +5,40 @@
 //! them since, where newer entries may have the sequence number 0 by now.
 
 use crate::internal_key::{SEQUENCE_MAX, split};
-use std::cmp::Reverse;
+use crate::key_order::KeyOrder;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// The trailer at the end of a table that a range delete extended: the end is no key.
 const SENTINEL: u64 = SEQUENCE_MAX << 8 | 0xf;
 
-/// A place in the order of internal keys: user key, and the complement of the trailer, because of
-/// one user key the newest version comes first.
-type Place = (Vec<u8>, u64);
+/// A place in the order of internal keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    key: Vec<u8>,
+    /// The complement of the trailer, because of one user key the newest version comes first.
+    rank: u64,
+    /// The order of user keys, the same in all places of a column family.
+    order: KeyOrder,
+}
+
+impl Place {
+    fn compare(&self, key: &[u8], rank: u64) -> Ordering {
+        self.order.compare(&self.key, key).then(self.rank.cmp(&rank))
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.compare(&other.key, other.rank)
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// A range delete: entries from `start` on, before `end`, of older sequence numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +49,16 @@ pub(crate) struct RangeDelete {
 }
 
 impl RangeDelete {
-    /// The range delete of the keys from `start` on, before `end`; `None` if these are none.
-    pub(crate) fn of_keys(start: &[u8], end: &[u8], sequence: u64) -> Option<Self> {
-        let range = RangeDelete { start: (start.to_vec(), 0), end: (end.to_vec(), 0), sequence };
+    /// The range delete of the keys from `start` on, before `end`, in this order; `None` if these
+    /// are none.
+    pub(crate) fn of_keys(
+        start: &[u8],
+        end: &[u8],
+        sequence: u64,
+        order: KeyOrder,
+    ) -> Option<Self> {
+        let [start, end] = [start, end].map(|key| Place { key: key.to_vec(), rank: 0, order });
+        let range = RangeDelete { start, end, sequence };
         (range.start < range.end).then_some(range)
     }
 
@@ -34,7 +66,8 @@ impl RangeDelete {
     pub(crate) fn within(self, smallest: &[u8], largest: &[u8]) -> Option<Self> {
         let (smallest, trailer) = split(smallest)?;
         // Before all kinds of entries of this sequence number.
-        let first = (smallest.to_vec(), !(trailer | 0xff));
+        let order = self.start.order;
+        let first = Place { key: smallest.to_vec(), rank: !(trailer | 0xff), order };
         let (largest, trailer) = split(largest)?;
         let after = match trailer >> 8 {
             _ if trailer == SENTINEL => trailer,
@@ -43,7 +76,7 @@ impl RangeDelete {
             0 => trailer,
             sequence => (sequence - 1) << 8 | 0xff,
         };
-        let last = (largest.to_vec(), !after);
+        let last = Place { key: largest.to_vec(), rank: !after, order };
         let range = RangeDelete {
             start: self.start.max(first),
             end: self.end.min(last),
@@ -73,8 +106,7 @@ impl RangeDeletes {
 
     /// Whether a range delete covers the entry of this user key and trailer.
     pub(crate) fn covers(&mut self, key: &[u8], trailer: u64) -> bool {
-        let at = (key, !trailer);
-        let is_at_most = |place: &Place| (&place.0[..], place.1) <= at;
+        let is_at_most = |place: &Place| place.compare(key, !trailer).is_le();
         while self.ahead.last().is_some_and(|range| is_at_most(&range.start)) {
             let Some(range) = self.ahead.pop() else { break };
             *self.sequences.entry(range.sequence).or_default() += 1;
@@ -96,61 +128,69 @@ impl RangeDeletes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::internal_key::{compare, internal_key};
+    use crate::internal_key::internal_key;
     use proptest::prelude::*;
 
-    fn key(number: u8) -> Vec<u8> {
-        vec![b'a' + number]
-    }
+    const KEYS: [&[u8]; 6] = [b"", b"a", b"ab", b"b", b"ba", b"c"];
 
     proptest! {
         /// Each entry is covered as a search of all range deletes says.
         #[test]
         fn entries_are_covered_as_by_a_search_of_all(
-            ranges in prop::collection::vec((0u8..6, 0u8..6, 1u64..20), 0..12),
-            entries in prop::collection::vec((0u8..6, 1u64..20), 0..30),
+            order in prop_oneof![Just(KeyOrder::Bytewise), Just(KeyOrder::Reverse)],
+            ranges in prop::collection::vec((0usize..6, 0usize..6, 1u64..20), 0..12),
+            entries in prop::collection::vec((0usize..6, 1u64..20), 0..30),
         ) {
-            let of_keys = |(start, end, sequence): &(u8, u8, u64)| {
-                RangeDelete::of_keys(&key(*start), &key(*end), *sequence)
+            let of_keys = |(start, end, sequence): &(usize, usize, u64)| {
+                RangeDelete::of_keys(KEYS[*start], KEYS[*end], *sequence, order)
             };
             let mut deletes = RangeDeletes::new(ranges.iter().filter_map(of_keys).collect());
             let mut keys: Vec<_> = entries
                 .iter()
-                .map(|(number, sequence)| internal_key(&key(*number), sequence << 8 | 1))
+                .map(|(key, sequence)| internal_key(KEYS[*key], sequence << 8 | 1))
                 .collect();
-            keys.sort_by(|a, b| compare(a, b));
+            keys.sort_by(|a, b| order.compare_internal(a, b));
             for internal in keys {
                 let (user_key, trailer) = split(&internal).unwrap();
                 let covered = ranges.iter().any(|(start, end, sequence)| {
-                    &key(*start)[..] <= user_key
-                        && user_key < &key(*end)[..]
-                        && *sequence > trailer >> 8
+                    let (start, end) = (KEYS[*start], KEYS[*end]);
+                    let is_within = match order {
+                        KeyOrder::Bytewise => start <= user_key && user_key < end,
+                        KeyOrder::Reverse => start >= user_key && user_key > end,
+                    };
+                    is_within && *sequence > trailer >> 8
                 });
                 prop_assert_eq!(deletes.covers(user_key, trailer), covered);
             }
         }
     }
 
-    #[test]
-    fn a_range_delete_ends_with_its_table() {
+    /// Checks tables with ends of these user keys, of which the order is a, b, l, m, y, z.
+    fn check_ends(order: KeyOrder, [a, b, l, m, y, z]: [&[u8]; 6]) {
         let covered = |smallest: Vec<u8>, largest: Vec<u8>, key: &[u8], sequence: u64| {
-            let range = RangeDelete::of_keys(b"b", b"y", 50).unwrap();
+            let range = RangeDelete::of_keys(b, y, 50, order).unwrap();
             let ranges = range.within(&smallest, &largest).into_iter().collect();
             RangeDeletes::new(ranges).covers(key, sequence << 8 | 1)
         };
         let of = |key: &[u8], sequence: u64| internal_key(key, sequence << 8 | 1);
-        let (all, cut) = ((of(b"a", 9), of(b"z", 9)), internal_key(b"m", SENTINEL));
-        assert!(covered(all.0.clone(), all.1.clone(), b"b", 49));
-        assert!(!covered(all.0.clone(), all.1.clone(), b"b", 50));
-        assert!(!covered(all.0.clone(), all.1.clone(), b"y", 3));
-        assert!(covered(all.0.clone(), cut.clone(), b"l", 3));
-        assert!(!covered(all.0.clone(), cut, b"m", 3));
+        let (all, cut) = ((of(a, 9), of(z, 9)), internal_key(m, SENTINEL));
+        assert!(covered(all.0.clone(), all.1.clone(), b, 49));
+        assert!(!covered(all.0.clone(), all.1.clone(), b, 50));
+        assert!(!covered(all.0.clone(), all.1.clone(), y, 3));
+        assert!(covered(all.0.clone(), cut.clone(), l, 3));
+        assert!(!covered(all.0.clone(), cut, m, 3));
         // Versions of one key may be in two tables.
-        assert!(covered(all.0.clone(), of(b"m", 7), b"m", 7));
-        assert!(!covered(all.0.clone(), of(b"m", 7), b"m", 6));
-        assert!(!covered(of(b"m", 7), all.1.clone(), b"m", 8));
-        assert!(covered(of(b"m", 7), all.1, b"m", 7));
-        assert!(!covered(all.0, of(b"m", 0), b"m", 0));
-        assert!(!covered(of(b"y", 7), of(b"z", 7), b"y", 7));
+        assert!(covered(all.0.clone(), of(m, 7), m, 7));
+        assert!(!covered(all.0.clone(), of(m, 7), m, 6));
+        assert!(!covered(of(m, 7), all.1.clone(), m, 8));
+        assert!(covered(of(m, 7), all.1, m, 7));
+        assert!(!covered(all.0, of(m, 0), m, 0));
+        assert!(!covered(of(y, 7), of(z, 7), y, 7));
+    }
+
+    #[test]
+    fn a_range_delete_ends_with_its_table() {
+        check_ends(KeyOrder::Bytewise, [b"a", b"b", b"l", b"m", b"y", b"z"]);
+        check_ends(KeyOrder::Reverse, [b"z", b"y", b"m", b"l", b"b", b"a"]);
     }
 }

@@ -5,9 +5,6 @@ use crate::store::EntryKind;
 use siftdb::Error;
 use std::path::Path;
 
-/// The name of the only order of keys that siftdb has.
-pub(crate) const BYTEWISE: &[u8] = b"leveldb.BytewiseComparator";
-
 /// The error for a kind of entries that has no counterpart in siftdb.
 pub(crate) fn refuse_kind(kind: EntryKind, path: &Path) -> Error {
     let what = match kind {

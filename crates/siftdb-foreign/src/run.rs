@@ -3,7 +3,8 @@
 use crate::block::BlockEntries;
 use crate::damage::Damage;
 use crate::error;
-use crate::internal_key::{compare, split};
+use crate::internal_key::split;
+use crate::key_order::KeyOrder;
 use crate::store::EntryKind;
 use crate::table::{DataBlocks, Table};
 use siftdb::env::Env;
@@ -31,6 +32,8 @@ pub(crate) struct TableFile {
     pub path: PathBuf,
     /// The manifest's facts about it; `None` if they are not compared.
     pub expected: Option<TableFacts>,
+    /// The order of its keys.
+    pub order: KeyOrder,
 }
 
 /// A table, and what its store knows besides.
@@ -139,13 +142,14 @@ impl TableRun {
         key.clear();
         key.extend_from_slice(user_key);
         key.extend_from_slice(&trailer.to_le_bytes());
-        if !self.key.is_empty() && compare(&self.key, key).is_ge() {
+        let order = open.table.style.order;
+        if !self.key.is_empty() && order.compare_internal(&self.key, key).is_ge() {
             return Err(wrong("keys out of order"));
         }
         // The keys in between are checked by their order alone.
         if let Some(TableFacts { smallest, largest, .. }) = expected_of(&self.files, self.next_file)
-            && (compare(key, smallest).is_lt()
-                || compare(key, largest).is_gt()
+            && (order.compare_internal(key, smallest).is_lt()
+                || order.compare_internal(key, largest).is_gt()
                 || self.read == 0 && open.has_exact_ends && key != smallest)
         {
             return Err(wrong("keys beyond what the manifest says of this table"));

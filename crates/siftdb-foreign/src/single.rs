@@ -7,6 +7,7 @@ use crate::error;
 use crate::figures::{FilterFigures, TableFigures};
 use crate::filter::FilterLayoutKind;
 use crate::internal_key::split;
+use crate::key_order::KeyOrder;
 use crate::leveldb::table as leveldb;
 use crate::rocksdb::properties::{self, PropertyValue};
 use crate::rocksdb::table::{
@@ -126,7 +127,7 @@ impl ForeignTable {
                 Ok(ForeignTable { table, rocks: None })
             }
             Some(rocksdb::TABLE_MAGIC) => {
-                let (table, rocks) = rocksdb::open(env, path)?;
+                let (table, rocks) = rocksdb::open(env, path, KeyOrder::Bytewise)?;
                 Ok(ForeignTable { table, rocks: Some(rocks) })
             }
             magic => {
@@ -292,7 +293,7 @@ impl ForeignTable {
         let Some(handle) = handle else { return Ok(true) };
         let mut entries: BlockEntries = self.table.entries(handle)?;
         while entries.next().map_err(|what| self.table.damage(handle, what))? {
-            let range = range_delete_of(&entries);
+            let range = range_delete_of(&entries, self.table.style.order);
             let (start, end, sequence) = range.map_err(|what| self.table.damage(handle, what))?;
             if !each(&TableItem::RangeDelete { start, end, sequence })? {
                 return Ok(false);
@@ -365,7 +366,7 @@ impl ForeignTable {
     /// # Errors
     /// As for [`ForeignTable::open`].
     pub fn trace_lookups(&self, keys: &[Vec<u8>]) -> Result<LookupTrace> {
-        let mut tracer = Tracer::new(keys);
+        let mut tracer = Tracer::new(keys, KeyOrder::Bytewise);
         tracer.ask(&self.table, None).map_err(error::of_single_table)?;
         tracer.end_table();
         Ok(tracer.finish())

@@ -6,7 +6,8 @@ use crate::block::BlockEntries;
 use crate::block_file::BlockFile;
 use crate::block_handle::BlockHandle;
 use crate::index::{IndexEntries, IndexStyle};
-use crate::internal_key::{compare, split, user_key};
+use crate::internal_key::split;
+use crate::key_order::KeyOrder;
 use crate::store::EntryKind;
 use siftdb::{Error, Result};
 
@@ -287,10 +288,7 @@ impl DataBlocks {
 
     /// Whether lookups of this internal key would search a block before this one.
     fn is_before(&self, style: IndexStyle, key: &[u8]) -> bool {
-        self.last_separator.as_deref().is_some_and(|last| match style.has_user_keys {
-            true => user_key(key) <= last,
-            false => compare(key, last).is_le(),
-        })
+        self.last_separator.as_deref().is_some_and(|last| style.compare_entry(key, last).is_le())
     }
 
     /// Where the block is.
@@ -305,7 +303,7 @@ impl DataBlocks {
 
     /// Whether `key` may be in this block or before it, as the index says.
     pub(crate) fn reaches(&self, style: IndexStyle, key: &[u8]) -> bool {
-        key <= self.separator_key(style)
+        style.order.compare(key, self.separator_key(style)).is_le()
     }
 }
 
@@ -363,18 +361,14 @@ impl TableEntries {
         if split(key).is_none() {
             return Err(table.damage(handle, "a key without its sequence"));
         }
-        if !self.is_first && compare(&self.last_key, key).is_ge() {
+        let style = table.style;
+        if !self.is_first && style.order.compare_internal(&self.last_key, key).is_ge() {
             return Err(table.damage(handle, "keys out of order"));
         }
-        let separator = self.blocks.separator();
-        let beyond = match table.style.has_user_keys {
-            true => user_key(key) > separator,
-            false => compare(key, separator).is_gt(),
-        };
-        if beyond {
+        if style.compare_entry(key, self.blocks.separator()).is_gt() {
             return Err(table.damage(handle, "a key above what the index says of its block"));
         }
-        if self.blocks.is_before(table.style, key) {
+        if self.blocks.is_before(style, key) {
             let what = "a key that the index says is in a block before";
             return Err(table.damage(handle, what));
         }
@@ -408,13 +402,16 @@ impl TableEntries {
     }
 }
 
-/// The range delete that `entries` is at: first key, the first key after it, and sequence. The
-/// error says what is wrong.
+/// The range delete that `entries` of a table of this order is at: first key, the first key after
+/// it, and sequence. The error says what is wrong.
 pub(crate) fn range_delete_of(
     entries: &BlockEntries,
+    order: KeyOrder,
 ) -> std::result::Result<(&[u8], &[u8], u64), String> {
     match split(entries.key()) {
-        Some((start, trailer)) if trailer as u8 == RANGE_DELETION && start <= entries.value() => {
+        Some((start, trailer))
+            if trailer as u8 == RANGE_DELETION && order.compare(start, entries.value()).is_le() =>
+        {
             Ok((start, entries.value(), trailer >> 8))
         }
         _ => Err("a malformed range delete".into()),

@@ -11,6 +11,7 @@ use crate::block::BlockEntries;
 use crate::block_handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::filter::TableFilter;
 use crate::internal_key::{split, user_key};
+use crate::key_order::KeyOrder;
 use crate::leveldb::database::LevelDb;
 use crate::leveldb::table as leveldb;
 use crate::rocksdb::database::{ColumnFamily, RocksDb};
@@ -25,7 +26,7 @@ use siftdb::Result;
 pub struct LookupTrace {
     tables: Vec<LookupCounts>,
     blocks: Vec<TracedBlock>,
-    /// Of each different key, in ascending order.
+    /// Of each different key, in their order.
     visits: Vec<Vec<TableVisit>>,
     /// Of each lookup the number of its key.
     lookups: Vec<u32>,
@@ -131,7 +132,7 @@ impl LevelDb {
     /// `Io`; `Corruption` or `Missing`, unless the database was opened to salvage. Then a damaged
     /// table is asked as far as it can be read.
     pub fn trace_lookups(&self, keys: &[Vec<u8>]) -> Result<LookupTrace> {
-        let mut tracer = Tracer::new(keys);
+        let mut tracer = Tracer::new(keys, KeyOrder::Bytewise);
         tracer.take_logged(|key| self.is_logged(key));
         for file in self.newest_first() {
             let bytes = file.expected.as_ref().map(|facts| facts.bytes);
@@ -153,10 +154,10 @@ impl RocksDb {
     /// `Io`; `Corruption` or `Missing`, unless the database was opened to salvage. Then a damaged
     /// table is asked as far as it can be read.
     pub fn trace_lookups(&self, family: &ColumnFamily, keys: &[Vec<u8>]) -> Result<LookupTrace> {
-        let mut tracer = Tracer::new(keys);
+        let mut tracer = Tracer::new(keys, family.order());
         tracer.take_logged(|key| family.is_logged(key));
         for file in family.newest_first() {
-            let traced = rocksdb::open(&**self.env(), &file.path)
+            let traced = rocksdb::open(&**self.env(), &file.path, file.order)
                 .and_then(|(table, _)| tracer.ask(&table, ends_of(file)));
             tracer.end_table();
             if let Err(error) = traced {
@@ -176,7 +177,8 @@ fn ends_of(file: &TableFile) -> Option<(Vec<u8>, Vec<u8>)> {
 /// A trace in the making.
 pub(crate) struct Tracer<'k> {
     trace: LookupTrace,
-    /// The different keys that were not found so far, ascending, with their numbers.
+    order: KeyOrder,
+    /// The different keys that were not found so far, in their order, with their numbers.
     sought: Vec<(&'k [u8], u32)>,
     /// By number: how many lookups the key has.
     lookups_of: Vec<u64>,
@@ -187,11 +189,12 @@ pub(crate) struct Tracer<'k> {
 
 impl<'k> Tracer<'k> {
     /// Lookups of `keys`, before the first table.
-    pub(crate) fn new(keys: &'k [Vec<u8>]) -> Self {
+    pub(crate) fn new(keys: &'k [Vec<u8>], order: KeyOrder) -> Self {
         let mut different: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        different.sort_unstable();
+        different.sort_unstable_by(|a, b| order.compare(a, b));
         different.dedup();
-        let number = |key: &Vec<u8>| different.partition_point(|one| *one < key.as_slice());
+        let number =
+            |key: &Vec<u8>| different.partition_point(|one| order.compare(one, key).is_lt());
         let lookups: Vec<u32> = keys.iter().map(|key| number(key) as u32).collect();
         let mut lookups_of = vec![0; different.len()];
         for &key in &lookups {
@@ -203,7 +206,7 @@ impl<'k> Tracer<'k> {
         let ended = vec![false; different.len()];
         let trace = LookupTrace { visits, lookups, ..LookupTrace::default() };
         let sought = different.into_iter().zip(0..).collect();
-        Tracer { trace, sought, lookups_of, ended, table: 0 }
+        Tracer { trace, order, sought, lookups_of, ended, table: 0 }
     }
 
     /// Ends the lookups of keys that the logs have.
@@ -229,8 +232,9 @@ impl<'k> Tracer<'k> {
             None => ends_in(table)?,
         };
         let Some((first, last)) = ends else { return Ok(()) };
-        let from = self.sought.partition_point(|(key, _)| *key < first.as_slice());
-        let to = self.sought.partition_point(|(key, _)| *key <= last.as_slice());
+        let order = self.order;
+        let from = self.sought.partition_point(|(key, _)| order.compare(key, &first).is_lt());
+        let to = self.sought.partition_point(|(key, _)| order.compare(key, &last).is_le());
         let sought = self.sought.get(from..to).unwrap_or_default().to_vec();
         if sought.is_empty() {
             return Ok(());
@@ -371,8 +375,9 @@ impl<'t> TableLookups<'t> {
         let index = self.blocks.index_block();
         let bytes = self.blocks.index_block_bytes() as u64;
         let index = self.number_of(blocks, INDEX, index, Some(bytes));
-        let first = self.blocks.first_key().map(user_key);
-        let may_have = !self.is_at_end && first.is_none_or(|first| first <= key);
+        let (first, order) = (self.blocks.first_key().map(user_key), self.table.style.order);
+        let may_have =
+            !self.is_at_end && first.is_none_or(|first| order.compare(first, key).is_le());
         let data = may_have.then(|| self.number_of(blocks, DATA, at, None));
         self.kind = None;
         if may_contain != Some(false)
@@ -434,7 +439,8 @@ impl<'t> TableLookups<'t> {
                 self.data.insert((entries, is_at_entry))
             }
         };
-        while *is_at_entry && user_key(entries.key()) < key {
+        let order = self.table.style.order;
+        while *is_at_entry && order.compare(user_key(entries.key()), key).is_lt() {
             *is_at_entry = entries.next().map_err(damage)?;
         }
         if !*is_at_entry || user_key(entries.key()) != key {

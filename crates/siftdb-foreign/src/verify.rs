@@ -152,7 +152,8 @@ fn check_range_deletes(table: &Table, rocks: &RocksParts, counts: &mut TableCoun
     let Some(handle) = rocks.range_deletes else { return Ok(()) };
     let mut entries = table.entries(handle)?;
     while entries.next().map_err(|what| table.damage(handle, what))? {
-        let range = range_delete_of(&entries).map_err(|what| table.damage(handle, what))?;
+        let range = range_delete_of(&entries, table.style.order);
+        let range = range.map_err(|what| table.damage(handle, what))?;
         let (_, _, sequence) = range;
         counts.range_deletes += 1;
         counts.add_bytes(sequence, entries.key(), entries.value());

@@ -4,7 +4,7 @@
 //! that wrote them. For tests of the packages in `crates/`.
 
 use crate::support::archive::{Files, unpack};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -21,10 +21,14 @@ pub struct Contents {
 }
 
 /// A database that RocksDB wrote.
+#[derive(Default)]
 pub struct Fixture {
     pub name: String,
     pub files: Files,
+    /// In RocksDB's order.
     pub expected: Contents,
+    /// The column families with keys in the order of `rocksdb.ReverseBytewiseComparator`.
+    pub reversed: BTreeSet<Vec<u8>>,
     /// A word for what is refused.
     pub refused: Option<String>,
 }
@@ -39,25 +43,26 @@ pub fn fixtures() -> Vec<Fixture> {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let mut files = unpack(&fs::read(path).unwrap());
         let expected = String::from_utf8(files.remove("EXPECTED").unwrap()).unwrap();
-        let (expected, refused) = parse(&expected);
-        Fixture { name, files, expected, refused }
+        let mut fixture = Fixture { name, files, ..Fixture::default() };
+        parse(&expected, &mut fixture);
+        fixture
     };
     paths.iter().map(fixture).collect()
 }
 
-/// What RocksDB found, as the program wrote it.
-fn parse(text: &str) -> (Contents, Option<String>) {
-    let (mut contents, mut refused, mut family) = (Contents::default(), None, Vec::new());
+/// Reads what RocksDB found, as the program wrote it.
+fn parse(text: &str, fixture: &mut Fixture) {
+    let Fixture { expected: contents, reversed, refused, .. } = fixture;
+    let mut family = Vec::new();
     for line in text.lines() {
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["refused", word] => refused = Some(word.to_owned()),
+            ["refused", word] => *refused = Some(word.to_owned()),
             ["prepared", name] => contents.prepared.push(unhex(name)),
             ["family", name, order] => {
-                // Not read so far.
-                if order == "rocksdb.ReverseBytewiseComparator" {
-                    refused = Some("comparator".into());
-                }
                 family = unhex(name);
+                if order == "rocksdb.ReverseBytewiseComparator" {
+                    reversed.insert(family.clone());
+                }
                 contents.families.insert(family.clone(), Entries::new());
             }
             [key, value] => {
@@ -68,7 +73,6 @@ fn parse(text: &str) -> (Contents, Option<String>) {
         }
     }
     contents.prepared.sort();
-    (contents, refused)
 }
 
 fn unhex(text: &str) -> Vec<u8> {

@@ -55,11 +55,11 @@ fn databases_come_in_as_rocksdb_reads_them() {
     let place = Place::new();
     let (mut imported, mut refusals) = (0, 0);
     // Each of them is read by the tests of `siftdb-foreign`.
-    for Fixture { name, files, expected, refused } in fixtures().iter().step_by(3) {
+    for Fixture { name, files, expected, reversed, refused } in fixtures().iter().step_by(3) {
         let old = unpacked(&place, &format!("old-{name}"), files);
         let (before, db) = (bytes_of(&old), place.path(name));
         let is_text = expected.families.keys().all(|name| std::str::from_utf8(name).is_ok());
-        if refused.is_some() || !is_text {
+        if refused.is_some() || !reversed.is_empty() || !is_text {
             let message = fails(3, &["import", "rocksdb", &old, &db]);
             assert!(!Path::new(&db).exists(), "{name}: {message}");
             refusals += 1;
@@ -77,6 +77,40 @@ fn databases_come_in_as_rocksdb_reads_them() {
         assert_eq!(bytes_of(&old), before, "{name}");
     }
     assert!(imported >= 20 && refusals >= 3, "{imported} imported, {refusals} refused");
+}
+
+#[test]
+fn keys_in_reverse_order_come_in_on_request() {
+    let place = Place::new();
+    for name in ["reverse-families", "reverse-tables"] {
+        let Fixture { files, expected, reversed, .. } = fixture(name);
+        let (old, db) = (unpacked(&place, &format!("old-{name}"), &files), place.path(name));
+        let refused = fails(3, &["import", "rocksdb", &old, &db]);
+        assert!(refused.contains("ask for reverse keys (`--reverse-keys`)"), "{refused}");
+        assert!(!Path::new(&db).exists());
+        // Operators and salvage change nothing of it.
+        let merge = ["--merge", "max", "--salvage"];
+        let import = ["import", "rocksdb", &old, &db, "--reverse-keys", "--check", "--json"];
+        let answer = json(&[&import[..], &merge].concat());
+        let mut found = contents(&db).families;
+        for family in &reversed {
+            found.get_mut(family).unwrap().reverse();
+            let keyspace = std::str::from_utf8(family).unwrap();
+            let left_out = answer["settings_left_out"].as_array().unwrap();
+            let of = left_out.iter().find(|of| of["keyspace"] == keyspace).unwrap();
+            assert_eq!(of["ignored"][0]["value"], "rocksdb.ReverseBytewiseComparator");
+        }
+        assert_eq!(found, expected.families, "{name}");
+        ok(&["verify", &db]);
+    }
+    let Fixture { files, .. } = fixture("comparator");
+    let (old, db) = (unpacked(&place, "old", &files), place.path("db"));
+    for arguments in [&[][..], &["--reverse-keys"]] {
+        let refused = fails(3, &[&["import", "rocksdb", &old, &db], arguments].concat());
+        assert!(refused.contains("in the order of") && !refused.contains("--rev"), "{refused}");
+    }
+    let refused = fails(2, &["import", "leveldb", &old, &db, "--reverse-keys"]);
+    assert!(refused.contains("--reverse-keys"), "{refused}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::current::read_current;
 use crate::damage::{Damage, Loss};
 use crate::entries::Entries;
 use crate::error;
-use crate::internal_key::compare;
+use crate::key_order::KeyOrder;
 use crate::leveldb::logged::read_logs;
 use crate::leveldb::manifest::{Manifest, read_manifest};
 use crate::leveldb::table::open_expected;
@@ -26,6 +26,9 @@ use siftdb::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The only order of keys that is read.
+const ORDER: KeyOrder = KeyOrder::Bytewise;
 
 /// A LevelDB database, opened to be read. Nothing in its directory is created or changed.
 #[derive(Debug)]
@@ -89,7 +92,7 @@ impl LevelDb {
             let run = TableRun::new(&self.env, open_expected, files.clone(), &self.damage);
             Run::Tables(Box::new(run))
         });
-        let runs = MergedRuns::new(tables.chain([Run::logs(&self.logged)]));
+        let runs = MergedRuns::new(ORDER, tables.chain([Run::logs(&self.logged)]));
         Entries::new(self.directory.clone(), runs, RangeDeletes::new(Vec::new()), None)
     }
 
@@ -101,7 +104,7 @@ impl LevelDb {
 
     /// Whether the logs have the key.
     pub(crate) fn is_logged(&self, key: &[u8]) -> bool {
-        has_key(&self.logged, key)
+        has_key(&self.logged, key, KeyOrder::Bytewise)
     }
 
     /// Notes `error` if it is damage and the database was opened to salvage.
@@ -175,7 +178,8 @@ impl Files {
 
     /// Every table as a run of its own.
     fn all_tables(&self) -> Runs {
-        let alone = |path: &PathBuf| vec![TableFile { path: path.clone(), expected: None }];
+        let alone =
+            |path: &PathBuf| vec![TableFile { path: path.clone(), expected: None, order: ORDER }];
         Runs { runs: self.tables.values().map(alone).collect(), level_0: self.tables.len() }
     }
 
@@ -190,7 +194,7 @@ impl Files {
             };
             // The readable part of a damaged table may end anywhere.
             let expected = (!damage.is_noted()).then(|| facts.clone());
-            let file = TableFile { path: path.clone(), expected };
+            let file = TableFile { path: path.clone(), expected, order: ORDER };
             levels.entry(facts.level).or_default().push((facts, file));
         }
         // By number, so the oldest comes first.
@@ -198,7 +202,7 @@ impl Files {
         let mut runs: Vec<_> = alone.collect();
         let level_0 = runs.len();
         for mut tables in levels.into_values() {
-            tables.sort_by(|(a, _), (b, _)| compare(&a.smallest, &b.smallest));
+            tables.sort_by(|(a, _), (b, _)| ORDER.compare_internal(&a.smallest, &b.smallest));
             runs.push(tables.into_iter().map(|(_, file)| file).collect());
         }
         Ok(Runs { runs, level_0 })

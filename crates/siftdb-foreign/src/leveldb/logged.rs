@@ -3,7 +3,8 @@
 use crate::coding::Decoder;
 use crate::damage::{Damage, Loss};
 use crate::error;
-use crate::internal_key::{SEQUENCE_MAX, compare, internal_key};
+use crate::internal_key::{SEQUENCE_MAX, internal_key};
+use crate::key_order::KeyOrder;
 use crate::log::{LogReader, Step};
 use crate::merged::Logged;
 use crate::store::{EntryKind, Store};
@@ -52,7 +53,7 @@ pub(crate) fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Re
     if let Some(Loss { path, offset, what }) = end {
         damage.note(&path, offset, what);
     }
-    entries.sort_by(|(a, _), (b, _)| compare(a, b));
+    entries.sort_by(|(a, _), (b, _)| KeyOrder::Bytewise.compare_internal(a, b));
     Ok(entries)
 }
 

@@ -4,6 +4,7 @@ use crate::block_based::BlockBasedFilter;
 use crate::damage::{Damage, Loss};
 use crate::figures::FilterFigures;
 use crate::internal_key::{internal_key, user_key};
+use crate::key_order::KeyOrder;
 use crate::leveldb::database::LevelDb;
 use crate::leveldb::manifest::read_manifest;
 use crate::leveldb::table::open_expected;
@@ -88,7 +89,7 @@ fn recorded_tables_are_written_again() {
         };
         for number in read_manifest(&*env, &path).unwrap().tables.keys() {
             let path = path.join(format!("{number:06}.ldb"));
-            let file = TableFile { path: path.clone(), expected: None };
+            let file = TableFile { path: path.clone(), expected: None, order: KeyOrder::Bytewise };
             let mut run = TableRun::new(&env, open_expected, vec![file], &Damage::new(false));
             let mut entries: Vec<Entry> = Vec::new();
             while run.next().unwrap() {

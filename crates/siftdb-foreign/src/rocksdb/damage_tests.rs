@@ -6,6 +6,7 @@ use crate::checksum::{ChecksumKind, checksum_context};
 use crate::coding::get_u32;
 use crate::filter::rocksdb_filter;
 use crate::index::IndexStyle;
+use crate::key_order::KeyOrder;
 use crate::leveldb::testing::{self, Block, TableStyle, put_block};
 use crate::rocksdb::tests::{contents, golden, golden_bytes, properties, recorded};
 use crate::single::ForeignTable;
@@ -360,12 +361,20 @@ fn wrong_keys_of_top_level_indexes_are_found() {
 }
 
 /// The keys of three data blocks.
-const BLOCKS: [[u8; 2]; 3] = [*b"ab", *b"cd", *b"ef"];
+type Blocks = [[u8; 2]; 3];
+const BLOCKS: Blocks = [*b"ab", *b"cd", *b"ef"];
+const LAST_KEYS: [u8; 3] = *b"bdf";
 
-/// Checks a table of [`BLOCKS`] whose index has two partitions: the first has the separator b, the
-/// second d and f. The top level names them by `top`, and the metaindex names it as the index of a
-/// filter, too. With `has_empty`, the first partition is empty.
-fn verify_partitioned(top: [u8; 2], has_empty: bool) -> std::result::Result<u64, String> {
+/// Checks a table of these blocks whose index has two partitions: the first has the separator of
+/// the first block, the second has the others. The top level names them by `top`, and the metaindex
+/// names it as the index of a filter, too. With `has_empty`, the first partition is empty.
+fn verify_partitioned(
+    blocks: Blocks,
+    separators: [u8; 3],
+    top: [u8; 2],
+    has_empty: bool,
+    style: IndexStyle,
+) -> std::result::Result<u64, String> {
     let key = |letter: u8| [&[letter][..], &(7u64 << 8 | 1).to_le_bytes()].concat();
     let mut bytes = Vec::new();
     let mut put = |entries: &[(Vec<u8>, Vec<u8>)]| {
@@ -373,16 +382,17 @@ fn verify_partitioned(top: [u8; 2], has_empty: bool) -> std::result::Result<u64,
         entries.iter().for_each(|(key, value)| block.add(key, value, 1));
         put_block(&mut bytes, &block.finish(), false)
     };
-    let data = BLOCKS.map(|[a, b]| put(&[(key(a), vec![1]), (key(b), vec![2])]));
-    let named = |i: usize| (key(BLOCKS[i][1]), data[i].clone());
+    let data = blocks.map(|[a, b]| put(&[(key(a), vec![1]), (key(b), vec![2])]));
+    let separator = |letter: u8| if style.has_user_keys { vec![letter] } else { key(letter) };
+    let named = |i: usize| (separator(separators[i]), data[i].clone());
     let first = put(&if has_empty { vec![] } else { vec![named(0)] });
     let second = put(&[named(1), named(2)]);
-    let index = put(&[(key(top[0]), first), (key(top[1]), second)]);
+    let index = put(&[(separator(top[0]), first), (separator(top[1]), second)]);
     let metaindex = put(&[(b"partitionedfilter.x".to_vec(), index.clone())]);
     let [index, metaindex] = [index, metaindex].map(|at| BlockHandle::decode(&at).unwrap());
     let changed = Changed::new(bytes);
     let file = BlockFile::open(&*changed.env, Path::new(PATH)).unwrap();
-    let style = IndexStyle { is_partitioned: true, ..IndexStyle::default() };
+    let style = IndexStyle { is_partitioned: true, ..style };
     let table = Table { file, metaindex, index, style, has_whole_keys: true };
     let verified = verify(&table, None).map(|counts| counts.data_blocks);
     verified.map_err(|error| error.to_string())
@@ -390,8 +400,11 @@ fn verify_partitioned(top: [u8; 2], has_empty: bool) -> std::result::Result<u64,
 
 #[test]
 fn wrong_top_levels_of_an_index_are_found() {
-    assert_eq!(verify_partitioned(*b"bf", false), Ok(3));
-    assert_eq!(verify_partitioned(*b"cg", false), Ok(3));
+    let verify = |top, has_empty| {
+        verify_partitioned(BLOCKS, LAST_KEYS, top, has_empty, IndexStyle::default())
+    };
+    assert_eq!(verify(*b"bf", false), Ok(3));
+    assert_eq!(verify(*b"cg", false), Ok(3));
     let wrong = [
         (*b"gf", false, "partitions out of order"),
         (*b"ff", false, "keys of the top level of the index out of order"),
@@ -401,8 +414,36 @@ fn wrong_top_levels_of_an_index_are_found() {
         (*b"bf", true, "an empty partition of the index"),
     ];
     for (top, has_empty, what) in wrong {
-        let refused = verify_partitioned(top, has_empty).unwrap_err();
+        let refused = verify(top, has_empty).unwrap_err();
         assert!(refused.contains(what), "{}: {refused}", top.escape_ascii());
+    }
+}
+
+#[test]
+fn separators_are_in_the_order_of_their_table() {
+    let (blocks, last) = ([*b"fe", *b"dc", *b"ba"], *b"eca");
+    let in_between = "a key that the top level says is in a partition of the index before";
+    for has_user_keys in [false, true] {
+        let style = |order| IndexStyle { has_user_keys, order, ..IndexStyle::default() };
+        let reverse = |blocks, separators, top| {
+            verify_partitioned(blocks, separators, top, false, style(KeyOrder::Reverse))
+        };
+        assert_eq!(reverse(blocks, last, *b"ea"), Ok(3));
+        for (blocks, separators, top, what) in [
+            (blocks, last, *b"ae", "partitions out of order"),
+            (blocks, last, *b"fa", "a key above what the top level says of its partition"),
+            (blocks, last, *b"ca", in_between),
+            (blocks, *b"eac", *b"ea", "keys of the index out of order"),
+            (blocks, *b"eda", *b"ea", "a key above what the index says of its block"),
+            (blocks, *b"dca", *b"da", "a key that the index says is in a block before"),
+            ([*b"ee", *b"dc", *b"ba"], last, *b"ea", "keys out of order"),
+            (BLOCKS, LAST_KEYS, *b"bf", "partitions out of order"),
+        ] {
+            let found = reverse(blocks, separators, top).unwrap_err();
+            assert!(found.contains(what), "{}: {found}", separators.escape_ascii());
+        }
+        let bytewise = style(KeyOrder::Bytewise);
+        assert!(verify_partitioned(blocks, last, *b"ea", false, bytewise).is_err());
     }
 }
 

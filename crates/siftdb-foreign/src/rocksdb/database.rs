@@ -11,14 +11,14 @@ use crate::current::read_current;
 use crate::damage::{Damage, Loss};
 use crate::entries::Entries;
 use crate::error;
-use crate::internal_key::compare;
+use crate::key_order::KeyOrder;
 use crate::merge::{Merge, MergeOperator};
 use crate::merged::{Logged, MergedRuns, Run, has_key};
 use crate::range_deletes::{RangeDelete, RangeDeletes};
-use crate::refused::{BYTEWISE, refuse_kind};
+use crate::refused::refuse_kind;
 use crate::rocksdb::files::Files;
 use crate::rocksdb::logged::{FamilyLog, RecoveryMode, read_logs};
-use crate::rocksdb::manifest::{FamilyFacts, read_manifest};
+use crate::rocksdb::manifest::{FamilyFacts, Manifest, read_manifest};
 use crate::rocksdb::options::{FamilySettings, OptionsFile, read_options};
 use crate::rocksdb::table::{self, open_expected};
 use crate::run::{TableFacts, TableFile, TableRun};
@@ -49,10 +49,11 @@ pub struct RocksDbOptions {
     salvage: bool,
     keys_only: bool,
     merge: Option<MergeOperator>,
+    reverse_keys: bool,
 }
 
 impl RocksDbOptions {
-    /// Damage is an error, and so are operands of merges.
+    /// Damage is an error, and so are operands of merges and orders of keys other than bytewise.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -82,6 +83,14 @@ impl RocksDbOptions {
         self.merge = Some(operator);
         self
     }
+
+    /// Read column families whose keys are in the order of `rocksdb.ReverseBytewiseComparator`,
+    /// too. Their entries come in descending order.
+    #[must_use]
+    pub fn reverse_keys(mut self, yes: bool) -> Self {
+        self.reverse_keys = yes;
+        self
+    }
 }
 
 /// A column family of a [`RocksDb`].
@@ -89,6 +98,7 @@ impl RocksDbOptions {
 pub struct ColumnFamily {
     name: Vec<u8>,
     settings: FamilySettings,
+    order: KeyOrder,
     /// Sorted runs of tables: those of level 0 one by one, then each deeper level.
     runs: Vec<Vec<TableFile>>,
     logged: Arc<Logged>,
@@ -110,6 +120,12 @@ impl ColumnFamily {
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name
+    }
+
+    /// Whether its keys are in the order of `rocksdb.ReverseBytewiseComparator`.
+    #[must_use]
+    pub fn has_reverse_keys(&self) -> bool {
+        self.order == KeyOrder::Reverse
     }
 
     /// Its settings as the file `OPTIONS` has them, by name; none without that file.
@@ -140,9 +156,14 @@ impl ColumnFamily {
         files.into_iter()
     }
 
+    /// The order of its keys.
+    pub(crate) fn order(&self) -> KeyOrder {
+        self.order
+    }
+
     /// Whether the logs have the key.
     pub(crate) fn is_logged(&self, key: &[u8]) -> bool {
-        has_key(&self.logged, key)
+        has_key(&self.logged, key, self.order)
     }
 
     /// Bits of filters for each entry of the tables that have filters, as their properties say.
@@ -176,9 +197,10 @@ impl RocksDb {
     /// [`Error::Corruption`](siftdb::Error::Corruption) and
     /// [`Error::Missing`](siftdb::Error::Missing) for damage;
     /// [`Error::UnsupportedFormat`](siftdb::Error::UnsupportedFormat) names what is not read:
-    /// orders of keys other than bytewise, operands of merges, values in blob files, wide columns,
-    /// timestamps, transactions other than of the policy `WriteCommitted`, compressed logs, and
-    /// what [`ForeignTable`](crate::ForeignTable) does not read.
+    /// orders of keys other than bytewise and, unless [`RocksDbOptions::reverse_keys`] asks for it,
+    /// the reverse; operands of merges, values in blob files, wide columns, timestamps,
+    /// transactions other than of the policy `WriteCommitted`, compressed logs, and what
+    /// [`ForeignTable`](crate::ForeignTable) does not read.
     /// [`Error::InvalidArgument`](siftdb::Error::InvalidArgument) for another merge operator than
     /// the database has.
     pub fn open(env: Arc<dyn Env>, directory: &Path, options: RocksDbOptions) -> Result<Self> {
@@ -189,12 +211,13 @@ impl RocksDb {
             Some(path) => read_options(&*env, path)?,
             None => OptionsFile::default(),
         };
+        let orders = orders_of(&manifest, &file, options.reverse_keys, directory)?;
         let mode = file.database.get("wal_recovery_mode").map(|name| &**name);
         let mode = mode.and_then(RecoveryMode::of_name).unwrap_or_default();
         // Without transactions in two phases, logs that all have in tables are not read.
         let may_commit_late = file.database.get("allow_2pc").is_none_or(|yes| yes != "false");
         let logs = files.logs_from(manifest.first_needed_log(may_commit_late));
-        let mut logs = read_logs(&*env, &logs, &manifest, mode, &damage)?;
+        let mut logs = read_logs(&*env, &logs, &manifest, &orders, mode, &damage)?;
         let mut opened = RocksDb {
             env,
             directory: directory.to_path_buf(),
@@ -206,7 +229,8 @@ impl RocksDb {
         };
         for (number, facts) in &manifest.families {
             let log = logs.families.remove(number).unwrap_or_default();
-            opened.add(facts, &files, &file, log)?;
+            let order = orders.get(number).copied().unwrap_or_default();
+            opened.add(facts, order, &files, &file, log)?;
         }
         Ok(opened)
     }
@@ -215,20 +239,19 @@ impl RocksDb {
     fn add(
         &mut self,
         facts: &FamilyFacts,
+        order: KeyOrder,
         files: &Files,
         options: &OptionsFile,
         log: FamilyLog,
     ) -> Result<()> {
         let mut levels: BTreeMap<usize, Vec<(&TableFacts, TableFile)>> = BTreeMap::new();
-        let settings = options.families.get(&*String::from_utf8_lossy(&facts.name));
-        let settings = settings.cloned().unwrap_or_default();
-        check_order(facts, &settings, &self.directory)?;
+        let settings = settings_of(options, facts).cloned().unwrap_or_default();
         let merge = self.merge_of(facts, &settings)?;
         let FamilyLog { entries, mut range_deletes } = log;
         let mut filters = FilterSizes::default();
         for (number, table) in &facts.tables {
             let opened = files.table(*number).and_then(|path| {
-                let file = TableFile { path: path.clone(), expected: Some(table.clone()) };
+                let file = TableFile { path: path.clone(), expected: Some(table.clone()), order };
                 range_deletes.extend(self.open_once(&file, table, &mut filters)?);
                 Ok(file)
             });
@@ -246,7 +269,7 @@ impl RocksDb {
         let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
         let mut runs: Vec<_> = alone.collect();
         for mut tables in levels.into_values() {
-            tables.sort_by(|(a, _), (b, _)| compare(&a.smallest, &b.smallest));
+            tables.sort_by(|(a, _), (b, _)| order.compare_internal(&a.smallest, &b.smallest));
             runs.push(tables.into_iter().map(|(_, file)| file).collect());
         }
         let name = facts.name.clone();
@@ -254,6 +277,7 @@ impl RocksDb {
         self.families.push(ColumnFamily {
             name,
             settings,
+            order,
             runs,
             logged,
             range_deletes,
@@ -286,7 +310,7 @@ impl RocksDb {
         if facts.has_blobs && !self.keys_only {
             return Err(refuse_kind(EntryKind::BlobIndex, &file.path));
         }
-        let (table, rocks) = table::open(&*self.env, &file.path)?;
+        let (table, rocks) = table::open(&*self.env, &file.path, file.order)?;
         let open = table::expected(table, &rocks, Some(facts))?;
         let resolves_merges = self.merge.is_some() || self.keys_only;
         if rocks.properties.is_set("rocksdb.merge.operands") && !resolves_merges {
@@ -300,10 +324,10 @@ impl RocksDb {
         let Some(handle) = rocks.range_deletes else { return Ok(range_deletes) };
         let mut entries = open.table.entries(handle)?;
         while entries.next().map_err(|what| open.table.damage(handle, what))? {
-            let (start, end, sequence) =
-                range_delete_of(&entries).map_err(|what| open.table.damage(handle, what))?;
+            let (start, end, sequence) = range_delete_of(&entries, file.order)
+                .map_err(|what| open.table.damage(handle, what))?;
             let sequence = open.global_sequence.unwrap_or(sequence);
-            let range = RangeDelete::of_keys(start, end, sequence);
+            let range = RangeDelete::of_keys(start, end, sequence, file.order);
             range_deletes
                 .extend(range.and_then(|range| range.within(&facts.smallest, &facts.largest)));
         }
@@ -335,14 +359,15 @@ impl RocksDb {
         &self.families
     }
 
-    /// The live entries of a column family, in ascending order of their keys.
+    /// The live entries of a column family, in the order of its keys: ascending, or descending if
+    /// [`ColumnFamily::has_reverse_keys`].
     #[must_use]
     pub fn entries(&self, family: &ColumnFamily) -> Entries {
         let tables = family.runs.iter().map(|files| {
             let run = TableRun::new(&self.env, open_expected, files.clone(), &self.damage);
             Run::Tables(Box::new(run))
         });
-        let runs = MergedRuns::new(tables.chain([Run::logs(&family.logged)]));
+        let runs = MergedRuns::new(family.order, tables.chain([Run::logs(&family.logged)]));
         let range_deletes = RangeDeletes::new(family.range_deletes.clone());
         Entries::new(self.directory.clone(), runs, range_deletes, family.merge.clone())
     }
@@ -362,21 +387,47 @@ impl RocksDb {
     }
 }
 
-/// Refuses orders of keys other than siftdb's. A new manifest says none for `default`: then
-/// `OPTIONS` does, and each table.
-fn check_order(facts: &FamilyFacts, settings: &FamilySettings, directory: &Path) -> Result<()> {
-    let order = match &facts.comparator[..] {
-        [] => settings.family.get("comparator").map_or(BYTEWISE, |name| name.as_bytes()),
-        named => named,
+/// The settings of a column family, if `OPTIONS` has them.
+fn settings_of<'a>(options: &'a OptionsFile, facts: &FamilyFacts) -> Option<&'a FamilySettings> {
+    options.families.get(&*String::from_utf8_lossy(&facts.name))
+}
+
+/// The order of keys of each column family, by its number. Refuses other orders than bytewise; the
+/// reverse only if it is not `allowed`.
+fn orders_of(
+    manifest: &Manifest,
+    options: &OptionsFile,
+    allowed: bool,
+    directory: &Path,
+) -> Result<BTreeMap<u32, KeyOrder>> {
+    let order_of = |(number, facts): (&u32, &FamilyFacts)| {
+        let settings = settings_of(options, facts);
+        // A new manifest says none for `default`: then `OPTIONS` does, and each table.
+        let found = match &facts.comparator[..] {
+            [] => settings
+                .and_then(|settings| settings.family.get("comparator"))
+                .map_or(KeyOrder::Bytewise.name().as_bytes(), |name| name.as_bytes()),
+            named => named,
+        };
+        match KeyOrder::of_name(found) {
+            Some(order) if allowed || order == KeyOrder::Bytewise => Ok((*number, order)),
+            _ => Err(refuse_order(found, &facts.name, directory)),
+        }
     };
-    if order == BYTEWISE {
-        return Ok(());
-    }
-    let (order, name) = (String::from_utf8_lossy(order), String::from_utf8_lossy(&facts.name));
+    manifest.families.iter().map(order_of).collect()
+}
+
+fn refuse_order(order: &[u8], family: &[u8], directory: &Path) -> Error {
+    let (order, family) = (String::from_utf8_lossy(order), String::from_utf8_lossy(family));
+    let on_request = match KeyOrder::of_name(order.as_bytes()) {
+        Some(_) => "; ask for reverse keys (`--reverse-keys`) to read it",
+        None => "",
+    };
     let what = format!(
-        "column family {name:?} has keys in the order of {order:?}; siftdb orders bytewise"
+        "column family {family:?} has keys in the order of {order:?}, siftdb orders bytewise\
+         {on_request}"
     );
-    Err(error::unsupported(directory, what))
+    error::unsupported(directory, what)
 }
 
 fn kind_that_is_refused(internal_key: &[u8]) -> Option<EntryKind> {

@@ -14,35 +14,35 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-type Files = BTreeMap<String, Vec<u8>>;
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Files = BTreeMap<String, Vec<u8>>;
+pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A record of bytes, varints and strings.
 #[derive(Clone, Default)]
-struct Fields(Vec<u8>);
+pub(super) struct Fields(Vec<u8>);
 
 impl Fields {
-    fn byte(mut self, byte: u8) -> Self {
+    pub(super) fn byte(mut self, byte: u8) -> Self {
         self.0.push(byte);
         self
     }
 
-    fn number(mut self, number: u64) -> Self {
+    pub(super) fn number(mut self, number: u64) -> Self {
         put_varint(&mut self.0, number);
         self
     }
 
-    fn text(mut self, text: impl AsRef<[u8]>) -> Self {
+    pub(super) fn text(mut self, text: impl AsRef<[u8]>) -> Self {
         put_length_prefixed(&mut self.0, text.as_ref());
         self
     }
 
-    fn put(self, key: &str, value: &str) -> Self {
+    pub(super) fn put(self, key: &str, value: &str) -> Self {
         self.byte(1).text(key).text(value)
     }
 
     /// As a batch from this sequence number on, which says that it has `count` entries.
-    fn batch(self, sequence: u64, count: u32) -> Vec<u8> {
+    pub(super) fn batch(self, sequence: u64, count: u32) -> Vec<u8> {
         let mut batch = Vec::new();
         put_u64(&mut batch, sequence);
         put_u32(&mut batch, count);
@@ -57,7 +57,7 @@ fn first_edit() -> Fields {
 }
 
 /// A database of these edits, and logs by number.
-fn database(edits: &[Fields], logs: &[(u64, Vec<u8>)]) -> Files {
+pub(super) fn database(edits: &[Fields], logs: &[(u64, Vec<u8>)]) -> Files {
     let edits: Vec<_> = edits.iter().map(|edit| edit.0.clone()).collect();
     let mut files = Files::from([
         ("CURRENT".into(), b"MANIFEST-000001\n".to_vec()),
@@ -67,19 +67,22 @@ fn database(edits: &[Fields], logs: &[(u64, Vec<u8>)]) -> Files {
     files
 }
 
-fn log(batches: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn log(batches: &[Vec<u8>]) -> Vec<u8> {
     record_file(batches)
 }
 
 fn open(files: &Files, salvage: bool) -> Result<RocksDb> {
+    // The recorded table has operands.
+    open_with(files, RocksDbOptions::new().salvage(salvage).merge(MergeOperator::Last))
+}
+
+pub(super) fn open_with(files: &Files, options: RocksDbOptions) -> Result<RocksDb> {
     let env = MemEnv::new();
     let home = Path::new("/old");
     env.create_dir(home).unwrap();
     for (name, bytes) in files {
         env.write_file(&home.join(name), bytes);
     }
-    // The recorded table has operands.
-    let options = RocksDbOptions::new().salvage(salvage).merge(MergeOperator::Last);
     RocksDb::open(Arc::new(env), home, options)
 }
 
@@ -96,7 +99,7 @@ fn damage(files: &Files) -> String {
     }
 }
 
-fn pairs(pairs: &[(&str, &str)]) -> Pairs {
+pub(super) fn pairs(pairs: &[(&str, &str)]) -> Pairs {
     pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
 }
 

@@ -6,7 +6,8 @@
 
 use crate::damage::Damage;
 use crate::error;
-use crate::internal_key::{SEQUENCE_MAX, compare, internal_key};
+use crate::internal_key::{SEQUENCE_MAX, internal_key};
+use crate::key_order::KeyOrder;
 use crate::log::{LogReader, Step};
 use crate::merged::Logged;
 use crate::range_deletes::RangeDelete;
@@ -61,7 +62,8 @@ pub(crate) struct LogContents {
     pub prepared: Vec<Vec<u8>>,
 }
 
-/// Reads logs, the oldest first, by number.
+/// Reads logs, the oldest first, by number. `orders` has the order of keys of each column family of
+/// the manifest.
 ///
 /// # Errors
 /// `Io`; `Corruption` as `mode` says, unless damage is noted; `UnsupportedFormat`.
@@ -69,11 +71,13 @@ pub(crate) fn read_logs(
     env: &dyn Env,
     logs: &[(u64, &PathBuf)],
     manifest: &Manifest,
+    orders: &BTreeMap<u32, KeyOrder>,
     mode: RecoveryMode,
     damage: &Damage,
 ) -> Result<LogContents> {
     let mut replay = Replay {
         manifest,
+        orders,
         // Salvage reads on after each bad part.
         mode: if damage.is_noted() { RecoveryMode::SkipAnyCorruptedRecords } else { mode },
         damage,
@@ -87,8 +91,9 @@ pub(crate) fn read_logs(
     }
     replay.check_stop(logs)?;
     let mut families = replay.families;
-    for family in families.values_mut() {
-        family.entries.sort_by(|(a, _), (b, _)| compare(a, b));
+    for (number, family) in &mut families {
+        let order = order_of(orders, *number);
+        family.entries.sort_by(|(a, _), (b, _)| order.compare_internal(a, b));
     }
     Ok(LogContents { families, prepared: replay.transactions.into_keys().collect() })
 }
@@ -103,6 +108,7 @@ enum Prepared {
 /// What logs have had so far.
 struct Replay<'a> {
     manifest: &'a Manifest,
+    orders: &'a BTreeMap<u32, KeyOrder>,
     mode: RecoveryMode,
     damage: &'a Damage,
     families: BTreeMap<u32, FamilyLog>,
@@ -226,9 +232,10 @@ impl Replay<'_> {
         };
         let facts = self.manifest.families.get(&family);
         let is_needed = facts.is_some_and(|facts| number >= facts.log_number);
+        let order = order_of(self.orders, family);
         if let Operation::RangeDelete { start, end, .. } = operation
             && is_needed
-            && start >= end
+            && order.compare(start, end).is_ge()
         {
             return;
         }
@@ -243,7 +250,7 @@ impl Replay<'_> {
                 log.entries.push((internal_key(key, own << 8 | kind as u64), value.to_vec()));
             }
             Operation::RangeDelete { start, end, .. } => {
-                log.range_deletes.extend(RangeDelete::of_keys(start, end, own));
+                log.range_deletes.extend(RangeDelete::of_keys(start, end, own, order));
             }
             _ => {}
         }
@@ -266,6 +273,11 @@ impl Replay<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The order of keys of a column family. One that was dropped has none, and its entries are passed.
+fn order_of(orders: &BTreeMap<u32, KeyOrder>, family: u32) -> KeyOrder {
+    orders.get(&family).copied().unwrap_or_default()
 }
 
 /// Why a batch is not replayed.

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
+mod reverse_tests;
+#[cfg(test)]
 mod database_tests;
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@ use crate::block_handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::checksum::{ChecksumKind, checksum_context};
 use crate::coding::{Decoder, get_u32, get_u64};
 use crate::index::IndexStyle;
+use crate::key_order::KeyOrder;
 use crate::rocksdb::properties::{self, EXTERNAL_VERSION, GLOBAL_SEQUENCE, INDEX_TYPE, Properties};
 use crate::run::{OpenTable, TableFacts, TableFile};
 use crate::store::Store;
@@ -70,11 +71,11 @@ pub(crate) struct RocksParts {
     pub range_deletes: Option<BlockHandle>,
 }
 
-/// Opens a table: reads its footer, metaindex and properties.
+/// Opens a table whose keys are in this order: reads its footer, metaindex and properties.
 ///
 /// # Errors
-/// `Io`; `Corruption`; `UnsupportedFormat`.
-pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
+/// `Io`; `Corruption`; `UnsupportedFormat`, also for a table of another order.
+pub(crate) fn open(env: &dyn Env, path: &Path, order: KeyOrder) -> Result<(Table, RocksParts)> {
     let mut file = BlockFile::open(env, path)?;
     let (version, metaindex, index) = read_footer(&mut file)?;
     let mut blocks = Blocks::find(&file, metaindex)?;
@@ -89,7 +90,7 @@ pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
     if let Some(handle) = blocks.dictionary {
         file.dictionary = Some(file.read(handle)?);
     }
-    refuse(&file, &properties)?;
+    refuse(&file, &properties, order)?;
     let Some(index_type) = properties.number(INDEX_TYPE) else {
         return Err(file.damage(properties_at.offset, "no property names the type of the index"));
     };
@@ -98,6 +99,7 @@ pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
         has_delta_values: properties.is_set("rocksdb.index.value.is.delta.encoded"),
         has_user_keys: properties.is_set("rocksdb.index.key.is.user.key"),
         has_first_keys: index_type == WITH_FIRST_KEYS,
+        order,
     };
     let whole_keys = properties.text("rocksdb.block.based.table.whole.key.filtering");
     let has_whole_keys = whole_keys != Some("0");
@@ -111,7 +113,7 @@ pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<(Table, RocksParts)> {
 /// # Errors
 /// `Io`; `Corruption`; `UnsupportedFormat`.
 pub(crate) fn open_expected(env: &dyn Env, file: &TableFile) -> Result<OpenTable> {
-    let (table, rocks) = open(env, &file.path)?;
+    let (table, rocks) = open(env, &file.path, file.order)?;
     expected(table, &rocks, file.expected.as_ref())
 }
 
@@ -154,12 +156,15 @@ impl RocksParts {
 }
 
 /// Refuses unsupported features by name.
-fn refuse(file: &BlockFile, properties: &Properties) -> Result<()> {
+fn refuse(file: &BlockFile, properties: &Properties, order: KeyOrder) -> Result<()> {
     let refused = |what: String| Err(file.unsupported(what));
-    if let Some(order) = properties.text("rocksdb.comparator")
-        && order != "leveldb.BytewiseComparator"
+    if let Some(found) = properties.text("rocksdb.comparator")
+        && found != order.name()
     {
-        return refused(format!("keys in the order {order:?}; only the bytewise order is read"));
+        return refused(format!(
+            "keys in the order {found:?}; here only {:?} is read",
+            order.name()
+        ));
     }
     if properties.number("rocksdb.user.defined.timestamps.persisted") == Some(0) {
         return refused("keys without their timestamps".into());

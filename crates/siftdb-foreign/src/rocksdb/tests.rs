@@ -6,6 +6,7 @@
 //! directory of more such tables.
 
 use crate::filter::TableFilter;
+use crate::key_order::KeyOrder;
 use crate::rocksdb::properties::PropertyValue;
 use crate::rocksdb::table::open;
 use crate::single::{ForeignTable, TableItem};
@@ -147,7 +148,7 @@ fn probes_of(facts: &Value) -> Vec<Vec<u8>> {
 fn filters_answer_as_in_rocksdb() {
     let (env, mut asked, mut passed) = (DiskEnv::new(), 0, 0);
     for (path, facts) in all_recorded() {
-        let (table, _) = open(&env, &path).unwrap();
+        let (table, _) = open(&env, &path, KeyOrder::Bytewise).unwrap();
         let verdicts = facts["verdicts"].as_str().unwrap().bytes();
         let mut probes: Vec<(Vec<u8>, u8)> = probes_of(&facts).into_iter().zip(verdicts).collect();
         probes.sort();
