@@ -7,6 +7,10 @@
 //!
 //! The same steps that wrote a fixture tell what it holds, so that nothing else is stored. A reader
 //! that was written from docs/format.md alone reads each of them, too.
+//!
+//! Directories in `tests/fixtures/` are of RocksDB. `rocksdb` has databases for the import;
+//! `rocksdb-queries` has databases with lookups and the counters of RocksDB for these lookups.
+//! The programs that wrote them are in `rocksdb-writer`.
 
 use crate::support::archive::{pack, unpack};
 use crate::support::by_document::{Contents, Files, read_database};
@@ -463,6 +467,33 @@ fn every_fixture_is_there_and_small() {
     assert_eq!(found, named);
     let bytes: u64 = found.iter().map(|path| path.metadata().unwrap().len()).sum();
     assert!(bytes < 1 << 20, "{bytes} bytes of fixtures");
+}
+
+#[test]
+fn every_database_with_queries_is_there_and_small() {
+    let directory = directory().join("rocksdb-queries");
+    let mut found: Vec<_> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (name(&path).to_owned(), fs::read(&path).unwrap()))
+        .collect();
+    found.sort();
+    let settings = ["full-cached", "full-resident", "partitioned", "ribbon-pinned"];
+    let sizes = ["large", "medium", "small"];
+    let named = settings
+        .iter()
+        .flat_map(|setting| sizes.map(|size| format!("{setting}-{size}.rocksdb-7.8")));
+    assert!(found.iter().map(|(name, _)| name.clone()).eq(named));
+    for (name, archive) in &found {
+        let files = unpack(archive);
+        let text = |file: &str| String::from_utf8(files[file].clone()).unwrap();
+        let counters = text("COUNTERS");
+        let counted = counters.lines().find_map(|line| line.strip_prefix("lookups ")).unwrap();
+        let warmup = text("QUERIES").lines().count() / 2;
+        assert_eq!(counted, warmup.to_string(), "{name}");
+    }
+    let bytes: usize = found.iter().map(|(_, archive)| archive.len()).sum();
+    assert!(bytes < 1_600_000, "{bytes} bytes of databases with queries");
 }
 
 #[test]
