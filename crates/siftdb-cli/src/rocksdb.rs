@@ -12,9 +12,11 @@ use crate::filter_args::with_setting;
 use crate::foreign_lock::lock;
 use crate::settings::Setting;
 use clap::{Args, ValueEnum};
-use siftdb::env::{DiskEnv, Env};
+use siftdb::env::DiskEnv;
 use siftdb::{Db, Error, KeyspaceOptions};
-use siftdb_foreign::{ColumnFamily, Entries, Loss, MergeOperator, RocksDb, RocksDbOptions};
+use siftdb_foreign::{
+    ColumnFamily, Entries, LevelDb, Loss, MergeOperator, RocksDb, RocksDbOptions,
+};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::RangeInclusive;
@@ -117,11 +119,8 @@ pub fn open_for_keys(directory: &Path) -> Outcome<(RocksDb, Option<File>)> {
 
 fn open(directory: &Path, options: RocksDbOptions) -> Outcome<(RocksDb, Option<File>)> {
     let env = DiskEnv::new();
-    let begins = env.open_random(&directory.join("CURRENT")).and_then(|file| {
-        let mut begins = [0; 9];
-        file.read_exact_at(0, &mut begins).map(|()| begins)
-    });
-    if !begins.is_ok_and(|begins| begins == *b"MANIFEST-") {
+    // A database that was copied by hand may be without the files that only RocksDB writes.
+    if !RocksDb::is_at(&env, directory) && !LevelDb::is_at(&env, directory) {
         return Err(Failure::no_foreign("RocksDB", directory));
     }
     let lock = lock(directory, "RocksDB")?;

@@ -11,14 +11,25 @@ use std::path::{Path, PathBuf};
 /// More than the name of a manifest takes.
 const CURRENT_BYTES_MAX: u64 = 64;
 
+/// The bytes in front of each file that an `Env` of RocksDB encrypts.
+const ENCRYPTION_PREFIX_BYTES: u64 = 4096;
+
 /// Reads `CURRENT`.
 ///
 /// # Errors
-/// `Io`; `Corruption` if it is too long for the name of a manifest.
+/// `Io`; `Corruption` if it is too long for the name of a manifest; `UnsupportedFormat` if it is as
+/// long as an encrypted one.
 pub(crate) fn read_current(env: &dyn Env, directory: &Path) -> Result<Vec<u8>> {
     let path = directory.join("CURRENT");
     let file = env.open_random(&path).map_err(|source| error::io("open", &path, source))?;
     let bytes = file.len().map_err(|source| error::io("read", &path, source))?;
+    if bytes > ENCRYPTION_PREFIX_BYTES {
+        let what = format!(
+            "it has {bytes} bytes: files that an encrypting `Env` wrote are not read; make a \
+             copy without encryption in RocksDB"
+        );
+        return Err(error::unsupported(&path, what));
+    }
     if bytes > CURRENT_BYTES_MAX {
         let what = format!("the file has {bytes} bytes, expected at most {CURRENT_BYTES_MAX}");
         return Err(error::corruption(&path, CURRENT_BYTES_MAX, what));

@@ -178,7 +178,8 @@ impl Stats {
         let directory = &self.place.database.directory;
         let env = DiskEnv::new();
         let is_table = foreign_table::is_at(directory);
-        if is_table || LevelDb::is_at(&env, directory) {
+        let is_rocksdb = RocksDb::is_at(&env, directory);
+        if is_table || is_rocksdb || LevelDb::is_at(&env, directory) {
             self.refuse_options_of_databases()?;
             let asked = Asked {
                 path: directory,
@@ -189,7 +190,7 @@ impl Stats {
             };
             return match () {
                 () if is_table => asked.table(output),
-                () if RocksDb::is_at(&env, directory) => asked.rocksdb(output),
+                () if is_rocksdb => asked.rocksdb(output),
                 () => asked.leveldb(output),
             };
         }

@@ -80,6 +80,22 @@ fn databases_come_in_as_rocksdb_reads_them() {
 }
 
 #[test]
+fn encrypted_databases_are_named() {
+    let place = Place::new();
+    let (old, db) = (place.path("old"), place.path("db"));
+    std::fs::create_dir(&old).unwrap();
+    // 4,096 bytes come before the contents of a file, and all are encrypted.
+    for file in ["CURRENT", "IDENTITY", "MANIFEST-000004"] {
+        write(&format!("{old}/{file}"), &[0x5a; 4112]);
+    }
+    for command in [&["import", "rocksdb", &old, &db][..], &["filter", "stats", &old]] {
+        let refused = fails(3, command);
+        assert!(refused.contains("an encrypting `Env`"), "{refused}");
+        assert!(!Path::new(&db).exists());
+    }
+}
+
+#[test]
 fn keys_in_reverse_order_come_in_on_request() {
     let place = Place::new();
     for name in ["reverse-families", "reverse-tables"] {

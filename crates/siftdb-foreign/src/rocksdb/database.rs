@@ -7,7 +7,6 @@
 //!
 //! Every table is opened once at first: what is not read is refused before anything is copied.
 
-use crate::current::read_current;
 use crate::damage::{Damage, Loss};
 use crate::entries::Entries;
 use crate::error;
@@ -176,15 +175,11 @@ impl ColumnFamily {
 }
 
 impl RocksDb {
-    /// True if `directory` has a `CURRENT` of LevelDB or RocksDB, and a file that only RocksDB
-    /// writes.
+    /// True if `directory` has a file that only RocksDB writes: `IDENTITY` or `OPTIONS`.
     #[must_use]
     pub fn is_at(env: &dyn Env, directory: &Path) -> bool {
         let is_its = |name: &str| name == "IDENTITY" || name.starts_with("OPTIONS-");
-        let names = env.list(directory).unwrap_or_default();
-        let current = read_current(env, directory);
-        current.is_ok_and(|contents| contents.starts_with(b"MANIFEST-"))
-            && names.iter().any(|entry| is_its(&entry.name))
+        env.list(directory).is_ok_and(|files| files.iter().any(|file| is_its(&file.name)))
     }
 
     /// Reads manifest, options and logs of the database in `directory`, and opens each table once.
