@@ -21,6 +21,16 @@ pub(crate) fn missing(path: impl Into<PathBuf>, what: &str) -> Error {
     Error::Missing { path: path.into(), what: what.into() }
 }
 
+/// The error of a file that is not there, as that of a missing one; other errors as they are.
+pub(crate) fn of_lost_file(error: Error) -> Error {
+    match error {
+        Error::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            missing(path, "the database cannot be read without it")
+        }
+        error => error,
+    }
+}
+
 /// The error for a format that is not read.
 pub(crate) fn unsupported(path: &Path, what: impl Into<String>) -> Error {
     Error::UnsupportedFormat { path: path.to_path_buf(), what: what.into() }

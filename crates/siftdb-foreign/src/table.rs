@@ -64,6 +64,28 @@ impl Table {
         Ok(Partitions { block, entries, last_key: None })
     }
 
+    /// The first and the last internal key; `None` without entries. The table is read whole.
+    ///
+    /// # Errors
+    /// `Io`, `Corruption`, `UnsupportedFormat`.
+    pub(crate) fn ends(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let mut entries = TableEntries::open(self)?;
+        let mut ends: Option<(Vec<u8>, Vec<u8>)> = None;
+        while entries.next_block(self)? {
+            while entries.next(self)? {
+                let key = entries.key();
+                match &mut ends {
+                    None => ends = Some((key.to_vec(), key.to_vec())),
+                    Some((_, last)) => {
+                        last.clear();
+                        last.extend_from_slice(key);
+                    }
+                }
+            }
+        }
+        Ok(ends)
+    }
+
     /// The error for damage in a block.
     pub(crate) fn damage(&self, block: BlockHandle, what: impl Into<String>) -> Error {
         self.file.damage(block.offset, what)

@@ -18,7 +18,7 @@ use crate::rocksdb::database::{ColumnFamily, RocksDb};
 use crate::rocksdb::table as rocksdb;
 use crate::run::TableFile;
 use crate::store::EntryKind;
-use crate::table::{DataBlocks, Table, TableEntries};
+use crate::table::{DataBlocks, Table};
 use siftdb::Result;
 
 /// Lookups of keys, and what each of them used.
@@ -171,7 +171,12 @@ impl RocksDb {
 /// The user keys at both ends of a table, as the manifest has them.
 fn ends_of(file: &TableFile) -> Option<(Vec<u8>, Vec<u8>)> {
     let facts = file.expected.as_ref()?;
-    Some((user_key(&facts.smallest).to_vec(), user_key(&facts.largest).to_vec()))
+    Some((owned(&facts.smallest), owned(&facts.largest)))
+}
+
+/// The user key of an internal key.
+fn owned(internal_key: &[u8]) -> Vec<u8> {
+    user_key(internal_key).to_vec()
 }
 
 /// A trace in the making.
@@ -229,7 +234,7 @@ impl<'k> Tracer<'k> {
         self.trace.tables.push(LookupCounts::default());
         let ends = match ends {
             Some(ends) => Some(ends),
-            None => ends_in(table)?,
+            None => table.ends()?.map(|(first, last)| (owned(&first), owned(&last))),
         };
         let Some((first, last)) = ends else { return Ok(()) };
         let order = self.order;
@@ -304,25 +309,6 @@ impl LookupCounts {
             self.blocks_read += lookups;
         }
     }
-}
-
-/// The first and the last user key of a table; `None` if it has no entries.
-fn ends_in(table: &Table) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let mut entries = TableEntries::open(table)?;
-    let mut ends: Option<(Vec<u8>, Vec<u8>)> = None;
-    while entries.next_block(table)? {
-        while entries.next(table)? {
-            let key = user_key(entries.key());
-            match &mut ends {
-                None => ends = Some((key.to_vec(), key.to_vec())),
-                Some((_, last)) => {
-                    last.clear();
-                    last.extend_from_slice(key);
-                }
-            }
-        }
-    }
-    Ok(ends)
 }
 
 /// The lookups of ascending keys in an open table.

@@ -19,6 +19,7 @@ use crate::rocksdb::files::Files;
 use crate::rocksdb::logged::{FamilyLog, RecoveryMode, read_logs};
 use crate::rocksdb::manifest::{FamilyFacts, Manifest, read_manifest};
 use crate::rocksdb::options::{FamilySettings, OptionsFile, read_options};
+use crate::rocksdb::salvage::manifest_of_tables;
 use crate::rocksdb::table::{self, open_expected};
 use crate::run::{TableFacts, TableFile, TableRun};
 use crate::store::{EntryKind, Store};
@@ -58,8 +59,8 @@ impl RocksDbOptions {
         Self::default()
     }
 
-    /// Note damage in [`RocksDb::losses`] and read on. An error is then only a manifest that is
-    /// damaged at its front.
+    /// Note damage in [`RocksDb::losses`] and read on. If the manifest is lost, all tables of the
+    /// directory are read: then deleted keys and older values may return.
     #[must_use]
     pub fn salvage(mut self, yes: bool) -> Self {
         self.salvage = yes;
@@ -200,8 +201,14 @@ impl RocksDb {
     /// the database has.
     pub fn open(env: Arc<dyn Env>, directory: &Path, options: RocksDbOptions) -> Result<Self> {
         let damage = Damage::new(options.salvage);
-        let manifest = read_manifest(&*env, directory, &damage)?;
         let files = Files::list(&*env, directory)?;
+        let manifest = match read_manifest(&*env, directory, &damage) {
+            Err(error) if options.salvage && files.tables().next().is_some() => {
+                damage.pass(error::of_lost_file(error))?;
+                manifest_of_tables(&*env, &files, &damage)?
+            }
+            read => read?,
+        };
         let file = match &files.options {
             Some(path) => read_options(&*env, path)?,
             None => OptionsFile::default(),

@@ -44,6 +44,11 @@ impl Files {
         Ok(Files { directory: directory.to_path_buf(), tables, logs, options })
     }
 
+    /// All tables with their numbers.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (u64, &Path)> {
+        self.tables.iter().map(|(number, path)| (*number, path.as_path()))
+    }
+
     /// The table of this number.
     ///
     /// # Errors

@@ -85,9 +85,16 @@ pub(crate) fn read_logs(
         transactions: BTreeMap::new(),
         next_sequence: None,
         stopped_in: None,
+        unknown: BTreeMap::new(),
     };
     for (number, path) in logs {
         replay.read(env, *number, path)?;
+    }
+    for (family, number) in &replay.unknown {
+        let what = format!("entries of column family {family}, whose name is lost, are left out");
+        if let Some((_, path)) = logs.iter().find(|(log, _)| log == number) {
+            damage.note(path, 0, what);
+        }
     }
     replay.check_stop(logs)?;
     let mut families = replay.families;
@@ -117,6 +124,8 @@ struct Replay<'a> {
     next_sequence: Option<u64>,
     /// The number of the log in which replay stopped.
     stopped_in: Option<u64>,
+    /// Column families that only a lost manifest would name, each with the first log that has it.
+    unknown: BTreeMap<u32, u64>,
 }
 
 impl Replay<'_> {
@@ -231,6 +240,9 @@ impl Replay<'_> {
             return;
         };
         let facts = self.manifest.families.get(&family);
+        if facts.is_none() && self.manifest.is_made_up {
+            self.unknown.entry(family).or_insert(number);
+        }
         let is_needed = facts.is_some_and(|facts| number >= facts.log_number);
         let order = order_of(self.orders, family);
         if let Operation::RangeDelete { start, end, .. } = operation

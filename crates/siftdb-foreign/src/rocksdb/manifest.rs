@@ -51,6 +51,8 @@ pub(crate) struct Manifest {
     pub families: BTreeMap<u32, FamilyFacts>,
     /// Logs below this number are needed by no column family.
     pub first_log: u64,
+    /// It was lost, and made of what tables say. There may be other column families.
+    pub is_made_up: bool,
 }
 
 /// An edit.
@@ -75,9 +77,7 @@ struct Edit {
 /// it; `UnsupportedFormat` for fields that RocksDB 11 does not write and that must be known.
 pub(crate) fn read_manifest(env: &dyn Env, directory: &Path, damage: &Damage) -> Result<Manifest> {
     let (path, mut reader) = open_manifest(env, directory, Store::RocksDb)?;
-    let default = FamilyFacts { name: b"default".to_vec(), ..FamilyFacts::default() };
-    let families = BTreeMap::from([(0, default)]);
-    let mut manifest = Manifest { families, first_log: 0 };
+    let mut manifest = Manifest::empty();
     let mut group = Vec::new();
     let mut is_empty = true;
     loop {
@@ -113,6 +113,12 @@ pub(crate) fn read_manifest(env: &dyn Env, directory: &Path, damage: &Damage) ->
 }
 
 impl Manifest {
+    /// That of an empty database.
+    pub(crate) fn empty() -> Self {
+        let default = FamilyFacts { name: b"default".to_vec(), ..FamilyFacts::default() };
+        Manifest { families: BTreeMap::from([(0, default)]), first_log: 0, is_made_up: false }
+    }
+
     /// The first log that is needed. If transactions may be committed later than they are prepared,
     /// an older log may have their operations.
     pub(crate) fn first_needed_log(&self, may_commit_late: bool) -> u64 {

@@ -9,6 +9,7 @@ mod database_tests;
 #[cfg(test)]
 mod tests;
 pub(crate) mod database;
+mod salvage;
 mod files;
 mod logged;
 mod batch;

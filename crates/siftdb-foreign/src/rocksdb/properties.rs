@@ -64,15 +64,16 @@ const NUMBERS: [&str; 36] = [
 ];
 
 /// The texts that are needed to read the table.
-const TEXTS: [&str; 4] = [
+const TEXTS: [&str; 5] = [
     "rocksdb.block.based.table.whole.key.filtering",
+    "rocksdb.column.family.name",
     "rocksdb.comparator",
     "rocksdb.compression",
     "rocksdb.embedded.blob.stats",
 ];
 
 /// The longest text that is kept.
-const TEXT_BYTES_MAX: usize = 256;
+const TEXT_BYTES_MAX: usize = 4096;
 
 /// The value of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ pub enum PropertyValue<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Properties {
     numbers: BTreeMap<&'static str, u64>,
-    texts: BTreeMap<&'static str, String>,
+    texts: BTreeMap<&'static str, Vec<u8>>,
 }
 
 impl Properties {
@@ -107,7 +108,7 @@ impl Properties {
                 }
                 (Some(&name), PropertyValue::Bytes(text)) => {
                     let text = text.get(..TEXT_BYTES_MAX).unwrap_or(text);
-                    properties.texts.insert(name, String::from_utf8_lossy(text).into_owned());
+                    properties.texts.insert(name, text.to_vec());
                 }
                 (None, _) => {}
             }
@@ -126,9 +127,14 @@ impl Properties {
         self.number(name).is_some_and(|number| number != 0)
     }
 
-    /// The text of this name.
+    /// The bytes of this name, of those that are text as a rule.
+    pub(crate) fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.texts.get(name).map(Vec::as_slice)
+    }
+
+    /// The text of this name; `None` if it is no UTF-8.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        self.texts.get(name).map(String::as_str)
+        self.bytes(name).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
 }
 
