@@ -37,6 +37,10 @@ pub struct FilterFigures {
     /// Tables without a filter, or with one that is not asked, because its policy is not the
     /// store's own or it has no whole keys.
     pub tables_without_filter: u64,
+    /// Of these, tables with filters for prefixes alone. RocksDB asks them, here they are not.
+    pub tables_with_prefixes_only: u64,
+    /// Range deletes in RocksDB's tables.
+    pub range_deletes: u64,
     /// Bytes of the tables.
     pub table_bytes: u64,
     /// Data blocks of the tables.
@@ -74,16 +78,27 @@ pub struct FilterFigures {
     pub probes: u32,
     /// Bytes of data that share a filter, the largest of all tables; 0 in other layouts.
     pub window_bytes: u64,
+    /// Keys in tables with filters.
+    filtered_keys: u64,
     /// Keys in filters whose rate is known, and the sum of their rates.
     rated_keys: f64,
     rates: f64,
 }
 
 impl FilterFigures {
-    /// Bits of filter for each key, with the offsets of filters; `None` without keys.
+    /// Bits of filter for each key of tables with filters, with the offsets of filters; `None`
+    /// without filters.
     #[must_use]
     pub fn bits_per_key(&self) -> Option<f64> {
-        (self.keys > 0).then(|| 8.0 * self.filter_bytes as f64 / self.keys as f64)
+        let keys = self.filtered_keys;
+        (keys > 0).then(|| 8.0 * self.filter_bytes as f64 / keys as f64)
+    }
+
+    /// The same for the bits of the filters alone.
+    #[must_use]
+    pub fn probed_bits_per_key(&self) -> Option<f64> {
+        let keys = self.filtered_keys;
+        (keys > 0 && self.filter_bits > 0).then(|| self.filter_bits as f64 / keys as f64)
     }
 
     /// The expected false-positive rate of filters with these bits and probes, if keys are spread
@@ -97,6 +112,9 @@ impl FilterFigures {
     pub fn add(&mut self, other: &FilterFigures) {
         self.tables += other.tables;
         self.tables_without_filter += other.tables_without_filter;
+        self.tables_with_prefixes_only += other.tables_with_prefixes_only;
+        self.range_deletes += other.range_deletes;
+        self.filtered_keys += other.filtered_keys;
         self.table_bytes += other.table_bytes;
         self.data_blocks += other.data_blocks;
         self.data_bytes += other.data_bytes;
@@ -127,7 +145,7 @@ impl FilterFigures {
         (self.tables, self.table_bytes) = (1, table.file.bytes());
         self.index_bytes = table.index.size;
         if let Some(properties) = properties {
-            self.add_index(properties);
+            self.take_sizes(properties);
         }
         let mut entries = TableEntries::open(table)?;
         let mut last_key: Option<Vec<u8>> = None;
@@ -162,16 +180,18 @@ impl FilterFigures {
         self.entries =
             number("rocksdb.num.entries").saturating_sub(number("rocksdb.num.range-deletions"));
         let added = properties.number("rocksdb.num.filter_entries").filter(|&added| added > 0);
-        self.keys = added.unwrap_or(self.entries);
+        // Without whole keys these are prefixes.
+        self.keys = added.filter(|_| table.has_whole_keys).unwrap_or(self.entries);
         // Internal keys end with a trailer of eight bytes.
         let internal = number("rocksdb.raw.key.size");
-        self.key_bytes = internal.saturating_sub(8 * self.entries);
-        self.add_index(properties);
+        self.key_bytes = internal.saturating_sub(self.entries.saturating_mul(8));
+        self.take_sizes(properties);
         self.add_filter(table)
     }
 
-    fn add_index(&mut self, properties: &Properties) {
+    fn take_sizes(&mut self, properties: &Properties) {
         let number = |name| properties.number(name).unwrap_or_default();
+        self.range_deletes = number("rocksdb.num.range-deletions");
         self.index_bytes = number("rocksdb.index.size");
         self.index_partitions = number("rocksdb.index.partitions");
         self.index_top_level_bytes = number("rocksdb.top-level.index.size");
@@ -182,6 +202,8 @@ impl FilterFigures {
         let filter = TableFilter::open(table)?;
         self.tables_without_filter = u64::from(filter.as_ref().is_none_or(|one| !one.is_asked()));
         let Some(filter) = filter else { return Ok(()) };
+        self.tables_with_prefixes_only = u64::from(!table.has_whole_keys);
+        self.filtered_keys = self.keys;
         self.policies.insert(filter.policy.clone());
         self.layouts.insert(filter.layout.name().into());
         self.window_bytes = filter.window_bytes();

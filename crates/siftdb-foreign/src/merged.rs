@@ -1,8 +1,9 @@
 //! A merge of sorted runs: all versions of all keys, in the order of their internal keys.
 
-use crate::internal_key::user_key;
+use crate::internal_key::{split, user_key};
 use crate::key_order::KeyOrder;
 use crate::run::TableRun;
+use crate::store::EntryKind;
 use siftdb::Result;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -13,10 +14,14 @@ use std::sync::Arc;
 /// The entries of logs, sorted by internal key.
 pub(crate) type Logged = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Whether logs in this order have an entry of this user key.
-pub(crate) fn has_key(logged: &Logged, key: &[u8], order: KeyOrder) -> bool {
+/// Whether logs in this order have a value or a deletion of this user key, and not only operands of
+/// merges.
+pub(crate) fn ends_lookup(logged: &Logged, key: &[u8], order: KeyOrder) -> bool {
     let at = logged.partition_point(|(logged, _)| order.compare(user_key(logged), key).is_lt());
-    logged.get(at).is_some_and(|(logged, _)| user_key(logged) == key)
+    let versions = logged.get(at..).unwrap_or_default().iter().map_while(|(logged, _)| {
+        split(logged).filter(|(user_key, _)| *user_key == key).map(|(_, trailer)| trailer as u8)
+    });
+    versions.into_iter().any(|kind| kind != EntryKind::Merge as u8)
 }
 
 /// An iterator over the entries of sorted runs. Of one user key the newest version comes first.

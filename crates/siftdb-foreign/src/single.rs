@@ -9,13 +9,14 @@ use crate::filter::FilterLayoutKind;
 use crate::internal_key::split;
 use crate::key_order::KeyOrder;
 use crate::leveldb::table as leveldb;
+use crate::lookup_trace::LookupTrace;
 use crate::rocksdb::properties::{self, PropertyValue};
 use crate::rocksdb::table::{
     self as rocksdb, DICTIONARY_NAME, INDEX_NAME, RANGE_DELETES_NAME, RocksParts,
 };
 use crate::store::{EntryKind, Store};
 use crate::table::{DataBlocks, NamedBlocks, Table, TableEntries, range_delete_of};
-use crate::trace::{LookupTrace, Tracer};
+use crate::trace::{Ends, Tracer};
 use crate::verify::{TableCounts, verify};
 use siftdb::env::Env;
 use siftdb::{Error, Result};
@@ -367,7 +368,7 @@ impl ForeignTable {
     /// As for [`ForeignTable::open`].
     pub fn trace_lookups(&self, keys: &[Vec<u8>]) -> Result<LookupTrace> {
         let mut tracer = Tracer::new(keys, KeyOrder::Bytewise);
-        tracer.ask(&self.table, None).map_err(error::of_single_table)?;
+        tracer.ask(&self.table, Ends::Read).map_err(error::of_single_table)?;
         tracer.end_table();
         Ok(tracer.finish())
     }

@@ -1,9 +1,9 @@
-//! The blocks that lookups use: filters, indexes and data of the tables that each lookup asks.
+//! Traces lookups: which filters, indexes and data blocks of which tables each of them uses.
 //!
 //! Lookups work as in LevelDB and RocksDB. Keys of the logs are found first. Then tables whose keys
-//! reach around the key are asked from the newest to the oldest, until one has it. One table is
-//! open at a time. Its index is merged with the keys that are looked up, and a data block is read
-//! only if the filter says "maybe", or if there is none.
+//! reach around the key are asked from the newest to the oldest, until one ends the lookup: an
+//! operand of a merge does not. One table is open at a time. Its index is merged with the keys that
+//! are looked up, and a data block is read only if the filter says "maybe", or if there is none.
 //!
 //! Range deletes end no lookup here, though they may in RocksDB.
 
@@ -14,116 +14,16 @@ use crate::internal_key::{split, user_key};
 use crate::key_order::KeyOrder;
 use crate::leveldb::database::LevelDb;
 use crate::leveldb::table as leveldb;
+use crate::lookup_trace::{LookupCounts, LookupTrace, TableVisit, TracedBlock};
 use crate::rocksdb::database::{ColumnFamily, RocksDb};
 use crate::rocksdb::table as rocksdb;
 use crate::run::TableFile;
-use crate::store::EntryKind;
+use crate::store::{EntryKind, Store};
 use crate::table::{DataBlocks, Table};
 use siftdb::Result;
 
-/// Lookups of keys, and what each of them used.
-#[derive(Clone, Debug, Default)]
-pub struct LookupTrace {
-    tables: Vec<LookupCounts>,
-    blocks: Vec<TracedBlock>,
-    /// Of each different key, in their order.
-    visits: Vec<Vec<TableVisit>>,
-    /// Of each lookup the number of its key.
-    lookups: Vec<u32>,
-    in_logs: u64,
-}
-
-/// What lookups did in one table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LookupCounts {
-    /// Lookups that asked the table.
-    pub lookups: u64,
-    /// Lookups that found something in it, a deletion included. After an operand of a merge a
-    /// lookup goes on in older tables.
-    pub found: u64,
-    /// Its filter said "no".
-    pub negatives: u64,
-    /// Its filter said "maybe", and the table has the key.
-    pub true_positives: u64,
-    /// Its filter said "maybe", and the table does not have the key.
-    pub false_positives: u64,
-    /// Data blocks that lookups read.
-    pub blocks_read: u64,
-}
-
-/// A block that lookups use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TracedBlock {
-    /// The number of its table, in the order of the lookups.
-    pub table: u32,
-    /// Its first byte in the file.
-    pub offset: u64,
-    /// What is read of the file, with compression and checksum.
-    pub file_bytes: u32,
-    /// Its bytes in memory; `None` for a data block that no lookup read.
-    pub memory_bytes: Option<u32>,
-}
-
-/// What a lookup used of one table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TableVisit {
-    /// The number of the table, in the order of the lookups.
-    pub table: u32,
-    /// The block of its filter, as a number in [`LookupTrace::blocks`]; `None` if none is asked.
-    pub filter: Option<u32>,
-    /// What the filter said.
-    pub may_contain: Option<bool>,
-    /// The block of its index that names the data block.
-    pub index: u32,
-    /// The only data block that may have the key; `None` if the index already says no.
-    pub data: Option<u32>,
-    /// Whether the table has the key, deletions included.
-    pub has_key: bool,
-}
-
-impl LookupTrace {
-    /// What the lookups did in each table, in the order in which tables are asked.
-    #[must_use]
-    pub fn tables(&self) -> &[LookupCounts] {
-        &self.tables
-    }
-
-    /// The blocks that lookups use, also those that a filter saved them from reading.
-    #[must_use]
-    pub fn blocks(&self) -> &[TracedBlock] {
-        &self.blocks
-    }
-
-    /// The number of different keys.
-    #[must_use]
-    pub fn keys(&self) -> usize {
-        self.visits.len()
-    }
-
-    /// The lookups in the order of their keys: the number of the different key, counted in
-    /// ascending order, and the tables that it asks.
-    pub fn lookups(&self) -> impl ExactSizeIterator<Item = (u32, &[TableVisit])> {
-        self.lookups
-            .iter()
-            .map(|&key| (key, self.visits.get(key as usize).map_or(&[][..], Vec::as_slice)))
-    }
-
-    /// Lookups that found something, a deletion included.
-    #[must_use]
-    pub fn found(&self) -> u64 {
-        let has_key = |visits: &[TableVisit]| visits.iter().any(|visit| visit.has_key);
-        self.in_logs + self.lookups().filter(|(_, visits)| has_key(visits)).count() as u64
-    }
-
-    /// Lookups that found something in the logs, so they asked no table.
-    #[must_use]
-    pub fn found_in_logs(&self) -> u64 {
-        self.in_logs
-    }
-}
+/// As many tables of level 0 RocksDB asks whatever their keys are, if it has no others.
+const UNCHECKED_TABLES: usize = 3;
 
 impl LevelDb {
     /// Looks up `keys` as LevelDB would.
@@ -133,11 +33,11 @@ impl LevelDb {
     /// table is asked as far as it can be read.
     pub fn trace_lookups(&self, keys: &[Vec<u8>]) -> Result<LookupTrace> {
         let mut tracer = Tracer::new(keys, KeyOrder::Bytewise);
-        tracer.take_logged(|key| self.is_logged(key));
+        tracer.end_logged(|key| self.ends_lookup(key));
         for file in self.newest_first() {
             let bytes = file.expected.as_ref().map(|facts| facts.bytes);
             let traced = leveldb::open(&**self.env(), &file.path, bytes)
-                .and_then(|table| tracer.ask(&table, ends_of(file)));
+                .and_then(|table| tracer.ask(&table, Ends::of(file)));
             tracer.end_table();
             if let Err(error) = traced {
                 self.pass(error)?;
@@ -155,10 +55,15 @@ impl RocksDb {
     /// table is asked as far as it can be read.
     pub fn trace_lookups(&self, family: &ColumnFamily, keys: &[Vec<u8>]) -> Result<LookupTrace> {
         let mut tracer = Tracer::new(keys, family.order());
-        tracer.take_logged(|key| family.is_logged(key));
-        for file in family.newest_first() {
+        tracer.end_logged(|key| family.ends_lookup(key));
+        let files: Vec<_> = family.newest_first().collect();
+        let level_of = |file: &TableFile| file.expected.as_ref().map_or(0, |facts| facts.level);
+        let is_checked =
+            files.len() > UNCHECKED_TABLES || files.iter().any(|file| level_of(file) > 0);
+        for file in files {
+            let ends = if is_checked { Ends::of(file) } else { Ends::Unchecked };
             let traced = rocksdb::open(&**self.env(), &file.path, file.order)
-                .and_then(|(table, _)| tracer.ask(&table, ends_of(file)));
+                .and_then(|(table, _)| tracer.ask(&table, ends));
             tracer.end_table();
             if let Err(error) = traced {
                 self.pass(error)?;
@@ -168,146 +73,156 @@ impl RocksDb {
     }
 }
 
-/// The user keys at both ends of a table, as the manifest has them.
-fn ends_of(file: &TableFile) -> Option<(Vec<u8>, Vec<u8>)> {
-    let facts = file.expected.as_ref()?;
-    Some((owned(&facts.smallest), owned(&facts.largest)))
+/// Which keys a table is asked for.
+pub(crate) enum Ends {
+    /// Those between its first and its last user key, as the manifest has them.
+    Known(Vec<u8>, Vec<u8>),
+    /// Those between its first and its last key, which it is read for.
+    Read,
+    /// All keys.
+    Unchecked,
 }
 
-/// The user key of an internal key.
-fn owned(internal_key: &[u8]) -> Vec<u8> {
-    user_key(internal_key).to_vec()
+impl Ends {
+    fn of(file: &TableFile) -> Self {
+        match &file.expected {
+            Some(facts) => {
+                let of = |internal_key: &[u8]| user_key(internal_key).to_vec();
+                Ends::Known(of(&facts.smallest), of(&facts.largest))
+            }
+            None => Ends::Read,
+        }
+    }
 }
 
 /// A trace in the making.
 pub(crate) struct Tracer<'k> {
     trace: LookupTrace,
     order: KeyOrder,
-    /// The different keys that were not found so far, in their order, with their numbers.
-    sought: Vec<(&'k [u8], u32)>,
+    /// The different keys in their order. The number of a key is its position.
+    sought: Vec<&'k [u8]>,
     /// By number: how many lookups the key has.
     lookups_of: Vec<u64>,
-    /// By number: whether the open table ends the lookup.
+    /// By number: what was found ended the lookups of the key.
     ended: Vec<bool>,
+    /// The number of the table that is asked.
     table: u32,
 }
 
 impl<'k> Tracer<'k> {
     /// Lookups of `keys`, before the first table.
     pub(crate) fn new(keys: &'k [Vec<u8>], order: KeyOrder) -> Self {
-        let mut different: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        different.sort_unstable_by(|a, b| order.compare(a, b));
-        different.dedup();
-        let number =
-            |key: &Vec<u8>| different.partition_point(|one| order.compare(one, key).is_lt());
+        let mut sought: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        sought.sort_unstable_by(|a, b| order.compare(a, b));
+        sought.dedup();
+        let number = |key: &Vec<u8>| sought.partition_point(|one| order.compare(one, key).is_lt());
         let lookups: Vec<u32> = keys.iter().map(|key| number(key) as u32).collect();
-        let mut lookups_of = vec![0; different.len()];
+        let mut lookups_of = vec![0; sought.len()];
         for &key in &lookups {
             if let Some(count) = lookups_of.get_mut(key as usize) {
                 *count += 1;
             }
         }
-        let visits = vec![Vec::new(); different.len()];
-        let ended = vec![false; different.len()];
-        let trace = LookupTrace { visits, lookups, ..LookupTrace::default() };
-        let sought = different.into_iter().zip(0..).collect();
+        let ended = vec![false; sought.len()];
+        let trace = LookupTrace::of_lookups(lookups, sought.len());
         Tracer { trace, order, sought, lookups_of, ended, table: 0 }
     }
 
-    /// Ends the lookups of keys that the logs have.
-    fn take_logged(&mut self, is_logged: impl Fn(&[u8]) -> bool) {
-        let (trace, lookups_of) = (&mut self.trace, &self.lookups_of);
-        self.sought.retain(|(key, number)| {
-            let is_logged = is_logged(key);
-            if is_logged {
-                trace.in_logs += lookups_of.get(*number as usize).copied().unwrap_or_default();
-            }
-            !is_logged
-        });
+    /// Ends the lookups of keys for which logs have what ends them.
+    fn end_logged(&mut self, is_ended: impl Fn(&[u8]) -> bool) {
+        let found = self.sought.iter().zip(&mut self.ended).zip(&self.lookups_of);
+        for ((key, ended), lookups) in found {
+            *ended = is_ended(key);
+            self.trace.in_logs += if *ended { *lookups } else { 0 };
+        }
     }
 
-    /// Looks up the keys in the next table. `ends` are its first and last key, if they are known.
+    /// Looks up the keys in the next table.
     ///
     /// # Errors
     /// `Io`, `Corruption`, `UnsupportedFormat`.
-    pub(crate) fn ask(&mut self, table: &Table, ends: Option<(Vec<u8>, Vec<u8>)>) -> Result<()> {
+    pub(crate) fn ask(&mut self, table: &Table, ends: Ends) -> Result<()> {
         self.trace.tables.push(LookupCounts::default());
-        let ends = match ends {
-            Some(ends) => Some(ends),
-            None => table.ends()?.map(|(first, last)| (owned(&first), owned(&last))),
+        let numbers = match ends {
+            Ends::Unchecked => 0..self.sought.len(),
+            Ends::Known(first, last) => self.numbers(&first, &last),
+            Ends::Read => match table.ends()? {
+                Some((first, last)) => self.numbers(user_key(&first), user_key(&last)),
+                None => return Ok(()),
+            },
         };
-        let Some((first, last)) = ends else { return Ok(()) };
-        let order = self.order;
-        let from = self.sought.partition_point(|(key, _)| order.compare(key, &first).is_lt());
-        let to = self.sought.partition_point(|(key, _)| order.compare(key, &last).is_le());
-        let sought = self.sought.get(from..to).unwrap_or_default().to_vec();
-        if sought.is_empty() {
+        let is_sought = |number: usize| self.ended.get(number) == Some(&false);
+        if !numbers.clone().any(is_sought) {
             return Ok(());
         }
         let mut lookups = TableLookups::open(table, self.table)?;
-        for (key, number) in sought {
+        // Keys that were sought in the open block up to its end.
+        let mut beyond: Vec<usize> = Vec::new();
+        for number in numbers {
+            let is_sought = self.ended.get(number) == Some(&false);
+            let Some(key) = self.sought.get(number).copied().filter(|_| is_sought) else {
+                continue;
+            };
+            if !lookups.is_at(key) {
+                lookups.next_block()?;
+                self.go_on(std::mem::take(&mut beyond), &mut lookups)?;
+                lookups.go_to(key)?;
+            }
             let visit = lookups.visit(&mut self.trace.blocks, key)?;
-            let count = self.lookups_of.get(number as usize).copied().unwrap_or_default();
-            let ends = visit.has_key && lookups.kind != Some(EntryKind::Merge);
+            if let Some(ended) = self.ended.get_mut(number) {
+                *ended = lookups.has_end;
+            }
+            let count = self.lookups_of.get(number).copied().unwrap_or_default();
             if let Some(counts) = self.trace.tables.last_mut() {
                 counts.add_visit(&visit, count);
             }
-            let number = number as usize;
+            if lookups.is_beyond {
+                beyond.push(number);
+            }
             if let Some(visits) = self.trace.visits.get_mut(number) {
                 visits.push(visit);
             }
-            if let Some(ended) = self.ended.get_mut(number) {
-                *ended = ends;
+        }
+        if !beyond.is_empty() {
+            lookups.next_block()?;
+            self.go_on(beyond, &mut lookups)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the lookups of these keys go on in the block that is open now. Where the index has the
+    /// first keys of blocks, it says itself that this block does not have them.
+    fn go_on(&mut self, keys: Vec<usize>, lookups: &mut TableLookups<'_>) -> Result<()> {
+        if keys.is_empty() || lookups.is_at_end || lookups.blocks.first_key().is_some() {
+            return Ok(());
+        }
+        let at = lookups.blocks.handle();
+        let next = lookups.number_of(&mut self.trace.blocks, DATA, at, None)?;
+        for key in keys {
+            if let Some(visit) = self.trace.visits.get_mut(key).and_then(|all| all.last_mut()) {
+                visit.next_data = Some(next);
             }
         }
         Ok(())
     }
 
-    /// Ends the lookups that the table ends, after [`ask`](Self::ask) or an error before it.
+    /// The numbers of the keys from the first to the last.
+    fn numbers(&self, first: &[u8], last: &[u8]) -> std::ops::Range<usize> {
+        let order = self.order;
+        let from = self.sought.partition_point(|key| order.compare(key, first).is_lt());
+        let to = self.sought.partition_point(|key| order.compare(key, last).is_le());
+        from..to.max(from)
+    }
+
+    /// Goes on to the next table, after [`ask`](Self::ask) or an error.
     pub(crate) fn end_table(&mut self) {
         self.table += 1;
         self.trace.tables.resize(self.table as usize, LookupCounts::default());
-        let ended = &self.ended;
-        self.sought.retain(|(_, number)| ended.get(*number as usize) != Some(&true));
     }
 
     /// The lookups, after all tables.
     pub(crate) fn finish(self) -> LookupTrace {
         self.trace
-    }
-}
-
-impl LookupCounts {
-    /// Adds what lookups did in another table.
-    pub fn add(&mut self, other: &LookupCounts) {
-        self.lookups += other.lookups;
-        self.found += other.found;
-        self.negatives += other.negatives;
-        self.true_positives += other.true_positives;
-        self.false_positives += other.false_positives;
-        self.blocks_read += other.blocks_read;
-    }
-
-    /// The observed false-positive rate; `None` if no filter was asked for an absent key.
-    #[must_use]
-    pub fn observed_fpr(&self) -> Option<f64> {
-        let absent = self.negatives + self.false_positives;
-        (absent > 0).then(|| self.false_positives as f64 / absent as f64)
-    }
-
-    /// Adds this many lookups of a key.
-    fn add_visit(&mut self, visit: &TableVisit, lookups: u64) {
-        self.lookups += lookups;
-        self.found += if visit.has_key { lookups } else { 0 };
-        match (visit.may_contain, visit.has_key) {
-            (Some(false), _) => self.negatives += lookups,
-            (Some(true), true) => self.true_positives += lookups,
-            (Some(true), false) => self.false_positives += lookups,
-            (None, _) => {}
-        }
-        if visit.may_contain != Some(false) && visit.data.is_some() {
-            self.blocks_read += lookups;
-        }
     }
 }
 
@@ -317,13 +232,16 @@ struct TableLookups<'t> {
     number: u32,
     filter: Option<TableFilter>,
     blocks: DataBlocks,
+    is_begun: bool,
     /// The index has no more blocks.
     is_at_end: bool,
-    is_begun: bool,
-    /// The data block at `blocks`, if a lookup read it.
+    /// The data block at `blocks` with whether it is at an entry, if a lookup read it.
     data: Option<(BlockEntries, bool)>,
-    /// The kind of the entry that the last visit found.
-    kind: Option<EntryKind>,
+    /// The last visit found what ends the lookup: a value or a deletion.
+    has_end: bool,
+    /// The last visit read its block up to the end without finding the key, so the key may be in
+    /// the next one. The separator between both is above the last key of the block.
+    is_beyond: bool,
     /// The numbers of the last blocks of filter, index and data.
     last: [Option<(BlockHandle, u32)>; 3],
 }
@@ -340,53 +258,67 @@ impl<'t> TableLookups<'t> {
             number,
             filter: TableFilter::open(table)?.filter(TableFilter::is_asked),
             blocks: DataBlocks::open(table)?,
-            is_at_end: false,
             is_begun: false,
+            is_at_end: false,
             data: None,
-            kind: None,
+            has_end: false,
+            is_beyond: false,
             last: [None; 3],
         })
     }
 
-    /// Looks up the next key, which is not below the last one.
+    /// Whether the index says that `key` is in the open block, or in none.
+    fn is_at(&self, key: &[u8]) -> bool {
+        self.is_at_end || self.is_begun && self.blocks.reaches(self.table.style, key)
+    }
+
+    /// Opens the next data block.
+    fn next_block(&mut self) -> Result<()> {
+        self.data = None;
+        self.is_at_end = !self.blocks.next(self.table)?;
+        self.is_begun = true;
+        Ok(())
+    }
+
+    /// Opens the data block that the index has for `key`.
+    fn go_to(&mut self, key: &[u8]) -> Result<()> {
+        while !self.is_at(key) {
+            self.next_block()?;
+        }
+        Ok(())
+    }
+
+    /// Looks up the next key, whose block is open.
     fn visit(&mut self, blocks: &mut Vec<TracedBlock>, key: &[u8]) -> Result<TableVisit> {
-        self.go_to(key)?;
         let at = self.blocks.handle();
         let may_contain = match &mut self.filter {
             Some(filter) => filter.ask(self.table, key, at.offset)?,
             None => None,
         };
-        let filter = self.filter.as_ref().and_then(TableFilter::block);
-        let filter = filter.map(|at| self.number_of(blocks, FILTER, at, Some(at.size)));
-        let index = self.blocks.index_block();
-        let bytes = self.blocks.index_block_bytes() as u64;
-        let index = self.number_of(blocks, INDEX, index, Some(bytes));
+        let filter = match self.filter.as_ref().and_then(TableFilter::block) {
+            Some(at) => Some(self.number_of(blocks, FILTER, at, Some(at.size))?),
+            None => None,
+        };
+        let (index, bytes) = (self.blocks.index_block(), self.blocks.index_block_bytes() as u64);
+        let index = self.number_of(blocks, INDEX, index, Some(bytes))?;
         let (first, order) = (self.blocks.first_key().map(user_key), self.table.style.order);
         let may_have =
             !self.is_at_end && first.is_none_or(|first| order.compare(first, key).is_le());
-        let data = may_have.then(|| self.number_of(blocks, DATA, at, None));
-        self.kind = None;
-        if may_contain != Some(false)
-            && let Some(data) = data
-        {
-            let (kind, bytes) = self.find(key)?;
-            self.kind = kind;
+        let data = match may_have {
+            true => Some(self.number_of(blocks, DATA, at, None)?),
+            false => None,
+        };
+        (self.has_end, self.is_beyond) = (false, false);
+        let mut has_key = false;
+        if let Some(data) = data.filter(|_| may_contain != Some(false)) {
+            let bytes;
+            (has_key, bytes) = self.find(key)?;
             if let Some(block) = blocks.get_mut(data as usize) {
-                block.memory_bytes = Some(bytes as u32);
+                block.memory_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
             }
         }
-        let (table, has_key) = (self.number, self.kind.is_some());
-        Ok(TableVisit { table, filter, may_contain, index, data, has_key })
-    }
-
-    /// Moves to the first data block that the index has for `key`.
-    fn go_to(&mut self, key: &[u8]) -> Result<()> {
-        while !(self.is_at_end || self.is_begun && self.blocks.reaches(self.table.style, key)) {
-            self.data = None;
-            self.is_at_end = !self.blocks.next(self.table)?;
-            self.is_begun = true;
-        }
-        Ok(())
+        let table = self.number;
+        Ok(TableVisit { table, filter, may_contain, index, data, next_data: None, has_key })
     }
 
     /// The number of a block. Lookups of ascending keys come back to none but the last one.
@@ -396,25 +328,30 @@ impl<'t> TableLookups<'t> {
         part: usize,
         handle: BlockHandle,
         memory_bytes: Option<u64>,
-    ) -> u32 {
+    ) -> Result<u32> {
         if let Some((last, number)) = self.last[part]
             && last == handle
         {
-            return number;
+            return Ok(number);
+        }
+        if !handle.lies_within(self.table.file.blocks_end) {
+            let what = "a block that does not lie within the file";
+            return Err(self.table.damage(handle, what));
         }
         let number = blocks.len() as u32;
         self.last[part] = Some((handle, number));
+        let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         blocks.push(TracedBlock {
             table: self.number,
             offset: handle.offset,
-            file_bytes: handle.size as u32 + BLOCK_TRAILER_BYTES as u32,
-            memory_bytes: memory_bytes.map(|bytes| bytes as u32),
+            file_bytes: bytes(handle.size + BLOCK_TRAILER_BYTES as u64),
+            memory_bytes: memory_bytes.map(bytes),
         });
-        number
+        Ok(number)
     }
 
-    /// The kind of the newest entry of `key` in the block, and the bytes of the block.
-    fn find(&mut self, key: &[u8]) -> Result<(Option<EntryKind>, usize)> {
+    /// Whether the block has the key, and the bytes of the block.
+    fn find(&mut self, key: &[u8]) -> Result<(bool, usize)> {
         let handle = self.blocks.handle();
         let damage = |what: String| self.table.damage(handle, what);
         let (entries, is_at_entry) = match &mut self.data {
@@ -429,13 +366,19 @@ impl<'t> TableLookups<'t> {
         while *is_at_entry && order.compare(user_key(entries.key()), key).is_lt() {
             *is_at_entry = entries.next().map_err(damage)?;
         }
-        if !*is_at_entry || user_key(entries.key()) != key {
-            return Ok((None, entries.bytes()));
+        // LevelDB searches one block only.
+        self.is_beyond = !*is_at_entry && self.table.file.store == Store::RocksDb;
+        let mut has_key = false;
+        // The newest version comes first; older ones than operands of merges count as well.
+        while *is_at_entry && !self.has_end && user_key(entries.key()) == key {
+            let (_, trailer) = split(entries.key()).unwrap_or_default();
+            match EntryKind::of_number(self.table.file.store, trailer as u8) {
+                None => return Err(damage("an entry of an unknown kind".into())),
+                Some(EntryKind::Merge) => *is_at_entry = entries.next().map_err(damage)?,
+                Some(_) => self.has_end = true,
+            }
+            has_key = true;
         }
-        let (_, trailer) = split(entries.key()).unwrap_or_default();
-        match EntryKind::of_number(self.table.file.store, trailer as u8) {
-            Some(kind) => Ok((Some(kind), entries.bytes())),
-            None => Err(damage("an entry of an unknown kind".into())),
-        }
+        Ok((has_key, entries.bytes()))
     }
 }

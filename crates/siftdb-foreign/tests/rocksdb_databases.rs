@@ -20,7 +20,7 @@ use rocksdb_fixtures::{Contents, Entries, Fixture, fixtures};
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
 use siftdb::{Error, Result};
-use siftdb_foreign::{MergeOperator, RocksDb, RocksDbOptions};
+use siftdb_foreign::{MergeOperator, RocksDb, RocksDbOptions, TableVisit};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ fn operands_are_merged_as_by_rocksdb() {
 /// The filters of RocksDB deny no key that it reads, and a lookup asks tables until one has the key.
 #[test]
 fn lookups_find_what_rocksdb_reads() {
-    let (mut asked, mut denied) = (0, 0);
+    let (mut asked, mut denied, mut merged) = (0, 0, 0);
     for Fixture { name, files, expected, refused, .. } in &fixtures() {
         // Values are not read: those that cannot be are no reason to refuse the filters.
         let options = RocksDbOptions::new().keys_only(true).reverse_keys(true);
@@ -163,8 +163,13 @@ fn lookups_find_what_rocksdb_reads() {
             let tables = database.filter_figures(family).unwrap();
             let trace = database.trace_lookups(family, &present).unwrap();
             assert_eq!(trace.tables().len(), tables.len(), "{name}");
-            // All that a merge leaves is in older tables, or in several.
             assert_eq!(trace.found(), present.len() as u64, "{name}");
+            // After operands of a merge, lookups go on in older tables.
+            let in_several =
+                |visits: &[TableVisit]| visits.iter().filter(|visit| visit.has_key).count() > 1;
+            let several = trace.lookups().filter(|(_, visits)| in_several(visits)).count();
+            assert!(several == 0 || name.starts_with("merge"), "{name}: {several}");
+            merged += several;
             for (_, visits) in trace.lookups() {
                 let asked: Vec<_> = visits.iter().map(|visit| visit.table).collect();
                 assert!(asked.is_sorted_by(|a, b| a < b), "{name}: {asked:?}");
@@ -180,6 +185,7 @@ fn lookups_find_what_rocksdb_reads() {
         }
     }
     assert!(asked > 1_000 && denied > 1_000, "{asked} asked, {denied} denied");
+    assert!(merged > 5, "{merged}");
 }
 
 /// Without a manifest every table is read. What is missed then is listed.

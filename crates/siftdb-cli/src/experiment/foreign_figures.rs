@@ -37,18 +37,28 @@ pub fn foreign_levels_figure(levels: &[LevelFilters]) -> Figure {
     }
 }
 
-/// The figures of simulated lookups: what they read by setting, and what memory that takes. Reading
-/// a block takes `read_nanos`. The first setting is the one that the database has.
+/// A setting that reads less by this share is worth a word.
+const WORTH: f64 = 0.01;
+
+/// The figures of simulated lookups: what they read by setting, and what memory that takes.
+/// `nanos_per_lookup` is the time of the reads. The first setting is the one that the database has.
 pub fn foreign_settings_figures(
     settings: &[(Alternative, LookupCost)],
-    read_nanos: f64,
+    nanos_per_lookup: &dyn Fn(&LookupCost) -> f64,
 ) -> [Figure; 2] {
     let per_lookup = |(_, cost): &(Alternative, LookupCost)| cost.bytes_per_lookup();
     let now = settings.first().map_or(0.0, per_lookup);
     let cache = settings.first().map_or(0, |(as_it_is, _)| as_it_is.plan.read.cache_bytes);
-    let best = settings.iter().min_by(|a, b| per_lookup(a).total_cmp(&per_lookup(b)));
+    let memory =
+        |(is, cost): &(Alternative, LookupCost)| is.plan.read.cache_bytes + cost.outside_bytes;
+    // At no more memory.
+    let memory_now = settings.first().map_or(0, memory);
+    let affordable = settings.iter().filter(|setting| memory(setting) <= memory_now);
+    let best = affordable.min_by(|a, b| per_lookup(a).total_cmp(&per_lookup(b)));
+    let best = best.filter(|best| per_lookup(best) < (1.0 - WORTH) * now);
     let best = best.map_or(String::new(), |best| {
-        format!(" The least is {}: {}.", Unit::Bytes.print(per_lookup(best)), best.0.setting)
+        let least = Unit::Bytes.print(per_lookup(best));
+        format!(" With no more memory, the least is {least}: {}.", best.0.setting)
     });
     let reads = Figure {
         id: "reads-by-setting",
@@ -68,10 +78,10 @@ pub fn foreign_settings_figures(
             Unit::Bytes, "data_bytes_per_lookup", "of data"
                 => cost.part_bytes_per_lookup(Part::Data);
             Unit::Number, "blocks_per_lookup", "blocks" => cost.blocks_per_lookup();
-            Unit::Nanos, "nanos_per_lookup", "time" => cost.blocks_per_lookup() * read_nanos;
+            Unit::Nanos, "nanos_per_lookup", "time" => nanos_per_lookup(cost);
         }
     };
-    let memory = Figure {
+    let memory_figure = Figure {
         id: "memory-by-setting",
         title: "Memory and filters, by setting".into(),
         finding: "The memory is the block cache, and filters and indexes outside of it.".into(),
@@ -84,5 +94,5 @@ pub fn foreign_settings_figures(
             Unit::Text, "options", "options" => is.options.join("; ");
         }
     };
-    [reads, memory]
+    [reads, memory_figure]
 }

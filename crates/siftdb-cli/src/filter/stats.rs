@@ -149,8 +149,8 @@ pub struct Stats {
     probe_ranges: Option<PathBuf>,
     #[command(flatten)]
     wanted: WantedFilter,
-    /// The block cache that programs give the database, such as 64MB [default: 64MiB; of LevelDB
-    /// 8MiB, of RocksDB 32MiB]
+    /// The block cache that programs give the database, such as 64MB [default: 64MiB; for
+    /// LevelDB 8MiB and for RocksDB 32MiB are assumed]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache: Option<u64>,
     #[command(flatten)]

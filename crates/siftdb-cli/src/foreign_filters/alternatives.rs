@@ -1,11 +1,12 @@
 //! Other settings for the filters of a LevelDB or RocksDB database: what each would be, as a plan
 //! to simulate, and the lines of options that give it.
 
-use crate::foreign_filters::simulation::{Layout, Plan, ReadSettings, TablePlan, Verdicts};
+use crate::foreign_filters::settings::{Pinning, ReadSettings, Store};
+use crate::foreign_filters::simulation::{Layout, Plan, TablePlan, Verdicts};
 use siftdb_filter::allocation::{Run, millibits_by_run};
 use siftdb_filter::encoding::Encoding;
 use siftdb_foreign::{LookupTrace, TableFigures};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// RocksDB's default of `metadata_block_size`.
 const PARTITION_BYTES: u64 = 4096;
@@ -13,125 +14,118 @@ const PARTITION_BYTES: u64 = 4096;
 /// Bits per key to try.
 const BITS: [u32; 5] = [6, 8, 10, 12, 16];
 
-/// Encodings that RocksDB and LevelDB write, by their labels in siftdb.
+/// Fewer bits than this apart are the same setting: filters end at cache lines.
+const SAME_BITS: f64 = 0.75;
+
+/// The encodings that RocksDB and LevelDB write, by their labels in siftdb.
 const BLOOM: &str = "fast-local-bloom";
 const RIBBON: &str = "ribbon";
 const LEVELDB_BLOOM: &str = "leveldb-bloom";
 
-/// The store whose settings are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Store {
-    /// LevelDB 1.23.
-    LevelDb,
-    /// RocksDB 5 to 11.
-    RocksDb,
-}
+/// Absent keys from which on an observed rate counts.
+const ASKED_MIN: u64 = 1_000;
 
-impl Store {
-    /// Its name in JSON.
-    pub fn label(self) -> &'static str {
-        match self {
-            Store::LevelDb => "leveldb",
-            Store::RocksDb => "rocksdb",
-        }
-    }
-}
+/// When a setting takes effect.
+const AT_OPEN: &str = "when the database is opened";
+const FOR_NEW_TABLES: &str = "for tables written from then on";
 
 /// Settings to simulate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alternative {
     /// What is different, in a few words.
     pub setting: String,
-    /// Lines of the file `OPTIONS` (RocksDB), or of C++.
+    /// Lines of the file `OPTIONS` (RocksDB), or of C++. Those of RocksDB belong to the section
+    /// `TableOptions/BlockBasedTable`, unless they name another one.
     pub options: Vec<String>,
+    /// When they take effect; empty for the settings as they are.
+    pub takes_effect: &'static str,
     /// What is simulated.
     pub plan: Plan,
 }
 
-/// How the database is read as it is. The settings of tables of RocksDB are by their names in
-/// `OPTIONS`; a missing one has RocksDB's default.
-pub fn read_settings(
-    store: Store,
-    settings: &BTreeMap<String, String>,
-    cache_bytes: u64,
-) -> ReadSettings {
-    let is = |name: &str, usual: bool| settings.get(name).map_or(usual, |value| value == "true");
-    match store {
-        // Open tables hold filter and index, and the cache is one LRU queue.
-        Store::LevelDb => ReadSettings {
-            cache_bytes,
-            high_share: 0.0,
-            caches_metadata: false,
-            metadata_is_high: false,
-            pins_top_levels: false,
-            pins_level_0: false,
-        },
-        Store::RocksDb => ReadSettings {
-            cache_bytes,
-            high_share: 0.5,
-            caches_metadata: is("cache_index_and_filter_blocks", false),
-            metadata_is_high: is("cache_index_and_filter_blocks_with_high_priority", true),
-            pins_top_levels: is("pin_top_level_index_and_filter", true),
-            pins_level_0: is("pin_l0_filter_and_index_blocks_in_cache", false),
-        },
-    }
-}
-
 /// The settings as they are, then others.
 pub fn alternatives(
-    store: Store,
     tables: &[TableFigures],
     trace: &LookupTrace,
     read: ReadSettings,
 ) -> Vec<Alternative> {
-    let made = Maker { store, tables, trace, read };
-    let mut all = vec![made.with("as it is", &[], TablePlan::real)];
-    all.push(made.without_filters());
+    let made = Maker::new(tables, trace, read);
+    let as_it_is = made.with("as it is", &[], "", |table| made.real(table));
+    let has_filters = as_it_is.plan.tables.iter().any(|table| table.filter_bytes > 0);
+    let mut all = vec![as_it_is];
+    all.extend(has_filters.then(|| made.without_filters()));
     all.push(made.with_twice_the_cache());
     all.extend(BITS.iter().filter_map(|&bits| made.with_bits(bits)));
-    if store == Store::RocksDb {
+    if read.store == Store::RocksDb {
         all.push(made.with_metadata_elsewhere());
-        all.extend(
-            [made.partitioned(), made.ribbon(), made.without_last_level()].into_iter().flatten(),
-        );
-        all.extend(made.monkey());
+        let others = [made.partitioned(), made.ribbon(), made.last_level(), made.monkey()];
+        all.extend(others.into_iter().flatten());
     }
     all
 }
 
 struct Maker<'a> {
-    store: Store,
     tables: &'a [TableFigures],
     trace: &'a LookupTrace,
     read: ReadSettings,
+    /// The deepest level that has tables.
+    last_level: usize,
+    /// What absent keys pass in fact, as a multiple of what is expected of the encoding.
+    excess: f64,
 }
 
-impl Maker<'_> {
+impl<'a> Maker<'a> {
+    fn new(tables: &'a [TableFigures], trace: &'a LookupTrace, read: ReadSettings) -> Self {
+        let last_level = tables.iter().map(|table| table.level).max().unwrap_or_default();
+        let (mut asked, mut passed, mut expected) = (0, 0, 0.0);
+        for (table, counts) in tables.iter().zip(trace.tables()) {
+            let Some(rate) = table.filters.expected_fpr() else { continue };
+            let absent = counts.negatives + counts.false_positives;
+            asked += absent;
+            passed += counts.false_positives;
+            expected += rate * absent as f64;
+        }
+        let is_known = asked >= ASKED_MIN && expected > 0.0;
+        // Similar keys may share the bits of a weak hash.
+        let excess = if is_known { (passed as f64 / expected).max(1.0) } else { 1.0 };
+        Maker { tables, trace, read, last_level, excess }
+    }
+
     fn with(
         &self,
         setting: &str,
         options: &[&str],
+        takes_effect: &'static str,
         plan: impl FnMut(&TableFigures) -> TablePlan,
     ) -> Alternative {
-        let tables = self.tables.iter().map(plan).collect();
         Alternative {
             setting: setting.into(),
             options: options.iter().map(|line| (*line).to_string()).collect(),
-            plan: Plan { tables, read: self.read },
+            takes_effect,
+            plan: Plan { tables: self.tables.iter().map(plan).collect(), read: self.read },
         }
     }
 
-    /// The table with other filters, in its own layout.
+    /// The table as it is asked now.
+    fn real(&self, table: &TableFigures) -> TablePlan {
+        let is_skipped = self.read.skips_last_level && table.level == self.last_level;
+        TablePlan::real(table, self.read.asks_filters && !is_skipped)
+    }
+
+    /// The table with other filters, in its own layout; without one, with none.
     fn encoded(&self, table: &TableFigures, encoding: Option<&Encoding>) -> TablePlan {
         let keys = table.filters.keys.max(1);
         // LevelDB has a filter for each data block.
-        let filters = match self.store {
+        let filters = match self.read.store {
             Store::LevelDb => table.filters.data_blocks.clamp(1, keys),
             Store::RocksDb => 1,
         };
         let of_one = |encoding: &Encoding| {
             let keys = keys / filters;
-            Some((filters * encoding.filter_bytes(keys)?, encoding.expected_fpr_of(keys)?))
+            let is_like = table.filters.encodings.iter().eq([encoding.label()]);
+            let excess = if is_like { self.excess } else { 1.0 };
+            let rate = (encoding.expected_fpr_of(keys)? * excess).min(1.0);
+            Some((filters * encoding.filter_bytes(keys)?, rate))
         };
         let (filter_bytes, rate) = encoding.and_then(of_one).unwrap_or((0, 1.0));
         // Partitions keep their size.
@@ -143,30 +137,45 @@ impl Maker<'_> {
         TablePlan { filter_bytes, verdicts, filter, index: Layout::Real }
     }
 
+    /// Lines that a setting for new filters of all levels needs besides its own.
+    fn lines_for_filters(&self, own: String) -> Vec<String> {
+        let mut lines = vec![own];
+        if !self.read.has_whole_keys {
+            lines.push("whole_key_filtering=true".into());
+        }
+        if self.read.skips_last_level {
+            lines.push("[CFOptions] optimize_filters_for_hits=false".into());
+        }
+        lines
+    }
+
     fn without_filters(&self) -> Alternative {
-        let line = match self.store {
+        let line = match self.read.store {
             Store::LevelDb => "options.filter_policy = nullptr;",
             Store::RocksDb => "filter_policy=nullptr",
         };
-        self.with("no filters", &[line], |table| self.encoded(table, None))
+        let mut none = self.with("no filters", &[line], AT_OPEN, |table| self.encoded(table, None));
+        none.plan.read.asks_filters = false;
+        none
     }
 
     fn with_twice_the_cache(&self) -> Alternative {
         let cache_bytes = 2 * self.read.cache_bytes;
-        let line = match self.store {
+        let line = match self.read.store {
             Store::LevelDb => {
                 format!("options.block_cache = leveldb::NewLRUCache({cache_bytes});")
             }
             Store::RocksDb => format!("block_cache={cache_bytes}"),
         };
-        let mut twice = self.with("twice the block cache", &[&line], TablePlan::real);
+        let mut twice =
+            self.with("twice the block cache", &[&line], AT_OPEN, |table| self.real(table));
         twice.plan.read.cache_bytes = cache_bytes;
         twice
     }
 
     /// Bloom filters with this many bits per key, unless they have them already.
     fn with_bits(&self, bits: u32) -> Option<Alternative> {
-        let (label, line) = match self.store {
+        let (label, line) = match self.read.store {
             Store::LevelDb => {
                 let policy = format!("leveldb::NewBloomFilterPolicy({bits})");
                 (LEVELDB_BLOOM, format!("options.filter_policy = {policy};"))
@@ -174,15 +183,31 @@ impl Maker<'_> {
             Store::RocksDb => (BLOOM, format!("filter_policy=bloomfilter:{bits}")),
         };
         let encoding = Encoding::of_table(label, 1_000 * u64::from(bits))?;
-        let filtered = || self.tables.iter().map(|table| &table.filters);
-        let are_these = filtered().all(|filters| filters.encodings.iter().eq([label]));
-        let (bytes, keys) = filtered()
-            .fold((0, 0), |sum, filters| (sum.0 + filters.filter_bytes, sum.1 + filters.keys));
-        let have = 8.0 * bytes as f64 / keys.max(1) as f64;
-        let is_same = are_these && (have - f64::from(bits)).abs() < 0.75;
+        let has_them = |table: &TableFigures| {
+            let have = table.filters.probed_bits_per_key();
+            let is_near = have.is_some_and(|have| (have - f64::from(bits)).abs() < SAME_BITS);
+            let is_asked = self.real(table).filter_bytes > 0;
+            is_asked && is_near && table.filters.encodings.iter().eq([label])
+        };
+        let keys = |is_counted: &dyn Fn(&TableFigures) -> bool| {
+            let counted = self.tables.iter().filter(|table| is_counted(table));
+            counted.map(|table| table.filters.keys).sum::<u64>()
+        };
+        // Small tables have more bits.
+        if 10 * keys(&has_them) >= 9 * keys(&|_| true) {
+            return None;
+        }
+        let lines = match self.read.store {
+            Store::LevelDb => vec![line],
+            Store::RocksDb => self.lines_for_filters(line),
+        };
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let setting = format!("Bloom, {bits} bits a key");
-        (!is_same)
-            .then(|| self.with(&setting, &[&line], |table| self.encoded(table, Some(&encoding))))
+        Some(
+            self.with(&setting, &lines, FOR_NEW_TABLES, |table| {
+                self.encoded(table, Some(&encoding))
+            }),
+        )
     }
 
     /// Filters and indexes in the block cache if they are outside of it, or the reverse.
@@ -193,15 +218,16 @@ impl Maker<'_> {
             false => "filters and indexes outside of the cache",
         };
         let line = format!("cache_index_and_filter_blocks={caches}");
-        let mut changed = self.with(setting, &[&line], TablePlan::real);
+        let mut changed = self.with(setting, &[&line], AT_OPEN, |table| self.real(table));
         changed.plan.read.caches_metadata = caches;
         changed
     }
 
-    /// Filters and indexes in partitions; `None` if all tables have them so.
+    /// Filters and indexes in partitions; `None` if all tables have them so, or no filters.
     fn partitioned(&self) -> Option<Alternative> {
-        let is_cut =
-            |table: &TableFigures| table.filters.partitions > 0 || table.filters.filter_bytes == 0;
+        let is_cut = |table: &TableFigures| {
+            table.filters.partitions > 0 || self.real(table).filter_bytes == 0
+        };
         let options = [
             "index_type=kTwoLevelIndexSearch",
             "partition_filters=true",
@@ -209,98 +235,109 @@ impl Maker<'_> {
             "cache_index_and_filter_blocks=true",
             "pin_top_level_index_and_filter=true",
         ];
-        let mut cut = self.with("partitioned filters and indexes", &options, |table| {
+        let setting = "partitioned filters and indexes";
+        let mut cut = self.with(setting, &options, FOR_NEW_TABLES, |table| {
             let partitions = Layout::Partitions(PARTITION_BYTES);
-            TablePlan { filter: partitions, index: partitions, ..TablePlan::real(table) }
+            TablePlan { filter: partitions, index: partitions, ..self.real(table) }
         });
-        (cut.plan.read.caches_metadata, cut.plan.read.pins_top_levels) = (true, true);
+        cut.plan.read.caches_metadata = true;
+        cut.plan.read.pinned_top_levels = Pinning::All;
         (!self.tables.iter().all(is_cut)).then_some(cut)
     }
 
-    /// Ribbon filters of the same rate at the last level, where most keys are; `None` if it has
-    /// them, or no filters.
+    /// Ribbon filters of the same rate at the last level, where most keys are, and Bloom filters
+    /// above; `None` if it has them, or no filters.
     fn ribbon(&self) -> Option<Alternative> {
-        let last = self.last_level()?;
+        let last = self.last_level;
         let of_last = || self.tables.iter().filter(|table| table.level == last);
         // Filters of few keys are Bloom filters under that policy, too.
         if of_last().any(|table| table.filters.encodings.contains(RIBBON)) {
             return None;
         }
-        let (rates, keys) = of_last().fold((0.0, 0), |sum, table| {
-            let (rate, keys) = (table.filters.expected_fpr().unwrap_or(0.0), table.filters.keys);
-            (sum.0 + rate * keys as f64, sum.1 + keys)
-        });
-        let rate = rates / keys.max(1) as f64;
-        let same = Encoding::built_in_for_fpr(Some(rate).filter(|rate| *rate > 0.0)?, keys);
+        let (mut rates, mut keys) = (0.0, 0);
+        for table in of_last().filter(|table| self.real(table).filter_bytes > 0) {
+            let Some(rate) = table.filters.expected_fpr() else { continue };
+            rates += rate * table.filters.keys as f64;
+            keys += table.filters.keys;
+        }
+        let rate = Some(rates / keys.max(1) as f64).filter(|rate| *rate > 0.0)?;
+        let same = Encoding::built_in_for_fpr(rate, keys);
         let encoding = same.into_iter().find(|encoding| encoding.label() == RIBBON)?;
         let bits = encoding.bits_per_key()?;
-        let line = format!("filter_policy=ribbonfilter:{bits:.1}:{last}");
-        Some(self.with("Ribbon of the same rate at the last level", &[&line], |table| {
-            match table.level == last {
-                true => self.encoded(table, Some(&encoding)),
-                false => TablePlan::real(table),
-            }
+        let bloom = Encoding::of_table(BLOOM, (1_000.0 * bits) as u64)?;
+        // With level 0, flushes would still make Bloom filters.
+        let from = if last == 0 { -1 } else { last as i64 };
+        let lines = self.lines_for_filters(format!("filter_policy=ribbonfilter:{bits:.1}:{from}"));
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let setting = "Ribbon of the same rate at the last level";
+        Some(self.with(setting, &lines, FOR_NEW_TABLES, |table| {
+            let encoding = if table.level == last { &encoding } else { &bloom };
+            self.encoded(table, Some(encoding))
         }))
     }
 
-    /// No filters at the last level; `None` if it is the only one.
-    fn without_last_level(&self) -> Option<Alternative> {
-        let last = self.last_level()?;
-        let options = ["optimize_filters_for_hits=true"];
-        let plan = self.with("no filters at the last level", &options, |table| {
-            match table.level == last {
-                true => self.encoded(table, None),
-                false => TablePlan::real(table),
-            }
-        });
-        Some(plan).filter(|_| self.tables.iter().any(|table| table.level != last))
+    /// The filters of the last level not asked, or asked again; `None` without a level above, or
+    /// without filters there.
+    fn last_level(&self) -> Option<Alternative> {
+        let skips = !self.read.skips_last_level;
+        let setting = match skips {
+            true => "no filters at the last level",
+            false => "filters at the last level, too",
+        };
+        let line = format!("[CFOptions] optimize_filters_for_hits={skips}");
+        let is_last = |table: &TableFigures| table.level == self.last_level;
+        let asks = |table: &TableFigures| self.read.asks_filters && !(skips && is_last(table));
+        let mut changed =
+            self.with(setting, &[&line], AT_OPEN, |table| TablePlan::real(table, asks(table)));
+        changed.plan.read.skips_last_level = skips;
+        let has_filter = |table: &TableFigures| TablePlan::real(table, true).filter_bytes > 0;
+        let has_others = self.tables.iter().any(|table| !is_last(table));
+        let has_last = self.tables.iter().any(|table| is_last(table) && has_filter(table));
+        (has_others && has_last && self.read.asks_filters).then_some(changed)
     }
 
     /// The memory of the filters divided over the levels as by Monkey (Dayan, Athanassoulis and
     /// Idreos, 2017): so that all of them together pass the fewest absent keys.
     fn monkey(&self) -> Option<Alternative> {
-        let all_bytes: u64 = self.tables.iter().map(|table| table.filters.filter_bytes).sum();
+        let all_bytes: u64 = self.tables.iter().map(|table| self.real(table).filter_bytes).sum();
         let runs = self.runs();
         let lookups = self.trace.lookups().len().max(1) as f64;
-        let shares: Vec<Run> = runs
-            .iter()
-            .map(|tables| {
-                let asked = tables.iter().filter_map(|&at| self.trace.tables().get(at));
-                let asked: u64 = asked.map(|counts| counts.lookups).sum();
-                let keys = tables.iter().filter_map(|&at| self.tables.get(at));
-                let share = (asked as f64 / lookups).clamp(1e-6, 1.0);
-                Run { keys: keys.map(|table| table.filters.keys).sum(), share }
-            })
-            .collect();
+        let of_run = |tables: &Vec<usize>| {
+            let asked = tables.iter().filter_map(|&at| self.trace.tables().get(at));
+            let asked: u64 = asked.map(|counts| counts.lookups).sum();
+            let keys = tables.iter().filter_map(|&at| self.tables.get(at));
+            let share = (asked as f64 / lookups).clamp(1e-6, 1.0);
+            Run { keys: keys.map(|table| table.filters.keys).sum(), share }
+        };
+        let shares: Vec<Run> = runs.iter().map(of_run).collect();
         if all_bytes == 0 || runs.len() < 2 {
             return None;
         }
-        let bits = millibits_by_run(&shares, all_bytes);
-        let mut by_table = BTreeMap::new();
-        let mut by_level: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
-        for (tables, millibits) in runs.iter().zip(bits) {
-            for &at in tables {
-                by_table.insert(at, millibits);
-                let level = self.tables.get(at).map_or(0, |table| table.level);
-                by_level.entry(level).or_default().insert(millibits);
-            }
+        // A policy knows the level alone: the tables of level 0 get the mean of their bits.
+        let mut of_level: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        for ((tables, run), millibits) in
+            runs.iter().zip(&shares).zip(millibits_by_run(&shares, all_bytes))
+        {
+            let level = tables.first().and_then(|&at| self.tables.get(at));
+            let sum = of_level.entry(level.map_or(0, |table| table.level)).or_default();
+            *sum = (sum.0 + run.keys * u64::from(millibits), sum.1 + run.keys);
         }
+        let of_level: BTreeMap<usize, u64> =
+            of_level.into_iter().map(|(level, (bits, keys))| (level, bits / keys.max(1))).collect();
         let mut lines = vec![
-            "// a FilterPolicy whose GetBuilderWithContext asks, by level_at_creation:".to_string(),
+            "// In C++, a FilterPolicy whose GetBuilderWithContext asks, by level_at_creation:"
+                .to_string(),
         ];
-        lines.extend(by_level.iter().map(|(level, bits)| {
-            let mean = bits.iter().sum::<u32>() as f64 / bits.len().max(1) as f64 / 1_000.0;
-            match mean > 0.0 {
-                true => format!("// level {level}: NewBloomFilterPolicy({mean:.1})"),
-                false => format!("// level {level}: no filter"),
-            }
+        lines.extend(of_level.iter().map(|(level, millibits)| match millibits {
+            0 => format!("// level {level}: no filter"),
+            _ => format!("// level {level}: NewBloomFilterPolicy({:.1})", *millibits as f64 / 1e3),
         }));
+        lines.push("// and whose CompatibilityName is \"rocksdb.BuiltinBloomFilter\"".into());
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        let mut at = 0;
-        Some(self.with("Bloom, the same memory divided over the levels", &lines, |table| {
-            let millibits = by_table.get(&at).copied().unwrap_or_default();
-            at += 1;
-            self.encoded(table, Encoding::of_table(BLOOM, millibits.into()).as_ref())
+        let setting = "Bloom, the same memory divided over the levels";
+        Some(self.with(setting, &lines, FOR_NEW_TABLES, |table| {
+            let millibits = of_level.get(&table.level).copied().unwrap_or_default();
+            self.encoded(table, Encoding::of_table(BLOOM, millibits).as_ref())
         }))
     }
 
@@ -316,10 +353,5 @@ impl Maker<'_> {
             level_of_last = table.level;
         }
         runs
-    }
-
-    /// The deepest level that has tables.
-    fn last_level(&self) -> Option<usize> {
-        self.tables.iter().map(|table| table.level).max()
     }
 }

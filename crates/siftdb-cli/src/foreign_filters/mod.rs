@@ -6,8 +6,10 @@
 pub(crate) mod alternatives;
 pub(crate) mod simulation;
 pub(crate) mod cache;
+pub(crate) mod settings;
 pub(crate) mod levels;
 
-pub use alternatives::{Alternative, Store, alternatives, read_settings};
+pub use alternatives::{Alternative, alternatives};
 pub use levels::{LevelFilters, by_level, counts_of};
-pub use simulation::{Layout, LookupCost, Part, Plan, ReadSettings, TablePlan, Verdicts, simulate};
+pub use settings::{Pinning, ReadSettings, Store};
+pub use simulation::{Layout, LookupCost, Part, Plan, TablePlan, Verdicts, simulate};

@@ -10,27 +10,9 @@
 //! expected of it, and a block is found by the share of the table's data before its key.
 
 use crate::foreign_filters::cache::SimulatedCache;
+use crate::foreign_filters::settings::{Pinning, ReadSettings};
 use siftdb_filter::hash::xxph3_64;
 use siftdb_foreign::{LookupTrace, TableFigures, TableVisit};
-
-/// How a store reads: settings that are no part of its files.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ReadSettings {
-    /// The capacity of the block cache.
-    pub cache_bytes: u64,
-    /// The part of it for blocks of high priority: `high_pri_pool_ratio`.
-    pub high_share: f64,
-    /// Whole filters and indexes go through the cache: `cache_index_and_filter_blocks`. Otherwise
-    /// each open table holds them.
-    pub caches_metadata: bool,
-    /// These have high priority: `cache_index_and_filter_blocks_with_high_priority`.
-    pub metadata_is_high: bool,
-    /// The top levels of partitioned filters and indexes stay in the cache:
-    /// `pin_top_level_index_and_filter`.
-    pub pins_top_levels: bool,
-    /// And so do those of level 0: `pin_l0_filter_and_index_blocks_in_cache`.
-    pub pins_level_0: bool,
-}
 
 /// The parts of a table that a lookup reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +59,9 @@ pub struct TablePlan {
 }
 
 impl TablePlan {
-    /// As the table is.
-    pub fn real(table: &TableFigures) -> Self {
-        let is_asked = table.filters.tables_without_filter == 0;
+    /// As the table is. Without `asks_filter`, the filter is there and not asked.
+    pub fn real(table: &TableFigures, asks_filter: bool) -> Self {
+        let is_asked = asks_filter && table.filters.tables_without_filter == 0;
         TablePlan {
             filter_bytes: if is_asked { table.filters.filter_bytes } else { 0 },
             verdicts: Verdicts::Real,
@@ -109,8 +91,12 @@ pub struct LookupCost {
     pub bytes: [u64; 3],
     /// Filters and indexes in memory outside of the block cache.
     pub outside_bytes: u64,
-    /// Bytes of all filters.
+    /// Bytes of all filters that are asked.
     pub filter_bytes: u64,
+    /// Bytes in the block cache at the end.
+    pub cached_bytes: u64,
+    /// Blocks left the cache, for others.
+    pub is_cache_full: bool,
 }
 
 impl LookupCost {
@@ -141,7 +127,8 @@ pub fn simulate(trace: &LookupTrace, tables: &[TableFigures], plan: &Plan) -> Lo
         simulation.cost.lookups += 1;
         visits.iter().for_each(|visit| simulation.visit(key, visit));
     }
-    simulation.cost
+    let (cached_bytes, is_cache_full) = simulation.cache.held();
+    LookupCost { cached_bytes, is_cache_full, ..simulation.cost }
 }
 
 /// Where a block is before it is used.
@@ -165,13 +152,13 @@ struct Simulation<'a> {
     expansion: f64,
 }
 
-/// Bytes in a top level by partition: a key and a handle.
-const TOP_LEVEL_ENTRY_BYTES: u64 = 24;
+/// Bytes in a top level by partition, besides the key: a handle, lengths, and the trailer of a key.
+const TOP_LEVEL_ENTRY_BYTES: u64 = 16;
 
 /// Bytes of compression and checksum after a block.
 const BLOCK_TRAILER_BYTES: u64 = 5;
 
-/// The kinds of blocks that a cache tells apart.
+/// What tells blocks of top levels from those of a [`Part`] in the cache.
 const TOP_LEVEL: u8 = 3;
 
 impl<'a> Simulation<'a> {
@@ -181,7 +168,8 @@ impl<'a> Simulation<'a> {
             (sum.0 + u64::from(block.file_bytes), sum.1 + u64::from(bytes))
         });
         let expansion = if in_files > 0 { in_memory as f64 / in_files as f64 } else { 1.0 };
-        let cache = SimulatedCache::new(plan.read.cache_bytes, plan.read.high_share);
+        let ReadSettings { store, cache_bytes, high_share, .. } = plan.read;
+        let cache = SimulatedCache::new(store, cache_bytes, high_share);
         let cost = LookupCost::default();
         let mut all = Simulation { trace, tables, plan, cache, cost, expansion };
         for (table, planned) in tables.iter().zip(&plan.tables) {
@@ -233,12 +221,17 @@ impl<'a> Simulation<'a> {
     /// Where filters and indexes of a level are.
     fn place(&self, level: usize, is_top_level: bool, is_partitioned: bool) -> Place {
         let read = &self.plan.read;
-        let is_whole = is_top_level || !is_partitioned;
-        match () {
-            () if is_whole && !read.caches_metadata => Place::Outside,
-            () if is_top_level && read.pins_top_levels => Place::Pinned,
-            () if level == 0 && read.pins_level_0 => Place::Pinned,
-            () => Place::Cached { is_high: read.metadata_is_high },
+        let pinning = match (is_top_level, is_partitioned) {
+            (true, _) => read.pinned_top_levels,
+            (false, true) => read.pinned_partitions,
+            (false, false) => read.pinned_whole,
+        };
+        if !read.caches_metadata && (is_top_level || !is_partitioned) {
+            Place::Outside
+        } else if pinning == Pinning::All || pinning == Pinning::Level0 && level == 0 {
+            Place::Pinned
+        } else {
+            Place::Cached { is_high: read.metadata_is_high }
         }
     }
 
@@ -260,15 +253,21 @@ impl<'a> Simulation<'a> {
             }
         }
         self.uses_metadata(figures, planned, Part::Index, visit);
-        if let Some(block) = visit.data.and_then(|block| self.trace.blocks().get(block as usize)) {
-            let in_memory = match block.memory_bytes {
-                Some(bytes) => bytes.into(),
-                None => (f64::from(block.file_bytes) * self.expansion) as u64,
-            };
-            let key = (Part::Data as u8, visit.table, block.offset);
-            if !self.cache.uses(key, in_memory, false) {
-                self.count(Part::Data, block.file_bytes.into());
-            }
+        // Whether the next block is read is known of blocks that were read.
+        for block in [visit.data, visit.next_data].into_iter().flatten() {
+            self.uses_data(visit.table, block);
+        }
+    }
+
+    /// Uses a data block.
+    fn uses_data(&mut self, table: u32, block: u32) {
+        let Some(block) = self.trace.blocks().get(block as usize) else { return };
+        let in_memory = match block.memory_bytes {
+            Some(bytes) => bytes.into(),
+            None => (f64::from(block.file_bytes) * self.expansion) as u64,
+        };
+        if !self.cache.uses((Part::Data as u8, table, block.offset), in_memory, false) {
+            self.count(Part::Data, block.file_bytes.into());
         }
     }
 
@@ -335,7 +334,10 @@ fn top_level_bytes(table: &TableFigures, part: Part, layout: Layout, bytes: u64)
     match layout {
         Layout::Real => (partitions > 0).then_some(real),
         Layout::Whole => None,
-        Layout::Partitions(size) => Some(bytes.div_ceil(size) * TOP_LEVEL_ENTRY_BYTES),
+        Layout::Partitions(size) => {
+            let key_bytes = filters.key_bytes / filters.keys.max(1);
+            Some(bytes.div_ceil(size) * (key_bytes + TOP_LEVEL_ENTRY_BYTES))
+        }
     }
 }
 

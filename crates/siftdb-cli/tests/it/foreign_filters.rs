@@ -12,7 +12,7 @@ use crate::support::archive::{Files, unpack};
 use crate::support::rocksdb_fixtures::fixtures;
 use siftdb::env::MemEnv;
 use siftdb_cli::foreign_filters::{
-    Alternative, LookupCost, Part, Store, alternatives, by_level, read_settings, simulate,
+    Alternative, Layout, LookupCost, Part, ReadSettings, Verdicts, alternatives, by_level, simulate,
 };
 use siftdb_foreign::{LookupTrace, RocksDb, RocksDbOptions, TableFigures};
 use std::collections::BTreeMap;
@@ -73,8 +73,9 @@ impl Simulated {
         let tables = database.filter_figures(family).unwrap();
         let trace = database.trace_lookups(family, &queried.keys).unwrap();
         let cache_bytes = queried.counters["cache_bytes"] as u64;
-        let read = read_settings(Store::RocksDb, family.table_settings(), cache_bytes);
-        let all = alternatives(Store::RocksDb, &tables, &trace, read);
+        let (own, of_tables) = (family.settings(), family.table_settings());
+        let read = ReadSettings::of_rocksdb(own, of_tables, cache_bytes);
+        let all = alternatives(&tables, &trace, read);
         let settings = all.into_iter().map(|one| {
             let cost = simulate(&trace, &tables, &one.plan);
             (one, cost)
@@ -170,6 +171,81 @@ fn other_settings_cost_what_they_must() {
     }
 }
 
+/// Filters of any setting pass the keys that are there, and absent keys by their rate.
+#[test]
+fn imagined_filters_pass_present_keys_and_some_others() {
+    for queried in queried() {
+        let (simulated, name) = (Simulated::of(&queried), &queried.name);
+        let (trace, tables) = (&simulated.trace, &simulated.tables);
+        let counted = trace.lookups().skip(queried.keys.len() / 2);
+        let visits: Vec<_> = counted.flat_map(|(_, visits)| visits).collect();
+        let found = visits.iter().filter(|visit| visit.has_key).count() as u64;
+        let absent = visits.iter().filter(|visit| !visit.has_key && visit.data.is_some()).count();
+        let read_with = |rate: f64| {
+            let mut plan = simulated.settings[0].0.plan.clone();
+            // Nothing stays in it.
+            plan.read.cache_bytes = 1;
+            plan.tables.iter_mut().for_each(|table| table.verdicts = Verdicts::Rate(rate));
+            simulate(trace, tables, &plan).blocks[Part::Data as usize]
+        };
+        assert_eq!(read_with(0.0), found, "{name}");
+        let passed = (read_with(0.25) - found) as f64 / absent as f64;
+        assert!((passed - 0.25).abs() < 0.05, "{name}: {passed} of {absent} pass");
+        assert!(read_with(1.0) >= found + absent as u64, "{name}");
+    }
+}
+
+/// A partition of filter or index is read, and not the whole of it.
+#[test]
+fn imagined_partitions_have_their_size() {
+    for queried in queried() {
+        let (simulated, name) = (Simulated::of(&queried), &queried.name);
+        let cut = simulated.settings.iter().find(|(is, _)| is.setting.starts_with("partitioned"));
+        let Some((cut, _)) = cut else { continue };
+        let mut plan = cut.plan.clone();
+        plan.read.cache_bytes = 1;
+        for table in &mut plan.tables {
+            (table.filter, table.index) = (Layout::Partitions(256), Layout::Partitions(256));
+        }
+        let cost = simulate(&simulated.trace, &simulated.tables, &plan);
+        for part in [Part::Filter, Part::Index] {
+            let mean = cost.bytes[part as usize] as f64 / cost.blocks[part as usize] as f64;
+            assert!((100.0..=261.0).contains(&mean), "{name}: {mean} bytes of {part:?}");
+        }
+        // With room for all, each partition is read once, and the first half of the lookups read
+        // nearly all.
+        plan.read.cache_bytes = 1 << 30;
+        let cost = simulate(&simulated.trace, &simulated.tables, &plan);
+        assert!(cost.blocks[Part::Filter as usize] <= 2, "{name}: {cost:?}");
+    }
+}
+
+#[test]
+fn lines_of_options_are_those_of_the_tree() {
+    for queried in queried().iter().filter(|queried| queried.name.starts_with("full-cached")) {
+        let (simulated, name) = (Simulated::of(queried), &queried.name);
+        let last = simulated.tables.iter().map(|table| table.level).max().unwrap();
+        let lines = |setting: &str| {
+            let found = simulated.settings.iter().find(|(is, _)| is.setting.starts_with(setting));
+            found.unwrap().0.options.clone()
+        };
+        let ribbon = &lines("Ribbon of the same rate")[0];
+        let (policy, level) = ribbon.rsplit_once(':').unwrap();
+        assert_eq!(level, last.to_string(), "{name}");
+        let bits: f64 =
+            policy.strip_prefix("filter_policy=ribbonfilter:").unwrap().parse().unwrap();
+        assert!((9.0..13.0).contains(&bits), "{name}: {ribbon}");
+        // The largest level gets the fewest bits.
+        let divided = lines("Bloom, the same memory");
+        let bits: Vec<f64> = divided
+            .iter()
+            .filter_map(|line| line.split_once("NewBloomFilterPolicy(")?.1.strip_suffix(')'))
+            .map(|bits| bits.parse().unwrap())
+            .collect();
+        assert!(bits.len() >= 2 && bits.first() > bits.last(), "{name}: {divided:?}");
+    }
+}
+
 /// What other settings are called by the program that counted them, and by the command.
 const COUNTED: [(&str, &str); 8] = [
     ("base", "as it is"),
@@ -250,9 +326,9 @@ fn filter_stats_simulates_lookups_in_a_database_of_rocksdb() {
     for part in [
         "column family \"default\":",
         "level tables",
-        "lookups with a block cache of",
+        "lookups with an LRU block cache of",
         "\n    filter_policy=bloomfilter:16\n",
-        "\n    optimize_filters_for_hits=true\n",
+        "\n    [CFOptions] optimize_filters_for_hits=true\n",
         "// level 0: NewBloomFilterPolicy(",
         "page: ",
     ] {

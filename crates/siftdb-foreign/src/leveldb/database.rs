@@ -18,7 +18,7 @@ use crate::key_order::KeyOrder;
 use crate::leveldb::logged::read_logs;
 use crate::leveldb::manifest::{Manifest, read_manifest};
 use crate::leveldb::table::open_expected;
-use crate::merged::{Logged, MergedRuns, Run, has_key};
+use crate::merged::{Logged, MergedRuns, Run, ends_lookup};
 use crate::range_deletes::RangeDeletes;
 use crate::run::{TableFacts, TableFile, TableRun};
 use siftdb::env::{Env, FileKind};
@@ -102,9 +102,9 @@ impl LevelDb {
         level_0.iter().rev().chain(deeper).flatten()
     }
 
-    /// Whether the logs have the key.
-    pub(crate) fn is_logged(&self, key: &[u8]) -> bool {
-        has_key(&self.logged, key, KeyOrder::Bytewise)
+    /// Whether the logs have what ends a lookup of the key.
+    pub(crate) fn ends_lookup(&self, key: &[u8]) -> bool {
+        ends_lookup(&self.logged, key, KeyOrder::Bytewise)
     }
 
     /// Notes `error` if it is damage and the database was opened to salvage.

@@ -9,9 +9,9 @@ use crate::leveldb::database::LevelDb;
 use crate::leveldb::manifest::read_manifest;
 use crate::leveldb::table::open_expected;
 use crate::leveldb::testing::{Entry, TableStyle, batch, edit, record_file, table};
+use crate::lookup_trace::{LookupCounts, LookupTrace};
 use crate::run::{TableFile, TableRun};
 use crate::testing::file_bytes;
-use crate::trace::{LookupCounts, LookupTrace};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use siftdb::env::{DiskEnv, Env, MemEnv};
@@ -511,7 +511,10 @@ fn table_keys(env: &Arc<dyn Env>, old: &LevelDb) -> BTreeSet<Vec<u8>> {
 /// The figures of all tables, the lookups of `keys`, and what these did in all tables.
 fn asked(old: &LevelDb, keys: &[Vec<u8>]) -> (FilterFigures, LookupCounts, LookupTrace) {
     let mut figures = FilterFigures::default();
-    old.filter_figures().unwrap().iter().for_each(|table| figures.add(&table.filters));
+    let tables = old.filter_figures().unwrap();
+    tables.iter().for_each(|table| figures.add(&table.filters));
+    let newest_first = tables.iter().filter(|table| table.level == 0).map(|table| &table.path);
+    assert!({ newest_first }.is_sorted_by(|a, b| a > b));
     let trace = old.trace_lookups(keys).unwrap();
     let mut counts = LookupCounts::default();
     trace.tables().iter().for_each(|table| counts.add(table));

@@ -12,7 +12,7 @@ use crate::entries::Entries;
 use crate::error;
 use crate::key_order::KeyOrder;
 use crate::merge::{Merge, MergeOperator};
-use crate::merged::{Logged, MergedRuns, Run, has_key};
+use crate::merged::{Logged, MergedRuns, Run, ends_lookup};
 use crate::range_deletes::{RangeDelete, RangeDeletes};
 use crate::refused::refuse_kind;
 use crate::rocksdb::files::Files;
@@ -36,6 +36,7 @@ use std::sync::Arc;
 pub struct RocksDb {
     env: Arc<dyn Env>,
     directory: PathBuf,
+    options_file: Option<PathBuf>,
     families: Vec<ColumnFamily>,
     prepared: Vec<Vec<u8>>,
     merge: Option<MergeOperator>,
@@ -161,9 +162,9 @@ impl ColumnFamily {
         self.order
     }
 
-    /// Whether the logs have the key.
-    pub(crate) fn is_logged(&self, key: &[u8]) -> bool {
-        has_key(&self.logged, key, self.order)
+    /// Whether the logs have what ends a lookup of the key.
+    pub(crate) fn ends_lookup(&self, key: &[u8]) -> bool {
+        ends_lookup(&self.logged, key, self.order)
     }
 
     /// Bits of filters for each entry of the tables that have filters, as their properties say.
@@ -223,6 +224,7 @@ impl RocksDb {
         let mut opened = RocksDb {
             env,
             directory: directory.to_path_buf(),
+            options_file: files.options.clone(),
             families: Vec::new(),
             prepared: logs.prepared,
             merge: options.merge,
@@ -347,6 +349,12 @@ impl RocksDb {
     /// The environment of its files.
     pub(crate) fn env(&self) -> &Arc<dyn Env> {
         &self.env
+    }
+
+    /// The file `OPTIONS` that was read, if there is one.
+    #[must_use]
+    pub fn options_file(&self) -> Option<&Path> {
+        self.options_file.as_deref()
     }
 
     /// Its directory.

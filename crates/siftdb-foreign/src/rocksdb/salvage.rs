@@ -1,7 +1,7 @@
 //! What a RocksDB database has if its manifest is lost: every table in its directory.
 //!
-//! Each table names its column family, and is taken as a table of level 0. All logs are needed then.
-//! Without the manifest nobody knows which tables compactions replaced, so deleted keys and older
+//! Each table names its column family and is taken as a table of level 0. All logs are needed then.
+//! Without the manifest nothing says which tables compactions replaced, so deleted keys and older
 //! values may return. A range delete holds for the keys of its own table only: beyond them, entries
 //! may be newer than their sequence numbers say, as compactions set those to 0.
 

@@ -1,6 +1,7 @@
 //! What `siftdb filter stats` does for files of other stores: reads, simulates, shows.
 
 use crate::failure::{Failure, Outcome};
+use crate::filter::foreign::read_cost::ReadCost;
 use crate::filter::foreign::report::{Found, Report, Simulation};
 use crate::filter::foreign::text::print;
 use crate::foreign_table;
@@ -14,9 +15,8 @@ use siftdb::env::{DiskEnv, Env, RandomFile};
 use siftdb_cli::experiment::{
     Figure, Page, bytes, foreign_levels_figure, foreign_settings_figures,
 };
-use siftdb_cli::foreign_filters::{Store, alternatives, by_level, read_settings, simulate};
+use siftdb_cli::foreign_filters::{LookupCost, ReadSettings, alternatives, by_level, simulate};
 use siftdb_foreign::{LookupTrace, TableFigures};
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,8 +51,15 @@ impl Asked<'_> {
         let old = OldDatabase::open(self.path, false)?;
         let (tables, trace) =
             (old.database.filter_figures()?, old.database.trace_lookups(&probes)?);
-        let (store, settings) = (Store::LevelDb, BTreeMap::new());
-        let found = Found { store, family: None, tables, trace, settings, is_database: true };
+        let read = ReadSettings::of_leveldb(self.cache_bytes.unwrap_or(LEVELDB_CACHE_BYTES));
+        let found = Found {
+            store: "leveldb",
+            family: None,
+            options_file: None,
+            tables,
+            trace,
+            read: Some(read),
+        };
         self.show(&[found], output)
     }
 
@@ -62,7 +69,9 @@ impl Asked<'_> {
         let (database, _lock) = open_for_keys(self.path)?;
         let mut all = Vec::new();
         for family in database.families() {
-            let name = String::from_utf8_lossy(family.name()).into_owned();
+            // A name that is no UTF-8 is spelled with escapes.
+            let name = std::str::from_utf8(family.name()).map(str::to_string);
+            let name = name.unwrap_or_else(|_| family.name().escape_ascii().to_string());
             // Without a name, the keys are of `default`, as in databases of siftdb.
             let is_asked = self.family.map_or(name == "default", |wanted| wanted == name);
             if !is_asked && (self.family.is_some() || self.probe.is_some()) {
@@ -72,9 +81,13 @@ impl Asked<'_> {
                 database.filter_figures(family)?,
                 database.trace_lookups(family, if is_asked { &probes } else { &[] })?,
             );
-            let (store, settings) = (Store::RocksDb, family.table_settings().clone());
-            let family = Some(name);
-            all.push(Found { store, family, tables, trace, settings, is_database: true });
+            let cache_bytes = self.cache_bytes.unwrap_or(ROCKSDB_CACHE_BYTES);
+            let (own, of_tables) = (family.settings(), family.table_settings());
+            let read = Some(ReadSettings::of_rocksdb(own, of_tables, cache_bytes));
+            let name_of = |file: &Path| file.file_name().map(|name| name.display().to_string());
+            let options_file = database.options_file().and_then(name_of);
+            let (store, family) = ("rocksdb", Some(name));
+            all.push(Found { store, family, options_file, tables, trace, read });
         }
         match (all.is_empty(), self.family) {
             (true, Some(name)) => {
@@ -97,9 +110,8 @@ impl Asked<'_> {
         let probes = self.probes()?;
         let table = foreign_table::open(self.path)?;
         let (tables, trace) = (vec![table.filter_figures()?], table.trace_lookups(&probes)?);
-        let store = if table.store() == "leveldb" { Store::LevelDb } else { Store::RocksDb };
-        let (family, settings) = (None, BTreeMap::new());
-        let found = Found { store, family, tables, trace, settings, is_database: false };
+        let store = table.store();
+        let found = Found { store, family: None, options_file: None, tables, trace, read: None };
         self.show(&[found], output)
     }
 
@@ -144,23 +156,17 @@ impl Asked<'_> {
 
     /// The lookups with the settings as they are, and with others; `None` without lookups.
     fn simulate(&self, found: &Found) -> Outcome<Option<Simulation>> {
-        if !found.is_database || found.trace.lookups().len() < 2 {
+        let Some(read) = found.read.filter(|_| found.trace.lookups().len() > 1) else {
             return Ok(None);
-        }
-        let usual = match found.store {
-            Store::LevelDb => LEVELDB_CACHE_BYTES,
-            Store::RocksDb => ROCKSDB_CACHE_BYTES,
         };
-        let cache_bytes = self.cache_bytes.unwrap_or(usual);
-        let read = read_settings(found.store, &found.settings, cache_bytes);
-        let read_nanos = read_nanos(&found.trace, &found.tables)?;
-        let all = alternatives(found.store, &found.tables, &found.trace, read);
-        let simulated = all.into_iter().map(|alternative| {
+        let read_cost = ReadCost::measured(&found.trace, &found.tables)?;
+        let simulated = alternatives(&found.tables, &found.trace, read).into_iter();
+        let settings = simulated.map(|alternative| {
             let cost = simulate(&found.trace, &found.tables, &alternative.plan);
             (alternative, cost)
         });
-        let settings = simulated.collect();
-        Ok(Some(Simulation { cache_bytes, read_nanos, settings }))
+        let (cache_bytes, settings) = (read.cache_bytes, settings.collect());
+        Ok(Some(Simulation { cache_bytes, read_cost, settings }))
     }
 
     fn page(&self, reports: &[Report], mut figures: Vec<Figure>) -> Page {
@@ -203,31 +209,33 @@ impl Asked<'_> {
 
 fn figures(found: &Found, simulation: Option<&Simulation>) -> Vec<Figure> {
     let mut figures = vec![foreign_levels_figure(&by_level(&found.tables, &found.trace))];
-    if let Some(Simulation { read_nanos, settings, .. }) = simulation {
-        figures.extend(foreign_settings_figures(settings, *read_nanos));
+    if let Some(Simulation { read_cost, settings, .. }) = simulation {
+        let nanos = |cost: &LookupCost| read_cost.nanos_per_lookup(cost);
+        figures.extend(foreign_settings_figures(settings, &nanos));
     }
     figures
 }
 
-/// The mean time of a read of a data block that the lookups use, in nanoseconds: with what the
-/// system's page cache has.
-fn read_nanos(trace: &LookupTrace, tables: &[TableFigures]) -> Outcome<f64> {
-    let env = DiskEnv::new();
-    let step = (trace.blocks().len() / READS).max(1);
-    let (mut nanos, mut reads) = (0, 0u32);
-    let mut open: Option<(u32, Arc<dyn RandomFile>)> = None;
-    for block in trace.blocks().iter().step_by(step) {
-        let Some(table) = tables.get(block.table as usize) else { continue };
-        let io = |error| Failure::io(&table.path, error);
-        let file = match &open {
-            Some((number, file)) if *number == block.table => file,
-            _ => &open.insert((block.table, env.open_random(&table.path).map_err(io)?)).1,
-        };
-        let mut bytes = vec![0; block.file_bytes as usize];
-        let began = Instant::now();
-        file.read_exact_at(block.offset, &mut bytes).map_err(io)?;
-        nanos += began.elapsed().as_nanos();
-        reads += 1;
+impl ReadCost {
+    /// Reads blocks that the lookups use, and measures the time: with what the system's page cache
+    /// has.
+    fn measured(trace: &LookupTrace, tables: &[TableFigures]) -> Outcome<Self> {
+        let env = DiskEnv::new();
+        let step = (trace.blocks().len() / READS).max(1);
+        let mut reads = Vec::new();
+        let mut open: Option<(u32, Arc<dyn RandomFile>)> = None;
+        for block in trace.blocks().iter().step_by(step) {
+            let Some(table) = tables.get(block.table as usize) else { continue };
+            let io = |error| Failure::io(&table.path, error);
+            let file = match &open {
+                Some((number, file)) if *number == block.table => file,
+                _ => &open.insert((block.table, env.open_random(&table.path).map_err(io)?)).1,
+            };
+            let mut bytes = vec![0; block.file_bytes as usize];
+            let began = Instant::now();
+            file.read_exact_at(block.offset, &mut bytes).map_err(io)?;
+            reads.push((f64::from(block.file_bytes), began.elapsed().as_nanos() as f64));
+        }
+        Ok(ReadCost::of(&reads))
     }
-    Ok(nanos as f64 / f64::from(reads.max(1)))
 }

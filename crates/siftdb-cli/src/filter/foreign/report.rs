@@ -1,34 +1,36 @@
 //! The report about the filters of another store: the fields of its JSON, and how they are filled.
 
 use crate::described::result;
+use crate::filter::foreign::read_cost::ReadCost;
 use crate::json::Interval;
 use siftdb_cli::experiment::wilson_95;
 use siftdb_cli::foreign_filters::{
-    Alternative, LevelFilters, LookupCost, Part, Store, by_level, counts_of,
+    Alternative, LevelFilters, LookupCost, Part, ReadSettings, by_level, counts_of,
 };
 use siftdb_filter::encoding::Encoding;
 use siftdb_foreign::{FilterFigures, LookupCounts, LookupTrace, TableFigures};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Bytes of a partition, with room for a key or two: what RocksDB and siftdb take by default.
 pub const PARTITION_BYTES: u64 = 4096 * 9 / 10;
 
 /// What was read of a database, a column family or a table.
 pub struct Found {
-    pub store: Store,
+    /// `leveldb` or `rocksdb`.
+    pub store: &'static str,
     pub family: Option<String>,
     pub tables: Vec<TableFigures>,
     pub trace: LookupTrace,
-    /// Settings of the tables by RocksDB's names.
-    pub settings: BTreeMap<String, String>,
-    /// Lookups are simulated.
-    pub is_database: bool,
+    /// The file `OPTIONS` that was read.
+    pub options_file: Option<String>,
+    /// How a database is read; `None` for a table, whose lookups are not simulated.
+    pub read: Option<ReadSettings>,
 }
 
 /// Simulated lookups: the settings as they are come first.
 pub struct Simulation {
     pub cache_bytes: u64,
-    pub read_nanos: f64,
+    pub read_cost: ReadCost,
     pub settings: Vec<(Alternative, LookupCost)>,
 }
 
@@ -38,11 +40,17 @@ impl Report {
         let mut sum = FilterFigures::default();
         found.tables.iter().for_each(|table| sum.add(&table.filters));
         let simulated = simulation.map(|simulation| {
-            let Simulation { cache_bytes, read_nanos, settings } = simulation;
+            let Simulation { cache_bytes, read_cost, settings } = simulation;
             let lookups = settings.first().map_or(0, |(_, cost)| cost.lookups);
-            let row = |(is, cost): &(Alternative, LookupCost)| Setting::of(cost, is, *read_nanos);
+            let row = |(is, cost): &(Alternative, LookupCost)| Setting::of(cost, is, read_cost);
             let settings = settings.iter().map(row).collect();
-            Simulated { cache_bytes: *cache_bytes, lookups, read_nanos: *read_nanos, settings }
+            Simulated {
+                cache_bytes: *cache_bytes,
+                lookups,
+                read_nanos: read_cost.nanos,
+                read_nanos_per_byte: read_cost.nanos_per_byte,
+                settings,
+            }
         });
         Report::of(&sum, &counts_of(&found.trace, |_| true), found, simulated)
     }
@@ -54,11 +62,15 @@ result! {
     pub struct Report of figures: &FilterFigures, counts: &LookupCounts, of: &Found,
             simulation: Option<Simulated> {
         /// leveldb or rocksdb
-        store: &'static str = of.store.label();
+        store: &'static str = of.store;
         /// the column family, or null
         family: Option<String> = of.family.clone();
+        /// the file of RocksDB's settings, or null
+        options_file: Option<String> = of.options_file.clone();
         /// its tables
         tables, tables_without_filter, table_bytes, data_blocks, index_bytes: u64;
+        /// of RocksDB: tables with filters of prefixes alone, which are not asked here
+        tables_with_prefixes_only, range_deletes: u64;
         /// in tables: all versions and deletions, and keys by table
         entries, keys, key_bytes: u64;
         policies, encodings, layouts: BTreeSet<String>;
@@ -87,6 +99,8 @@ result! {
         in_partitions: Option<Partitions> = Partitions::of(figures);
         /// the lookups of --probe with a block cache of --cache, for databases; or null:
         simulated: Option<Simulated> = simulation;
+        /// whether it is a database
+        is_database: bool = of.read.is_some();
     }
 
     pub struct Level of figures: &FilterFigures, counts: &LookupCounts, at: usize {
@@ -112,22 +126,26 @@ result! {
         cache_bytes: u64;
         /// lookups that are counted, after as many that fill the cache
         lookups: u64;
-        /// what reading a block took, measured on the files
-        read_nanos: f64;
+        /// what reading a block takes, as measured on the files: as such, and for each byte
+        read_nanos, read_nanos_per_byte: f64;
         /// first as it is:
         settings: Vec<Setting>;
     }
 
-    pub struct Setting of cost: &LookupCost, is: &Alternative, read_nanos: f64 {
+    pub struct Setting of cost: &LookupCost, is: &Alternative, read_cost: &ReadCost {
         /// what is different
         setting: String = is.setting.clone();
         /// lines of OPTIONS or of C++ that give it
         options: Vec<String> = is.options.clone();
+        /// when they do; empty for the first
+        takes_effect: &'static str = is.takes_effect;
         /// the cache, and filters and indexes outside of it
         memory_bytes: u64 = is.plan.read.cache_bytes + cost.outside_bytes;
         /// all filters
         filter_bytes: u64;
-        lookups: u64;
+        /// in the cache at the end, without what is pinned; whether blocks left it for others
+        cached_bytes: u64;
+        is_cache_full: bool;
         /// that a lookup reads, and of that filters, indexes and data
         blocks_per_lookup: f64 = cost.blocks_per_lookup();
         bytes_per_lookup: f64 = cost.bytes_per_lookup();
@@ -135,7 +153,7 @@ result! {
         index_bytes_per_lookup: f64 = cost.part_bytes_per_lookup(Part::Index);
         data_bytes_per_lookup: f64 = cost.part_bytes_per_lookup(Part::Data);
         /// what these reads take
-        nanos_per_lookup: f64 = cost.blocks_per_lookup() * read_nanos;
+        nanos_per_lookup: f64 = read_cost.nanos_per_lookup(cost);
     }
 }
 

@@ -25,6 +25,17 @@ pub fn print(figures: &Report, out: &mut dyn Write) -> io::Result<()> {
         let without = counted(figures.tables_without_filter, "table");
         writeln!(out, "without a filter of {name}'s own for whole keys: {without}")?;
     }
+    if figures.tables_with_prefixes_only > 0 {
+        let prefixes = counted(figures.tables_with_prefixes_only, "table");
+        writeln!(
+            out,
+            "with filters of prefixes alone, which RocksDB asks, but not this: {prefixes}"
+        )?;
+    }
+    if figures.range_deletes > 0 {
+        let deletes = counted(figures.range_deletes, "range delete");
+        writeln!(out, "{deletes}: lookups do not end at them here, but in RocksDB")?;
+    }
     if let (Some(bits), Some(expected)) = (figures.bits_per_key, figures.expected_fpr) {
         writeln!(
             out,
@@ -36,9 +47,29 @@ pub fn print(figures: &Report, out: &mut dyn Write) -> io::Result<()> {
         )?;
         writeln!(out, "expected: {} of absent keys pass", percent(expected))?;
     }
+    print_lookups(figures, out)?;
+    if figures.levels.len() > 1 {
+        print_levels(&figures.levels, out)?;
+    }
+    print_others(figures, out)?;
+    match &figures.simulated {
+        Some(simulated) => print_simulated(figures, simulated, out),
+        None if figures.is_database && figures.lookups < 2 => {
+            writeln!(out, "nothing is simulated without lookups: --probe FILE has keys, one a line")
+        }
+        None => Ok(()),
+    }
+}
+
+/// What lookups did.
+fn print_lookups(figures: &Report, out: &mut dyn Write) -> io::Result<()> {
     if figures.lookups > 0 {
         let (lookups, found) = (counted(figures.lookups, "lookup"), figures.found);
-        writeln!(out, "{lookups}, {found} found, data blocks read: {}", figures.blocks_read)?;
+        writeln!(
+            out,
+            "{lookups}, {found} found (deletions, too), data blocks read: {}",
+            figures.blocks_read
+        )?;
         let Report { negatives, true_positives, false_positives, .. } = figures;
         writeln!(
             out,
@@ -53,9 +84,11 @@ pub fn print(figures: &Report, out: &mut dyn Write) -> io::Result<()> {
         let [observed, low, high] = [observed, low, high].map(percent);
         writeln!(out, "observed: {observed} of absent keys pass (95 %: {low} to {high})")?;
     }
-    if figures.levels.len() > 1 {
-        print_levels(&figures.levels, out)?;
-    }
+    Ok(())
+}
+
+/// What other filters of the same rate take.
+fn print_others(figures: &Report, out: &mut dyn Write) -> io::Result<()> {
     if !figures.same_rate.is_empty() {
         writeln!(out, "the same rate in siftdb, one filter a table:")?;
     }
@@ -72,7 +105,7 @@ pub fn print(figures: &Report, out: &mut dyn Write) -> io::Result<()> {
             "in {count} of {one}: a lookup needs their index of {size} and one of them, not {all}"
         )?;
     }
-    figures.simulated.as_ref().map_or(Ok(()), |simulated| print_simulated(simulated, out))
+    Ok(())
 }
 
 /// A line for each level.
@@ -113,24 +146,26 @@ fn print_levels(levels: &[Level], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A line for each setting, with the lines of options that give it.
-fn print_simulated(simulated: &Simulated, out: &mut dyn Write) -> io::Result<()> {
+fn print_simulated(figures: &Report, simulated: &Simulated, out: &mut dyn Write) -> io::Result<()> {
     let (lookups, cache) = (counted(simulated.lookups, "lookup"), bytes(simulated.cache_bytes));
-    let time = Unit::Nanos.print(simulated.read_nanos);
-    writeln!(
-        out,
-        "simulated: {lookups} with a block cache of {cache}, after others that fill it; reading a \
-         block took {time}"
-    )?;
-    writeln!(
-        out,
-        "{:<48} {:>10} {:>10} {:>8} {:>10} {:>10}  filters, indexes, data",
-        "a lookup reads, by setting", "memory", "filters", "blocks", "bytes", "time"
-    )?;
+    writeln!(out, "simulated: {lookups} with an LRU block cache of {cache}, after as many before")?;
+    if figures.store == "rocksdb" {
+        let file = figures.options_file.as_deref();
+        let settings = file.unwrap_or("RocksDB's defaults, as there is no file OPTIONS");
+        writeln!(out, "settings: {settings}; high_pri_pool_ratio 0.5; lines of options belong to")?;
+        writeln!(out, "[TableOptions/BlockBasedTable], unless they name another section")?;
+    }
+    if let Some(now) = simulated.settings.first().filter(|now| !now.is_cache_full) {
+        let held = bytes(now.cached_bytes);
+        writeln!(out, "the cache did not fill: it has {held}, and each block is read once")?;
+    }
+    write!(out, "{:<47} {:>9} {:>9} ", "a lookup reads", "memory", "filters")?;
+    writeln!(out, "{:>7} {:>9} {:>9}  of filters, indexes, data", "blocks", "bytes", "time")?;
     for setting in &simulated.settings {
         let size = |number: f64| bytes(number.round() as u64);
         writeln!(
             out,
-            "{:<48} {:>10} {:>10} {:>8.3} {:>10} {:>10}  {}, {}, {}",
+            "{:<47} {:>9} {:>9} {:>7.3} {:>9} {:>9}  {}, {}, {}",
             setting.setting,
             bytes(setting.memory_bytes),
             bytes(setting.filter_bytes),
@@ -142,6 +177,12 @@ fn print_simulated(simulated: &Simulated, out: &mut dyn Write) -> io::Result<()>
             size(setting.data_bytes_per_lookup)
         )?;
         setting.options.iter().try_for_each(|line| writeln!(out, "    {line}"))?;
+    }
+    if figures.store == "rocksdb" {
+        let at_open = "Settings of cache and pins, filter_policy=nullptr and \
+                       optimize_filters_for_hits count when the database is opened, others for \
+                       tables written from then on.";
+        writeln!(out, "{at_open}")?;
     }
     Ok(())
 }
