@@ -20,7 +20,7 @@ use siftdb_foreign::{
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -55,6 +55,13 @@ pub struct RocksDbArgs {
     /// ascend in siftdb; `siftdb scan --reverse` has RocksDB's order
     #[arg(long)]
     reverse_keys: bool,
+    /// Read the logs of a RocksDB database from here, as with its option wal_dir. FROM itself leaves
+    /// out the logs of the wal_dir that OPTIONS names
+    #[arg(long, value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
+    /// Look for tables here, too: a directory of RocksDB's db_paths or cf_paths. May be repeated
+    #[arg(long, value_name = "DIR")]
+    db_path: Vec<PathBuf>,
     /// After the copy, read the RocksDB database again, and look every entry up
     #[arg(long)]
     pub check: bool,
@@ -76,17 +83,29 @@ enum Merge {
 impl RocksDbArgs {
     /// Refuses the arguments for a source that is no RocksDB database.
     pub fn refuse_any(&self) -> Outcome {
-        let any = self.merge.is_some() || self.ttl_db.is_some() || self.reverse_keys || self.check;
+        let any = self.merge.is_some()
+            || self.ttl_db.is_some()
+            || self.reverse_keys
+            || self.wal_dir.is_some()
+            || !self.db_path.is_empty()
+            || self.check;
         match any {
             false => Ok(()),
             true => Err(Failure::usage(
-                "--merge, --ttl-db, --reverse-keys and --check are for RocksDB databases",
+                "--merge, --ttl-db, --reverse-keys, --wal-dir, --db-path and --check are for \
+                 RocksDB databases",
             )),
         }
     }
 
     fn options(&self) -> RocksDbOptions {
-        let options = RocksDbOptions::new().reverse_keys(self.reverse_keys);
+        let mut options = RocksDbOptions::new().reverse_keys(self.reverse_keys);
+        if let Some(directory) = &self.wal_dir {
+            options = options.wal_directory(directory);
+        }
+        for directory in &self.db_path {
+            options = options.table_directory(directory);
+        }
         match self.merge {
             None => options,
             Some(Merge::Uint64add) => options.merge(MergeOperator::Uint64Add),
@@ -157,9 +176,14 @@ impl RocksSource {
             return Ok(Some(Record::Entry { key, value, expiry }));
         }
         let Some(family) = self.database.families().get(self.begun) else { return Ok(None) };
+        let Carried { settings, mut left_out } = Carried::of(family);
+        // It is a setting of the database, so it is listed once.
+        if let Some(directory) = self.database.unread_wal_directory().filter(|_| self.begun == 0) {
+            let value = directory.display().to_string();
+            left_out.push(Setting { name: "wal_dir".into(), value });
+        }
         self.begun += 1;
         self.entries = Some(self.database.entries(family));
-        let Carried { settings, left_out } = Carried::of(family);
         let (name, settings) = (name_of(family, &self.database)?, Box::new(settings));
         Ok(Some(Record::Keyspace { name, settings, left_out }))
     }

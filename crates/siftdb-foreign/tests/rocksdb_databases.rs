@@ -36,6 +36,39 @@ fn env_of(files: &Files) -> Arc<dyn Env> {
     Arc::new(env)
 }
 
+/// The database of a fixture. Files whose names are `elsewhere` are in the directory `other`.
+fn scattered(files: &Files, other: &str, elsewhere: impl Fn(&str) -> bool) -> MemEnv {
+    let env = MemEnv::new();
+    // Writing a file creates the directories above it.
+    for directory in [HOME, other] {
+        let file = Path::new(directory).join("note");
+        env.write_file(&file, b"");
+        env.remove_file(&file);
+    }
+    for (name, bytes) in files {
+        let directory = if elsewhere(name) { other } else { HOME };
+        env.write_file(&Path::new(directory).join(name), bytes);
+    }
+    env
+}
+
+/// The files, with this `wal_dir` in each `OPTIONS`.
+fn with_wal_dir(files: &Files, wal_dir: &str) -> Files {
+    let mut files = files.clone();
+    for (_, bytes) in files.iter_mut().filter(|(name, _)| name.starts_with("OPTIONS-")) {
+        // Names of column families may be any bytes.
+        let section = b"[DBOptions]\n";
+        let at = bytes.windows(section.len()).position(|window| window == section).unwrap();
+        let at = at + section.len();
+        bytes.splice(at..at, format!("  wal_dir={wal_dir}\n").into_bytes());
+    }
+    files
+}
+
+fn is_log(name: &str) -> bool {
+    name.ends_with(".log")
+}
+
 /// What is in a database, and whether parts of it were not read. Both orders of keys are read.
 fn read(env: &Arc<dyn Env>, salvage: bool) -> Result<(Contents, bool)> {
     read_with(env, RocksDbOptions::new().salvage(salvage).reverse_keys(true))
@@ -216,6 +249,127 @@ fn lost_manifests_are_made_up_for_by_all_tables() {
         missed += u64::from(is_missed);
     }
     assert!(whole > 40 && missed > 5, "{whole} whole, {missed} with losses");
+}
+
+#[test]
+fn logs_of_another_directory_are_read_on_request() {
+    let (mut all, mut needed) = (0, 0);
+    for Fixture { name, files, expected, refused, .. } in &fixtures() {
+        if refused.is_some() || !files.keys().any(|name| is_log(name)) {
+            continue;
+        }
+        let whole = read(&env_of(files), false).unwrap();
+        let options = || RocksDbOptions::new().reverse_keys(true);
+        let env: Arc<dyn Env> = Arc::new(scattered(files, "/wals", is_log));
+        let found = read_with(&env, options().wal_directory("/wals")).unwrap();
+        assert!(found == whole, "{name}: {}", difference(&found.0, expected));
+        let without = read_with(&env, options().wal_directory(HOME)).unwrap().0;
+        needed += usize::from(&without != expected);
+        all += 1;
+    }
+    assert!(all > 40 && needed > 20, "{all} with logs, {needed} that need them");
+}
+
+#[test]
+fn needed_logs_in_the_wal_dir_are_not_left_out() {
+    let options = || RocksDbOptions::new().reverse_keys(true);
+    let open = |env: &MemEnv, options| RocksDb::open(Arc::new(env.clone()), HOME.as_ref(), options);
+    let mut refusals = 0;
+    for Fixture { name, files, refused, .. } in &fixtures() {
+        let is_whole = files.keys().any(|name| name.starts_with("OPTIONS-"));
+        let logs: Vec<_> = files.keys().filter(|name| is_log(name)).cloned().collect();
+        if refused.is_some() || !is_whole || logs.is_empty() {
+            continue;
+        }
+        for wal_dir in ["/other/wals", "other/wals"] {
+            let files = with_wal_dir(files, wal_dir);
+            let env = scattered(&files, "/other/wals", is_log);
+            env.remove_file(&Path::new(HOME).join("IDENTITY"));
+            // As in a checkpoint, whose origin may have written more.
+            let opened = open(&env, options()).unwrap();
+            assert_eq!(opened.unread_wal_directory(), Some(Path::new(wal_dir)), "{name}");
+            env.write_file(&Path::new(HOME).join("LOCK"), b"");
+            for salvage in [false, true] {
+                match open(&env, options().salvage(salvage)) {
+                    Err(Error::InvalidArgument { what }) => {
+                        assert!(what.contains("other/wals has logs"), "{what}");
+                        assert!(what.contains("--wal-dir /old"), "{what}");
+                    }
+                    // No log is needed.
+                    Ok(opened) => assert!(opened.unread_wal_directory().is_some(), "{name}"),
+                    opened => panic!("{name}: {opened:?}"),
+                }
+            }
+            open(&env, options().keys_only(true)).unwrap();
+            for directory in ["/other/wals", HOME] {
+                let opened = open(&env, options().wal_directory(directory)).unwrap();
+                assert_eq!(opened.unread_wal_directory(), None);
+            }
+            refusals += usize::from(open(&env, options()).is_err());
+            // A copy of all: the directory that `OPTIONS` names has nothing else.
+            for log in &logs {
+                env.write_file(&Path::new(HOME).join(log), &files[log]);
+            }
+            assert_eq!(open(&env, options()).unwrap().unread_wal_directory(), None, "{name}");
+            env.write_file(Path::new("/other/wals/999999.log"), b"");
+            assert!(open(&env, options()).is_err(), "{name}");
+        }
+    }
+    assert!(refusals > 40, "{refusals}");
+}
+
+#[test]
+fn a_wal_dir_that_is_absent_or_the_database_itself_is_no_error() {
+    let fixtures = fixtures();
+    let fixture = fixtures.iter().find(|fixture| fixture.name == "snapshots.rocksdb-7.8");
+    let Fixture { files, expected, .. } = fixture.unwrap();
+    for (wal_dir, is_listed) in
+        [("", false), (HOME, false), ("/old/", false), ("old", false), ("/gone", true)]
+    {
+        let mut files = with_wal_dir(files, wal_dir);
+        files.insert("LOCK".into(), Vec::new());
+        assert_eq!(&read(&env_of(&files), false).unwrap().0, expected, "{wal_dir}");
+        files.retain(|name, _| !is_log(name));
+        let options = RocksDbOptions::new();
+        let opened = RocksDb::open(env_of(&files), Path::new(HOME), options).unwrap();
+        assert_eq!(opened.unread_wal_directory().is_some(), is_listed, "{wal_dir}");
+    }
+}
+
+/// RocksDB reads the logs of one directory.
+#[test]
+fn logs_that_a_request_leaves_out_are_listed() {
+    let fixtures = fixtures();
+    let fixture = fixtures.iter().find(|fixture| fixture.name == "snapshots.rocksdb-7.8").unwrap();
+    let log = fixture.files.keys().filter(|name| is_log(name)).max().unwrap();
+    let env = scattered(&fixture.files, "/wals", |_| false);
+    let options = RocksDbOptions::new().wal_directory("/wals");
+    let opened = RocksDb::open(Arc::new(env), Path::new(HOME), options).unwrap();
+    let losses = opened.losses();
+    assert!(losses.iter().any(|loss| loss.path == Path::new(HOME).join(log)), "{losses:?}");
+}
+
+#[test]
+fn tables_are_found_in_other_directories() {
+    let mut found = 0;
+    for Fixture { name, files, expected, refused, .. } in &fixtures() {
+        let is_moved = |name: &str| name.ends_with("1.sst") || name.ends_with("9.sst");
+        if refused.is_some() || !files.keys().any(|name| is_moved(name)) {
+            continue;
+        }
+        let env: Arc<dyn Env> = Arc::new(scattered(files, "/tables", is_moved));
+        match read(&env, false) {
+            Err(Error::Missing { what, .. }) => assert!(what.contains("--db-path"), "{what}"),
+            // Not every table that is there is needed.
+            read => assert_eq!(&read.unwrap().0, expected, "{name}"),
+        }
+        env.create_dir(Path::new("/empty")).unwrap();
+        let options = RocksDbOptions::new().reverse_keys(true).table_directory("/empty");
+        let read = read_with(&env, options.table_directory("/tables")).unwrap().0;
+        assert!(&read == expected, "{name}: {}", difference(&read, expected));
+        found += 1;
+    }
+    assert!(found > 20, "{found}");
 }
 
 /// Where two contents begin to differ.

@@ -130,6 +130,53 @@ fn keys_in_reverse_order_come_in_on_request() {
 }
 
 #[test]
+fn logs_and_tables_come_in_from_other_directories() {
+    let place = Place::new();
+    let Fixture { mut files, expected, .. } = fixture("snapshots");
+    let (wals, tables) = (place.path("wals"), place.path("tables"));
+    let options = files.iter_mut().find(|(name, _)| name.starts_with("OPTIONS-")).unwrap().1;
+    let text = String::from_utf8(options.clone()).unwrap();
+    *options = text.replace("[DBOptions]", &format!("[DBOptions]\n  wal_dir={wals}")).into();
+    let take = |files: &mut Files, end: &str| -> Files {
+        let is_taken = |name: &String, _: &mut Vec<u8>| name.ends_with(end);
+        files.extract_if(.., is_taken).collect()
+    };
+    let (logs, moved) = (take(&mut files, ".log"), take(&mut files, ".sst"));
+    files.insert("LOCK".into(), Vec::new());
+    let old = unpacked(&place, "old", &files);
+    unpacked(&place, "wals", &logs);
+    unpacked(&place, "tables", &moved);
+    let import = |to: &str, more: &[&str]| {
+        json(&[&["import", "rocksdb", &old, to, "--json"], more].concat())
+    };
+    let db = place.path("db");
+    let refused = fails(2, &["import", "rocksdb", &old, &db, "--db-path", &tables]);
+    assert!(refused.contains(&format!("--wal-dir {wals}")), "{refused}");
+    let refused = fails(3, &["import", "rocksdb", &old, &db, "--wal-dir", &wals]);
+    assert!(refused.contains("--db-path"), "{refused}");
+    let missing = place.path("missing");
+    let refused = fails(4, &["import", "rocksdb", &old, &db, "--wal-dir", &missing]);
+    assert!(refused.contains(&missing), "{refused}");
+    assert!(!Path::new(&db).exists());
+    let tables = ["--db-path", &wals, "--db-path", &tables, "--check"];
+    import(&db, &[&tables[..], &["--wal-dir", &wals]].concat());
+    assert_eq!(contents(&db).families, expected.families);
+    let without = place.path("without");
+    let is_listed = |answer: &serde_json::Value| answer.to_string().contains("\"wal_dir\"");
+    let answer = import(&without, &[&tables[..], &["--wal-dir", &old]].concat());
+    assert_ne!(contents(&without).families, expected.families);
+    assert!(!is_listed(&answer), "{answer}");
+    // As in a checkpoint: the logs are those of its origin.
+    for name in ["LOCK", "IDENTITY"] {
+        let _ = std::fs::remove_file(format!("{old}/{name}"));
+    }
+    let answer = import(&place.path("checkpoint"), &tables);
+    let left_out = answer["settings_left_out"][0]["ignored"].as_array().unwrap();
+    assert_eq!(left_out.last().unwrap(), &serde_json::json!({ "name": "wal_dir", "value": wals }));
+    assert!(fails(2, &["import", "leveldb", &old, &db, "--wal-dir", "x"]).contains("--wal-dir"));
+}
+
+#[test]
 fn operands_of_merges_come_in_with_their_operator() {
     let place = Place::new();
     let Fixture { files, expected, .. } = fixture("merge-append");

@@ -21,6 +21,7 @@ use crate::rocksdb::manifest::{FamilyFacts, Manifest, read_manifest};
 use crate::rocksdb::options::{FamilySettings, OptionsFile, read_options};
 use crate::rocksdb::salvage::manifest_of_tables;
 use crate::rocksdb::table::{self, open_expected};
+use crate::rocksdb::wal_directory::LogFiles;
 use crate::run::{TableFacts, TableFile, TableRun};
 use crate::store::{EntryKind, Store};
 use crate::table::range_delete_of;
@@ -39,6 +40,7 @@ pub struct RocksDb {
     options_file: Option<PathBuf>,
     families: Vec<ColumnFamily>,
     prepared: Vec<Vec<u8>>,
+    unread_wal_directory: Option<PathBuf>,
     merge: Option<MergeOperator>,
     keys_only: bool,
     damage: Damage,
@@ -51,6 +53,8 @@ pub struct RocksDbOptions {
     keys_only: bool,
     merge: Option<MergeOperator>,
     reverse_keys: bool,
+    wal_directory: Option<PathBuf>,
+    table_directories: Vec<PathBuf>,
 }
 
 impl RocksDbOptions {
@@ -70,7 +74,8 @@ impl RocksDbOptions {
 
     /// Open the database for [`RocksDb::filter_figures`] and [`RocksDb::trace_lookups`], which read
     /// no values. Then operands of merges, blob files and wide columns are no error of
-    /// [`RocksDb::open`]; [`RocksDb::entries`] refuses those that it meets.
+    /// [`RocksDb::open`]; [`RocksDb::entries`] refuses those that it meets. Logs in another
+    /// directory are no error either.
     #[must_use]
     pub fn keys_only(mut self, yes: bool) -> Self {
         self.keys_only = yes;
@@ -90,6 +95,24 @@ impl RocksDbOptions {
     #[must_use]
     pub fn reverse_keys(mut self, yes: bool) -> Self {
         self.reverse_keys = yes;
+        self
+    }
+
+    /// Read the logs of this directory, and no others, as RocksDB does if it is the `wal_dir`. The
+    /// logs of the database's own directory are then in [`RocksDb::losses`], if they are needed and
+    /// this one does not have them. Name the database's own directory to ignore the `wal_dir` that
+    /// `OPTIONS` names.
+    #[must_use]
+    pub fn wal_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.wal_directory = Some(path.into());
+        self
+    }
+
+    /// Look for tables in this directory, too: one of `db_paths` or `cf_paths`, which `OPTIONS` does
+    /// not name. Each call adds one.
+    #[must_use]
+    pub fn table_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.table_directories.push(path.into());
         self
     }
 }
@@ -187,7 +210,8 @@ impl RocksDb {
     /// Reads manifest, options and logs of the database in `directory`, and opens each table once.
     ///
     /// The caller holds the lock on the database's file `LOCK`, so that RocksDB writes nothing at
-    /// the same time. Logs are in `directory`, whatever `wal_dir` says.
+    /// the same time. Logs are read from `directory`, unless [`RocksDbOptions::wal_directory`] names
+    /// another one.
     ///
     /// # Errors
     /// [`Error::Io`](siftdb::Error::Io) if there is no `CURRENT`, or a file cannot be read;
@@ -199,10 +223,12 @@ impl RocksDb {
     /// transactions other than of the policy `WriteCommitted`, compressed logs, and what
     /// [`ForeignTable`](crate::ForeignTable) does not read.
     /// [`Error::InvalidArgument`](siftdb::Error::InvalidArgument) for another merge operator than
-    /// the database has.
+    /// the database has; also if the `wal_dir` that `OPTIONS` names has logs that may be needed,
+    /// `directory` does not have them, and no directory of logs is given.
     pub fn open(env: Arc<dyn Env>, directory: &Path, options: RocksDbOptions) -> Result<Self> {
         let damage = Damage::new(options.salvage);
-        let files = Files::list(&*env, directory)?;
+        let mut files = Files::list(&*env, directory)?;
+        files.add_tables(&*env, &options.table_directories)?;
         let manifest = match read_manifest(&*env, directory, &damage) {
             Err(error) if options.salvage && files.tables().next().is_some() => {
                 damage.pass(error::of_lost_file(error))?;
@@ -219,14 +245,22 @@ impl RocksDb {
         let mode = mode.and_then(RecoveryMode::of_name).unwrap_or_default();
         // Without transactions in two phases, logs that all have in tables are not read.
         let may_commit_late = file.database.get("allow_2pc").is_none_or(|yes| yes != "false");
-        let logs = files.logs_from(manifest.first_needed_log(may_commit_late));
-        let mut logs = read_logs(&*env, &logs, &manifest, &orders, mode, &damage)?;
+        let first = manifest.first_needed_log(may_commit_late);
+        let found = match &options.wal_directory {
+            Some(given) => LogFiles::of_directory(&*env, given, &files, first, &damage)?,
+            None => {
+                let wal_dir = file.database.get("wal_dir").filter(|_| !options.keys_only);
+                LogFiles::of_database(&*env, &files, wal_dir.map(|name| &**name), first)?
+            }
+        };
+        let mut logs = read_logs(&*env, &found.logs, &manifest, &orders, mode, &damage)?;
         let mut opened = RocksDb {
             env,
             directory: directory.to_path_buf(),
             options_file: files.options.clone(),
             families: Vec::new(),
             prepared: logs.prepared,
+            unread_wal_directory: found.left_out,
             merge: options.merge,
             keys_only: options.keys_only,
             damage,
@@ -387,6 +421,13 @@ impl RocksDb {
     #[must_use]
     pub fn prepared(&self) -> &[Vec<u8>] {
         &self.prepared
+    }
+
+    /// The `wal_dir` that `OPTIONS` names, if it was not read and the database's own directory has no
+    /// logs. In a checkpoint it is that of the database which the checkpoint was made from.
+    #[must_use]
+    pub fn unread_wal_directory(&self) -> Option<&Path> {
+        self.unread_wal_directory.as_deref()
     }
 
     /// The parts that were not read so far: ends of logs and, if the database was opened to

@@ -9,12 +9,16 @@ use std::path::{Path, PathBuf};
 /// Tables, logs and options in a directory.
 #[derive(Debug)]
 pub(crate) struct Files {
-    directory: PathBuf,
+    pub directory: PathBuf,
     /// By number.
     tables: BTreeMap<u64, PathBuf>,
-    logs: BTreeMap<u64, PathBuf>,
+    /// By number.
+    pub logs: BTreeMap<u64, PathBuf>,
     /// The newest file of options.
     pub options: Option<PathBuf>,
+    /// RocksDB has opened the directory to write: then it has a `LOCK` and mostly an `IDENTITY`.
+    /// Checkpoints and restored backups have neither.
+    pub was_opened: bool,
 }
 
 impl Files {
@@ -26,6 +30,7 @@ impl Files {
         let entries = env.list(directory).map_err(|source| error::io("list", directory, source))?;
         let (mut tables, mut logs, mut options) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut was_opened = false;
         for entry in entries.into_iter().filter(|entry| entry.kind == FileKind::File) {
             let path = directory.join(&entry.name);
             let number = |text: &str| text.parse::<u64>().ok();
@@ -39,9 +44,23 @@ impl Files {
                 // RocksDB reads tables with LevelDB's extension, too.
                 tables.entry(number).or_insert(path);
             }
+            was_opened |= matches!(&*entry.name, "LOCK" | "IDENTITY");
         }
         let options = options.into_values().next_back();
-        Ok(Files { directory: directory.to_path_buf(), tables, logs, options })
+        Ok(Files { directory: directory.to_path_buf(), tables, logs, options, was_opened })
+    }
+
+    /// Adds the tables of other directories (`db_paths`, `cf_paths`). `OPTIONS` does not name them.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn add_tables(&mut self, env: &dyn Env, directories: &[PathBuf]) -> Result<()> {
+        for directory in directories {
+            for (number, path) in Files::list(env, directory)?.tables {
+                self.tables.entry(number).or_insert(path);
+            }
+        }
+        Ok(())
     }
 
     /// All tables with their numbers.
@@ -55,14 +74,9 @@ impl Files {
     /// `Missing`.
     pub(crate) fn table(&self, number: u64) -> Result<&PathBuf> {
         self.tables.get(&number).ok_or_else(|| {
-            let what = "the manifest names this table; those of other paths (`db_paths`, \
-                        `cf_paths`) must be in this directory, too";
+            let what = "the manifest names this table; if it is in another directory (`db_paths`, \
+                        `cf_paths`), name that (`siftdb import rocksdb --db-path`)";
             error::missing(self.directory.join(format!("{number:06}.sst")), what)
         })
-    }
-
-    /// The logs from this number on, the oldest first.
-    pub(crate) fn logs_from(&self, number: u64) -> Vec<(u64, &PathBuf)> {
-        self.logs.range(number..).map(|(number, path)| (*number, path)).collect()
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct LogContents {
 /// `Io`; `Corruption` as `mode` says, unless damage is noted; `UnsupportedFormat`.
 pub(crate) fn read_logs(
     env: &dyn Env,
-    logs: &[(u64, &PathBuf)],
+    logs: &BTreeMap<u64, PathBuf>,
     manifest: &Manifest,
     orders: &BTreeMap<u32, KeyOrder>,
     mode: RecoveryMode,
@@ -92,7 +92,7 @@ pub(crate) fn read_logs(
     }
     for (family, number) in &replay.unknown {
         let what = format!("entries of column family {family}, whose name is lost, are left out");
-        if let Some((_, path)) = logs.iter().find(|(log, _)| log == number) {
+        if let Some(path) = logs.get(number) {
             damage.note(path, 0, what);
         }
     }
@@ -270,15 +270,15 @@ impl Replay<'_> {
 
     /// Where replay stopped for good, all tables must be older: else column families would be of
     /// different times.
-    fn check_stop(&self, logs: &[(u64, &PathBuf)]) -> Result<()> {
+    fn check_stop(&self, logs: &BTreeMap<u64, PathBuf>) -> Result<()> {
         let Some(stopped) = self.stopped_in else { return Ok(()) };
         let is_newer = self
             .manifest
             .families
             .values()
             .any(|family| family.log_number > stopped && !family.tables.is_empty());
-        match logs.iter().find(|(number, _)| *number == stopped) {
-            Some((_, path)) if is_newer => {
+        match logs.get(&stopped) {
+            Some(path) if is_newer => {
                 let what = "the log is bad, and a column family has tables that are newer";
                 Err(error::corruption(path, 0, what))
             }

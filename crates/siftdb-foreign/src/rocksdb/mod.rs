@@ -10,6 +10,7 @@ mod database_tests;
 mod tests;
 pub(crate) mod database;
 mod salvage;
+mod wal_directory;
 mod files;
 mod logged;
 mod batch;
