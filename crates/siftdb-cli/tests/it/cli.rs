@@ -44,6 +44,15 @@ pub fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&ok(arguments)).unwrap()
 }
 
+/// Runs a command that can write only so many blocks of 512 bytes to each file, as on a full disk.
+pub fn with_file_limit(blocks: u32, directory: &str, arguments: &[&str]) -> Output {
+    // Signal 25 is SIGXFSZ: ignored, a write past the limit is an error.
+    let script = format!("trap '' 25; ulimit -f {blocks}; exec \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_siftdb")]).args(arguments);
+    shell.current_dir(directory).output().unwrap()
+}
+
 pub struct Place {
     directory: TempDir,
 }

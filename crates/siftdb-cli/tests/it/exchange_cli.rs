@@ -1,6 +1,6 @@
 //! Entries leave a database and come back, in every format; other stores' files come in.
 
-use crate::cli::{Place, command, fails, files, json, ok, read, siftdb, write};
+use crate::cli::{Place, command, fails, files, json, ok, read, siftdb, with_file_limit, write};
 use crate::support::filters::{Marks, UpToDash};
 use crate::support::repository::golden;
 use crate::support::rng::Rng;
@@ -796,11 +796,7 @@ fn failed_imports_leave_empty_directories_empty() {
 
 /// The standard error of a command that can write no file.
 fn without_space(directory: &str, arguments: &[&str]) -> String {
-    // Signal 25 is SIGXFSZ: ignored, a write past the limit is an error.
-    let script = "trap '' 25; ulimit -f 0; exec \"$@\"";
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_siftdb")]).args(arguments);
-    let output = shell.current_dir(directory).output().unwrap();
+    let output = with_file_limit(0, directory, arguments);
     assert_eq!(output.status.code(), Some(4), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }

@@ -1,11 +1,13 @@
 //! Whole RocksDB databases come in, or are refused by name; RocksDB's own answers are expected.
 
-use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
+use crate::cli::{Place, command, fails, files, json, ok, read, siftdb, with_file_limit, write};
 use crate::support::archive::Files;
 use crate::support::rocksdb_fixtures::{Contents, Fixture, fixtures};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use siftdb::{Db, KeyspaceOptions, Options, WriteOptions};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Writes the files of a database.
@@ -271,6 +273,128 @@ fn damage_in_rocksdb_databases_is_named() {
     // Deletions in the lost blocks are lost, too, so there may be more or fewer.
     assert!(contents(&db).families.contains_key(&b"default"[..]));
     ok(&["verify", &db]);
+}
+
+/// The signal comes while the database is built, at a moment that its files show.
+#[test]
+fn interrupted_rocksdb_imports_are_whole_or_absent() {
+    let place = Place::new();
+    let Fixture { files: old, expected, .. } = fixture("large-values");
+    let (old, inside) = (unpacked(&place, "old", &old), place.path("inside"));
+    std::fs::create_dir(&inside).unwrap();
+    let before = bytes_of(&old);
+    // The names of the files of the database that is built, or of the one that is done.
+    let built = |db: &str| {
+        let is_new = |path: &PathBuf| path.to_str().unwrap().contains(".siftdb-import-");
+        let new = files(&inside, "").into_iter().find(is_new);
+        let directory = new.map_or(PathBuf::from(db), |new| new.join("database"));
+        let names = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        names.map(|entry| entry.file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let has =
+        |end: &'static str| move |names: &[String]| names.iter().any(|name| name.ends_with(end));
+    let moments: [&dyn Fn(&[String]) -> bool; 5] =
+        [&|_| true, &|names| !names.is_empty(), &has("LOCK"), &has("CURRENT"), &has(".sst")];
+    let (mut absent, mut tries) = (0, 0);
+    for (signal, moment) in ["-INT", "-TERM"].iter().cycle().zip(moments.iter().cycle()).take(20) {
+        let db = format!("{inside}/db");
+        let mut import = command(&["import", "rocksdb", &old, &db]);
+        let mut child = import.stderr(Stdio::null()).spawn().unwrap();
+        while !moment(&built(&db)) && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        // It may have ended already.
+        let mut kill = Command::new("kill");
+        kill.args([signal, &&*child.id().to_string()]).stderr(Stdio::null()).status().unwrap();
+        let status = child.wait().unwrap();
+        let is_there = Path::new(&db).exists();
+        assert!(is_there || status.signal().is_some(), "{status}");
+        if is_there {
+            assert_eq!(contents(&db).families, expected.families, "{status}");
+            std::fs::remove_dir_all(&db).unwrap();
+        }
+        assert!(files(&inside, "").is_empty());
+        (absent, tries) = (absent + usize::from(!is_there), tries + 1);
+    }
+    assert!(absent > 0, "of {tries} imports");
+    assert_eq!(bytes_of(&old), before);
+}
+
+/// The limit of each file is reached in the log, in a table, or at the end.
+#[cfg(target_os = "linux")]
+#[test]
+fn rocksdb_imports_on_a_full_disk_leave_nothing() {
+    let place = Place::new();
+    let Fixture { files: old, expected, .. } = fixture("large-values");
+    let (old, inside) = (unpacked(&place, "old", &old), place.path("inside"));
+    std::fs::create_dir(&inside).unwrap();
+    let (mut failures, mut blocks) = (0, 0);
+    loop {
+        // The second directory is there and empty.
+        std::fs::create_dir(format!("{inside}/empty")).unwrap();
+        let outputs = ["new", "empty"].map(|to| {
+            with_file_limit(blocks, &inside, &["import", "rocksdb", &old, to, "--check"])
+        });
+        if outputs.iter().all(|output| output.status.success()) {
+            break;
+        }
+        for output in outputs {
+            let message = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(4), "{blocks} blocks: {message}");
+            assert!(
+                message.contains("ile too large") && !message.contains(".siftdb-"),
+                "{message}"
+            );
+        }
+        assert_eq!(files(&inside, ""), [PathBuf::from(format!("{inside}/empty"))]);
+        std::fs::remove_dir(format!("{inside}/empty")).unwrap();
+        failures += 1;
+        blocks = (2 * blocks).max(1);
+    }
+    assert!(failures > 2, "{failures}");
+    for to in ["new", "empty"] {
+        assert_eq!(contents(&format!("{inside}/{to}")).families, expected.families);
+    }
+}
+
+#[test]
+fn damaged_rocksdb_databases_leave_no_target() {
+    let place = Place::new();
+    let Fixture { files: sound, expected, .. } = fixture("snapshots");
+    let (inside, existing) = (place.path("inside"), place.path("existing"));
+    std::fs::create_dir(&inside).unwrap();
+    let db = format!("{inside}/db");
+    let (mut refusals, mut n) = (0, 0);
+    for (name, bytes) in &sound {
+        for at in [0, bytes.len() / 2, bytes.len().saturating_sub(60)] {
+            let mut damaged = sound.clone();
+            let Some(byte) = damaged.get_mut(name).unwrap().get_mut(at) else { continue };
+            *byte ^= 1;
+            n += 1;
+            let old = unpacked(&place, &format!("old{n}"), &damaged);
+            let output = siftdb(&["import", "rocksdb", &old, &db]);
+            match output.status.code() {
+                Some(0) => {
+                    let families = contents(&db).families;
+                    // As in RocksDB, a log counts up to its first bad part.
+                    assert!(families == expected.families || name.ends_with(".log"), "{name} {at}");
+                    std::fs::remove_dir_all(&db).unwrap();
+                }
+                code => {
+                    assert!(matches!(code, Some(3 | 4)), "{name} {at}: {output:?}");
+                    refusals += 1;
+                    // A database that is there keeps what it had.
+                    let _ = std::fs::remove_dir_all(&existing);
+                    ok(&["put", "--create", &existing, "kept", "1"]);
+                    assert_eq!(siftdb(&["import", "rocksdb", &old, &existing]).status.code(), code);
+                    assert_eq!(ok(&["get", &existing, "kept"]), "1");
+                    ok(&["verify", &existing]);
+                }
+            }
+            assert!(files(&inside, "").is_empty(), "{name} {at}");
+        }
+    }
+    assert!(refusals > 5, "{refusals} of {n}");
 }
 
 #[test]
