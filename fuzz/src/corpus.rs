@@ -1,14 +1,16 @@
-//! The corpus: a few kilobytes of good input for each target, made by siftdb's own writers.
+//! The corpus: a few kilobytes of good input for each target, made by siftdb's own writers. RocksDB
+//! wrote the databases of its target.
 //!
 //! [`write`] makes all of it again, after a change of a format. Table ids are random, so the bytes
-//! differ each time. [`read`] is for the runs. [`check`] makes sure that every input is accepted:
+//! differ each time. [`read`] is for the runs. A target's `check` makes sure that every input is accepted:
 //! mutations of an input that is refused at its first byte would test nothing.
 
 use crate::bundle::{Files, pack};
 use crate::exercise::{HOME, disk_of};
 use crate::mutate::records_of;
+use crate::rocksdb;
 use crate::seal::{HEADER, PREFIX, TRAILER, Table, flat_block, handle_bytes, record_file, seal};
-use crate::targets::{FILTER_NAMES, Target, batch_front};
+use crate::targets::{FILTER_NAMES, ROCKSDB_DATABASE, batch_front};
 use siftdb::env::MemEnv;
 use siftdb::filter::Encoding;
 use siftdb::{
@@ -38,9 +40,9 @@ pub fn read(target: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(inputs)
 }
 
-/// The reason why an input of the corpus is not good.
-pub fn check(target: &Target, input: &[u8]) -> siftdb::Result<()> {
-    let env = disk_of(&(target.files)(input));
+/// The reason why files of siftdb's own in the corpus are not good.
+pub fn check(files: &Files) -> siftdb::Result<()> {
+    let env = disk_of(files);
     let db = Options::new().env(Arc::new(env)).open(HOME)?;
     db.iter().try_for_each(|entry| entry.map(drop))?;
     (0..60).try_for_each(|number| db.get(key(number)).map(drop))?;
@@ -228,6 +230,9 @@ pub fn write() -> Result<(), Box<dyn std::error::Error>> {
     let one_block = Table::take_apart(&one_block).ok_or("not a table")?;
     put("block", "data", &[&[0], &one_block.data[0].1.bytes[..]].concat())?;
     put("filter", "ribbon", &[&[5], &ribbon()?[..]].concat())?;
+    for name in rocksdb::SEEDS {
+        put(ROCKSDB_DATABASE, name, &pack(&rocksdb::seed(name)?))?;
+    }
     for (name, bytes) in tables()? {
         put("table", name, &bytes)?;
         let table = Table::take_apart(&bytes).ok_or("not a table")?;

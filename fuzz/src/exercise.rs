@@ -124,7 +124,7 @@ fn repair(env: &MemEnv, choice: usize) {
 }
 
 /// All files but the lock, which an opening may create.
-fn contents(env: &MemEnv) -> Vec<(std::path::PathBuf, Option<Vec<u8>>)> {
+pub fn contents(env: &MemEnv) -> Vec<(std::path::PathBuf, Option<Vec<u8>>)> {
     let paths = env.list_files().into_iter().filter(|path| !path.ends_with("LOCK"));
     paths.map(|path| (path.clone(), env.read_file(&path))).collect()
 }

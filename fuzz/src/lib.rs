@@ -1,4 +1,4 @@
-//! Fuzz tests of all code of siftdb that reads files.
+//! Fuzz tests of all code of siftdb that reads its own files, and of what reads RocksDB databases.
 //!
 //! [`targets`] has a function for each kind of input, from one byte string to every public call
 //! that gets to see it; [`mutate`] changes good input; [`corpus`] makes it and keeps it; [`watch`]
@@ -12,11 +12,14 @@ pub mod mutate;
 pub mod targets;
 pub mod watch;
 pub mod exercise;
+pub mod rocksdb;
 pub mod operations;
 pub mod bundle;
 #[expect(clippy::should_implement_trait, reason = "shared with the tests, where it is private")]
 #[path = "../../tests/it/support/rng.rs"]
 pub mod rng;
+#[path = "../../tests/it/support/archive.rs"]
+pub mod archive;
 #[path = "../../tests/it/support/seal.rs"]
 pub mod seal;
 

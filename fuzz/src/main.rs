@@ -66,7 +66,7 @@ fn campaign(target: &Target, seed: u64, time: Duration) -> Result<(), String> {
         worst.time = worst.time.max(cost.time);
     };
     for (name, input) in &corpus {
-        corpus::check(target, input)
+        (target.check)(&(target.files)(input))
             .map_err(|error| format!("corpus/{}/{name}: {error}", target.name))?;
         note(run(target, input)?);
     }
@@ -81,7 +81,7 @@ fn campaign(target: &Target, seed: u64, time: Duration) -> Result<(), String> {
         runs += 1;
     }
     println!(
-        "{:<10} {:>2} in the corpus, {runs:>8} mutations; at most {:>6.1} ms, {:>5} KB of memory",
+        "{:<16} {:>2} in the corpus, {runs:>8} mutations; at most {:>6.1} ms, {:>5} KB of memory",
         target.name,
         corpus.len(),
         worst.time.as_secs_f64() * 1e3,
@@ -119,7 +119,7 @@ fn operations(arguments: &Arguments) -> Result<(), String> {
         }
         cases += 1;
     }
-    println!("{OPERATIONS:<10} {cases:>8} cases");
+    println!("{OPERATIONS:<16} {cases:>8} cases");
     Ok(())
 }
 

@@ -5,7 +5,9 @@
 
 use crate::bundle::{Files, pack, unpack};
 use crate::rng::Rng;
+use crate::rocksdb;
 use crate::seal::{put_varint, record_file};
+use crate::targets::ROCKSDB_DATABASE;
 
 /// No input grows beyond this.
 const BYTES_MAX: usize = 64 << 10;
@@ -39,7 +41,9 @@ pub fn mutate(target: &str, input: &[u8], other: &[u8], rng: &mut Rng) -> Vec<u8
     let mut bytes = input.to_vec();
     for _ in 0..1 + rng.below(4) {
         bytes = match target {
-            "directory" if rng.below(8) > 0 => in_bundle(&bytes, rng),
+            "directory" | ROCKSDB_DATABASE if rng.below(8) > 0 => {
+                in_bundle(&bytes, target == ROCKSDB_DATABASE, rng)
+            }
             "wal" | "manifest" if rng.below(2) > 0 => in_records(&bytes, rng),
             _ => {
                 in_bytes(&mut bytes, other, rng);
@@ -137,7 +141,7 @@ fn in_records(file: &[u8], rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Changes files of a directory, their names, and which there are.
-fn in_bundle(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
+fn in_bundle(bytes: &[u8], is_rocksdb: bool, rng: &mut Rng) -> Vec<u8> {
     let mut files: Files = unpack(bytes);
     if files.is_empty() {
         return bytes.to_vec();
@@ -155,14 +159,19 @@ fn in_bundle(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
         }
         2 => {
             let number = rng.pick(&NUMBERS) % 30 + rng.pick(&[0, u64::MAX - 30, 1 << 40]);
-            let kind = rng.pick(&["wal", "sst", "tmp"]);
+            let kind = rng.pick(&["wal", "sst", "tmp", "log"]);
             files.insert(format!("{number:06}.{kind}"), contents);
         }
         3 => {
             files.insert(name, Vec::new());
         }
-        4 | 5 if name.starts_with("MANIFEST-") || name.ends_with(".wal") => {
+        4 | 5 if !is_rocksdb && (name.starts_with("MANIFEST-") || name.ends_with(".wal")) => {
             files.insert(name, in_records(&contents, rng));
+        }
+        4..7 if is_rocksdb && rocksdb::is_record_file(&name) => {
+            let from = files[&other].clone();
+            let change = |record: &mut Vec<u8>, rng: &mut Rng| in_bytes(record, &from, rng);
+            files.insert(name, rocksdb::in_records(&contents, rng, change));
         }
         _ => {
             let from = files[&other].clone();

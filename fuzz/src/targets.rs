@@ -10,11 +10,13 @@
 //! | `table` | a whole table |
 //! | `directory` | a bundle of files |
 //! | `batch` | the body of a write batch in a log |
+//! | `rocksdb_database` | a bundle of files of a RocksDB database, which is only read |
 
 use crate::bundle::{Files, unpack};
 use crate::exercise::{HOME, disk_of, exercise};
+use crate::rocksdb;
 use crate::seal::{Named, Stored, Table, property, record_file, seal, store_of};
-use siftdb::{Db, Options, ReadOptions};
+use siftdb::{Db, Options, ReadOptions, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,18 +26,39 @@ pub struct Target {
     pub name: &'static str,
     /// The directory around an input, with the checksums that it came with.
     pub files: fn(&[u8]) -> Files,
+    /// Repairs the checksums of a file with this name.
+    seal: fn(&str, &mut Vec<u8>),
+    /// Does everything with a directory. The number chooses options.
+    exercise: fn(&Files, usize),
+    /// Why the files of an input of the corpus are not good.
+    pub check: fn(&Files) -> Result<()>,
+}
+
+/// A target of siftdb's own files.
+const fn own(name: &'static str, files: fn(&[u8]) -> Files) -> Target {
+    Target { name, files, seal, exercise, check: crate::corpus::check }
 }
 
 /// All of them.
-pub const ALL: [Target; 7] = [
-    Target { name: "wal", files: around_wal },
-    Target { name: "manifest", files: around_manifest },
-    Target { name: "block", files: around_block },
-    Target { name: "filter", files: around_filter },
-    Target { name: "table", files: around_table },
-    Target { name: "directory", files: unpack },
-    Target { name: "batch", files: around_batch },
+pub const ALL: [Target; 8] = [
+    own("wal", around_wal),
+    own("manifest", around_manifest),
+    own("block", around_block),
+    own("filter", around_filter),
+    own("table", around_table),
+    own("directory", unpack),
+    own("batch", around_batch),
+    Target {
+        name: ROCKSDB_DATABASE,
+        files: unpack,
+        seal: |name, contents| rocksdb::seal(name, contents),
+        exercise: rocksdb::exercise,
+        check: rocksdb::check,
+    },
 ];
+
+/// The name of the target for RocksDB databases.
+pub const ROCKSDB_DATABASE: &str = "rocksdb_database";
 
 /// The target of that name.
 pub fn find(name: &str) -> Option<&'static Target> {
@@ -49,12 +72,12 @@ impl Target {
         let files = (self.files)(input);
         let mut sealed = files.clone();
         for (name, contents) in &mut sealed {
-            seal(name, contents);
+            (self.seal)(name, contents);
         }
         if sealed != files {
-            exercise(&sealed, choice(input));
+            (self.exercise)(&sealed, choice(input));
         }
-        exercise(&files, choice(input));
+        (self.exercise)(&files, choice(input));
         if self.name == "filter" {
             filter_changes_no_value(&files);
         }
