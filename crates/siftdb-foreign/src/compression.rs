@@ -1,7 +1,8 @@
 //! Decompresses blocks.
 //!
 //! Snappy and LevelDB's zstd store a block as the codec writes it. RocksDB stores the length of the
-//! contents first, as a varint, for all codecs but Snappy.
+//! contents first, as a varint, for all codecs but Snappy. A dictionary is in a block of its own;
+//! data blocks copy from it as if it came right before them.
 
 use crate::block_handle::BLOCK_BYTES_MAX;
 #[cfg(feature = "codecs")]
@@ -13,10 +14,6 @@ use crate::store::Store;
 /// The largest factor by which a block may grow when it is decompressed. In Snappy's format 3 bytes
 /// copy 64 at most, so a sound block grows by less than 22.
 const SNAPPY_FACTOR: usize = 24;
-
-/// How a dictionary of zstd begins that was trained.
-#[cfg(feature = "codecs")]
-const TRAINED: [u8; 4] = [0x37, 0xa4, 0x30, 0xec];
 
 /// Why a block is not decompressed.
 #[derive(Debug)]
@@ -73,17 +70,12 @@ fn other(
     stored: &[u8],
     dictionary: Option<&[u8]>,
 ) -> Result<Vec<u8>, Failure> {
-    let refused = |what: &str| Err(Failure::Unsupported(what.into()));
     let decode = match (store, codec) {
         (Store::LevelDb, 2) => {
             return codecs::zstd(stored, BLOCK_BYTES_MAX as usize, None).map_err(Failure::Damage);
         }
-        (Store::RocksDb, 2) if dictionary.is_some() => return refused("zlib with a dictionary"),
         (Store::RocksDb, 2) => codecs::zlib,
         (Store::RocksDb, 4 | 5) => codecs::lz4,
-        (Store::RocksDb, 7) if dictionary.is_some_and(|bytes| !bytes.starts_with(&TRAINED)) => {
-            return refused("zstd with a dictionary that was not trained");
-        }
         (Store::RocksDb, 7) => codecs::zstd,
         (Store::LevelDb, _) => {
             return Err(unsupported(store, codec, "none (0), Snappy (1) and zstd (2)"));

@@ -20,8 +20,8 @@ use rocksdb_fixtures::{Contents, Entries, Fixture, fixtures};
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
 use siftdb::{Error, Result};
-use siftdb_foreign::{MergeOperator, RocksDb, RocksDbOptions, TableVisit};
-use std::collections::BTreeMap;
+use siftdb_foreign::{ForeignTable, MergeOperator, RocksDb, RocksDbOptions, TablePart, TableVisit};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -128,6 +128,30 @@ fn databases_are_read_as_rocksdb_reads_them() {
     }
     assert!(problems.is_empty(), "{problems:#?}");
     assert!(read_whole >= 60 && refusals >= 8, "{read_whole} read, {refusals} refused");
+}
+
+#[test]
+fn every_codec_with_dictionaries_has_a_fixture() {
+    let mut codecs = BTreeSet::new();
+    for Fixture { name, files, .. } in &fixtures() {
+        for table in files.keys().filter(|file| file.ends_with(".sst")) {
+            let mut parts = Vec::new();
+            // Some tables are of a kind that is refused.
+            let path = Path::new(HOME).join(table);
+            let Ok(table) = ForeignTable::open(&env_of(files), &path) else { continue };
+            let each = &mut |part: &TablePart<'_>| {
+                parts.push((part.kind, part.compression));
+                Ok(())
+            };
+            table.each_part(each).unwrap();
+            if parts.iter().any(|(kind, _)| *kind == "dictionary") {
+                let data = parts.iter().filter(|(kind, _)| *kind == "data");
+                codecs.extend(data.map(|(_, codec)| (*codec, name.contains("raw"))));
+            }
+        }
+    }
+    let expected = [("LZ4", false), ("zlib", false), ("zstd", false), ("zstd", true)];
+    assert_eq!(codecs, BTreeSet::from(expected));
 }
 
 #[test]
