@@ -125,6 +125,7 @@ fn read_entries(database: &RocksDb, keys: &mut Vec<Vec<u8>>, salvage: bool) {
         }
     }
     let _ = (database.losses(), database.prepared(), database.unread_wal_directory());
+    let _ = database.entries_estimate();
 }
 
 /// Asks the filters of all tables.

@@ -32,6 +32,11 @@ impl Bar {
         Bar::new(name, total, "{human_pos}", "{human_pos} of {human_len}")
     }
 
+    /// Counts keys, of a total that is an estimate.
+    pub fn about_keys(name: &'static str, total: u64) -> Self {
+        Bar::new(name, Some(total), "", "{human_pos} of about {human_len}")
+    }
+
     fn new(name: &'static str, total: Option<u64>, count: &str, of: &str) -> Self {
         let (bar, template) = match total {
             Some(total) => {

@@ -55,8 +55,8 @@ pub struct RocksDbArgs {
     /// ascend in siftdb; `siftdb scan --reverse` has RocksDB's order
     #[arg(long)]
     reverse_keys: bool,
-    /// Read the logs of a RocksDB database from here, as with its option wal_dir. FROM itself leaves
-    /// out the logs of the wal_dir that OPTIONS names
+    /// Read the logs of a RocksDB database from here, as with its option wal_dir. FROM itself
+    /// leaves out the logs of the wal_dir that OPTIONS names
     #[arg(long, value_name = "DIR")]
     wal_dir: Option<PathBuf>,
     /// Look for tables here, too: a directory of RocksDB's db_paths or cf_paths. May be repeated
@@ -152,7 +152,8 @@ impl RocksSource {
         let (database, _lock) = open(directory, arguments.options().salvage(salvage))?;
         // Before anything is written.
         database.families().iter().try_for_each(|family| name_of(family, &database).map(drop))?;
-        let (ttl_seconds, bar) = (arguments.ttl_db, Bar::keys("import", None));
+        let bar = Bar::about_keys("import", database.entries_estimate());
+        let ttl_seconds = arguments.ttl_db;
         Ok(RocksSource { database, _lock, ttl_seconds, begun: 0, entries: None, bar })
     }
 

@@ -396,6 +396,30 @@ fn tables_are_found_in_other_directories() {
     assert!(found > 20, "{found}");
 }
 
+/// The estimate is exact where every deleted key was written once, and no other one again.
+#[test]
+fn entries_are_estimated_from_properties_and_logs() {
+    let (mut estimates, mut counts) = (0, 0);
+    for Fixture { name, files, expected, refused, .. } in &fixtures() {
+        if refused.is_some() || name.starts_with("merge") {
+            continue;
+        }
+        let options = RocksDbOptions::new().reverse_keys(true);
+        let database = RocksDb::open(env_of(files), Path::new(HOME), options).unwrap();
+        let count = expected.families.values().map(|entries| entries.len() as u64).sum::<u64>();
+        let estimate = database.entries_estimate();
+        let exact = ["dictionary-lz4", "random-09.rocksdb-11", "transactions-committed"];
+        if exact.iter().any(|exact| name.starts_with(exact)) {
+            assert_eq!(estimate, count, "{name}");
+        }
+        (estimates, counts) = (estimates + estimate, counts + count);
+    }
+    assert!(
+        counts > 1_000 && (counts..counts * 3 / 2).contains(&estimates),
+        "{estimates}, {counts}"
+    );
+}
+
 /// Where two contents begin to differ.
 fn difference(read: &Contents, expected: &Contents) -> String {
     if read.prepared != expected.prepared {

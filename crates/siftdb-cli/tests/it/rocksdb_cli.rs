@@ -296,7 +296,8 @@ fn interrupted_rocksdb_imports_are_whole_or_absent() {
     };
     let has =
         |end: &'static str| move |names: &[String]| names.iter().any(|name| name.ends_with(end));
-    let moments: [&dyn Fn(&[String]) -> bool; 5] =
+    type Moment<'a> = &'a dyn Fn(&[String]) -> bool;
+    let moments: [Moment<'_>; 5] =
         [&|_| true, &|names| !names.is_empty(), &has("LOCK"), &has("CURRENT"), &has(".sst")];
     let (mut absent, mut tries) = (0, 0);
     for (signal, moment) in ["-INT", "-TERM"].iter().cycle().zip(moments.iter().cycle()).take(20) {

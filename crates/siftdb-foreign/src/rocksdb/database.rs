@@ -108,8 +108,8 @@ impl RocksDbOptions {
         self
     }
 
-    /// Look for tables in this directory, too: one of `db_paths` or `cf_paths`, which `OPTIONS` does
-    /// not name. Each call adds one.
+    /// Look for tables in this directory, too: one of `db_paths` or `cf_paths`. `OPTIONS` does not
+    /// name them. Each call adds one.
     #[must_use]
     pub fn table_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.table_directories.push(path.into());
@@ -128,15 +128,19 @@ pub struct ColumnFamily {
     logged: Arc<Logged>,
     range_deletes: Vec<RangeDelete>,
     merge: Option<Merge>,
-    filters: FilterSizes,
+    totals: Totals,
 }
 
-/// What the properties of tables say about their filters.
+/// Sums of what the properties of tables say.
 #[derive(Clone, Copy, Debug, Default)]
-struct FilterSizes {
-    bytes: u64,
+struct Totals {
+    filter_bytes: u64,
     /// Entries of the tables that have filters.
-    entries: u64,
+    filtered_entries: u64,
+    /// Entries other than deletes, with those of logs.
+    puts: u64,
+    /// Deletes of one key, with those of logs.
+    deletes: u64,
 }
 
 impl ColumnFamily {
@@ -194,8 +198,8 @@ impl ColumnFamily {
     /// Some versions of RocksDB write no bits into `OPTIONS`. `None` without filters.
     #[must_use]
     pub fn filter_bits_per_key(&self) -> Option<f64> {
-        let FilterSizes { bytes, entries } = self.filters;
-        (entries > 0).then(|| 8.0 * bytes as f64 / entries as f64)
+        let Totals { filter_bytes, filtered_entries, .. } = self.totals;
+        (filtered_entries > 0).then(|| 8.0 * filter_bytes as f64 / filtered_entries as f64)
     }
 }
 
@@ -210,8 +214,8 @@ impl RocksDb {
     /// Reads manifest, options and logs of the database in `directory`, and opens each table once.
     ///
     /// The caller holds the lock on the database's file `LOCK`, so that RocksDB writes nothing at
-    /// the same time. Logs are read from `directory`, unless [`RocksDbOptions::wal_directory`] names
-    /// another one.
+    /// the same time. Logs are read from `directory`, unless [`RocksDbOptions::wal_directory`]
+    /// names another one.
     ///
     /// # Errors
     /// [`Error::Io`](siftdb::Error::Io) if there is no `CURRENT`, or a file cannot be read;
@@ -286,11 +290,11 @@ impl RocksDb {
         let settings = settings_of(options, facts).cloned().unwrap_or_default();
         let merge = self.merge_of(facts, &settings)?;
         let FamilyLog { entries, mut range_deletes } = log;
-        let mut filters = FilterSizes::default();
+        let mut totals = Totals::default();
         for (number, table) in &facts.tables {
             let opened = files.table(*number).and_then(|path| {
                 let file = TableFile { path: path.clone(), expected: Some(table.clone()), order };
-                range_deletes.extend(self.open_once(&file, table, &mut filters)?);
+                range_deletes.extend(self.open_once(&file, table, &mut totals)?);
                 Ok(file)
             });
             match opened {
@@ -299,9 +303,15 @@ impl RocksDb {
                 Err(error) => self.damage.pass(error)?,
             }
         }
-        let mut kinds = entries.iter().filter_map(|(key, _)| kind_that_is_refused(key));
-        let is_refused = |kind: &EntryKind| self.merge.is_none() || *kind != EntryKind::Merge;
-        if let Some(kind) = kinds.find(is_refused).filter(|_| !self.keys_only) {
+        let kinds = || entries.iter().filter_map(|(key, _)| kind_of(key));
+        let deletes = kinds().filter(|kind| kind.is_deletion()).count() as u64;
+        totals.deletes = totals.deletes.saturating_add(deletes);
+        totals.puts = totals.puts.saturating_add(entries.len() as u64 - deletes);
+        let is_refused = |kind: &EntryKind| match kind {
+            EntryKind::Merge => self.merge.is_none(),
+            kind => matches!(kind, EntryKind::BlobIndex | EntryKind::WideColumns),
+        };
+        if let Some(kind) = kinds().find(is_refused).filter(|_| !self.keys_only) {
             return Err(refuse_kind(kind, &self.directory));
         }
         let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
@@ -320,7 +330,7 @@ impl RocksDb {
             logged,
             range_deletes,
             merge,
-            filters,
+            totals,
         });
         Ok(())
     }
@@ -337,13 +347,13 @@ impl RocksDb {
         merge.map(Some)
     }
 
-    /// Opens a table: refuses what is not read, adds the size of its filter to `filters`, and
-    /// returns its range deletes.
+    /// Opens a table: refuses what is not read, adds its properties to `totals`, and returns its
+    /// range deletes.
     fn open_once(
         &self,
         file: &TableFile,
         facts: &TableFacts,
-        filters: &mut FilterSizes,
+        totals: &mut Totals,
     ) -> Result<Vec<RangeDelete>> {
         if facts.has_blobs && !self.keys_only {
             return Err(refuse_kind(EntryKind::BlobIndex, &file.path));
@@ -354,10 +364,18 @@ impl RocksDb {
         if rocks.properties.is_set("rocksdb.merge.operands") && !resolves_merges {
             return Err(refuse_kind(EntryKind::Merge, &file.path));
         }
-        if let Some(bytes) = rocks.properties.number("rocksdb.filter.size").filter(|&b| b > 0) {
-            filters.bytes += bytes;
-            filters.entries += open.entries.unwrap_or_default();
+        let number = |name| rocks.properties.number(name).unwrap_or_default();
+        let (entries, filter_bytes) =
+            (open.entries.unwrap_or_default(), number("rocksdb.filter.size"));
+        if filter_bytes > 0 {
+            totals.filter_bytes = totals.filter_bytes.saturating_add(filter_bytes);
+            totals.filtered_entries = totals.filtered_entries.saturating_add(entries);
         }
+        // With range deletes.
+        let deletes = number("rocksdb.deleted.keys");
+        let deletes = deletes.saturating_sub(number("rocksdb.num.range-deletions"));
+        totals.deletes = totals.deletes.saturating_add(deletes);
+        totals.puts = totals.puts.saturating_add(entries.saturating_sub(deletes));
         let mut range_deletes = Vec::new();
         let Some(handle) = rocks.range_deletes else { return Ok(range_deletes) };
         let mut entries = open.table.entries(handle)?;
@@ -416,6 +434,16 @@ impl RocksDb {
         Entries::new(self.directory.clone(), runs, range_deletes, family.merge.clone())
     }
 
+    /// About how many entries all column families have: the entries of tables and logs, less those
+    /// that deletes hide. Older versions of a key count; what range deletes hide counts, too.
+    #[must_use]
+    pub fn entries_estimate(&self) -> u64 {
+        let totals = self.families.iter().map(|family| family.totals);
+        totals.fold(0, |sum: u64, Totals { puts, deletes, .. }| {
+            sum.saturating_add(puts.saturating_sub(deletes))
+        })
+    }
+
     /// Names of the transactions that were prepared, and neither committed nor rolled back. Their
     /// writes are in no column family.
     #[must_use]
@@ -423,8 +451,8 @@ impl RocksDb {
         &self.prepared
     }
 
-    /// The `wal_dir` that `OPTIONS` names, if it was not read and the database's own directory has no
-    /// logs. In a checkpoint it is that of the database which the checkpoint was made from.
+    /// The `wal_dir` that `OPTIONS` names, if it was not read and the database's own directory has
+    /// no logs. In a checkpoint it is that of the database which the checkpoint was made from.
     #[must_use]
     pub fn unread_wal_directory(&self) -> Option<&Path> {
         self.unread_wal_directory.as_deref()
@@ -481,7 +509,7 @@ fn refuse_order(order: &[u8], family: &[u8], directory: &Path) -> Error {
     error::unsupported(directory, what)
 }
 
-fn kind_that_is_refused(internal_key: &[u8]) -> Option<EntryKind> {
-    let kind = EntryKind::of_number(Store::RocksDb, *internal_key.iter().nth_back(7)?)?;
-    matches!(kind, EntryKind::Merge | EntryKind::BlobIndex | EntryKind::WideColumns).then_some(kind)
+/// The kind of an entry of a log.
+fn kind_of(internal_key: &[u8]) -> Option<EntryKind> {
+    EntryKind::of_number(Store::RocksDb, *internal_key.iter().nth_back(7)?)
 }

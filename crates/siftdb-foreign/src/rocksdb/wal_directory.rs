@@ -44,7 +44,7 @@ impl LogFiles {
     }
 
     /// The logs of the database's own directory. If `OPTIONS` names another `wal_dir`, it must not
-    /// have more of the logs that are needed. What it has does not count if RocksDB never opened the
+    /// have more of the logs that are needed. They do not count if RocksDB never opened the
     /// directory: then the name is that of its origin.
     ///
     /// # Errors
