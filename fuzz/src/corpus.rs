@@ -2,8 +2,8 @@
 //! wrote the databases of its target.
 //!
 //! [`write`] makes all of it again, after a change of a format. Table ids are random, so the bytes
-//! differ each time. [`read`] is for the runs. A target's `check` makes sure that every input is accepted:
-//! mutations of an input that is refused at its first byte would test nothing.
+//! differ each time. [`read`] is for the runs. A target's `check` makes sure that every input is
+//! accepted: mutations of an input that is refused at its first byte would test nothing.
 
 use crate::bundle::{Files, pack};
 use crate::exercise::{HOME, disk_of};

@@ -11,8 +11,8 @@ pub mod corpus;
 pub mod mutate;
 pub mod targets;
 pub mod watch;
-pub mod exercise;
 pub mod rocksdb;
+pub mod exercise;
 pub mod operations;
 pub mod bundle;
 #[expect(clippy::should_implement_trait, reason = "shared with the tests, where it is private")]
