@@ -131,9 +131,15 @@ pub struct RocksSource {
     bar: Bar,
 }
 
-/// Opens the database in `directory` to read its keys, after taking its lock. Changes no byte.
-pub fn open_for_keys(directory: &Path) -> Outcome<(RocksDb, Option<File>)> {
-    open(directory, RocksDbOptions::new().keys_only(true).reverse_keys(true))
+/// Opens the database in `directory` to read its keys, after taking its lock. Other tables are in
+/// `table_directories`. Changes no byte.
+pub fn open_for_keys(
+    directory: &Path,
+    table_directories: &[PathBuf],
+) -> Outcome<(RocksDb, Option<File>)> {
+    let options = RocksDbOptions::new().keys_only(true).reverse_keys(true);
+    let add = |options: RocksDbOptions, directory: &PathBuf| options.table_directory(directory);
+    open(directory, table_directories.iter().fold(options, add))
 }
 
 fn open(directory: &Path, options: RocksDbOptions) -> Outcome<(RocksDb, Option<File>)> {

@@ -49,8 +49,9 @@ pub fn foreign_settings_figures(
     let per_lookup = |(_, cost): &(Alternative, LookupCost)| cost.bytes_per_lookup();
     let now = settings.first().map_or(0.0, per_lookup);
     let cache = settings.first().map_or(0, |(as_it_is, _)| as_it_is.plan.read.cache_bytes);
-    let memory =
-        |(is, cost): &(Alternative, LookupCost)| is.plan.read.cache_bytes + cost.outside_bytes;
+    let memory = |(other, cost): &(Alternative, LookupCost)| {
+        other.plan.read.cache_bytes + cost.outside_bytes
+    };
     // At no more memory.
     let memory_now = settings.first().map_or(0, memory);
     let affordable = settings.iter().filter(|setting| memory(setting) <= memory_now);
@@ -69,8 +70,8 @@ pub fn foreign_settings_figures(
             Unit::Bytes.print(now)
         ),
         picture: Picture::bars(&[1, 2, 3]),
-        ..table! { for (is, cost) in settings;
-            Unit::Text, "setting", "setting" => is.setting.clone();
+        ..table! { for (other, cost) in settings;
+            Unit::Text, "setting", "setting" => other.setting.clone();
             Unit::Bytes, "filter_bytes_per_lookup", "of filters"
                 => cost.part_bytes_per_lookup(Part::Filter);
             Unit::Bytes, "index_bytes_per_lookup", "of indexes"
@@ -86,12 +87,12 @@ pub fn foreign_settings_figures(
         title: "Memory and filters, by setting".into(),
         finding: "The memory is the block cache, and filters and indexes outside of it.".into(),
         picture: Picture::bars(&[1, 2]),
-        ..table! { for (is, cost) in settings;
-            Unit::Text, "setting", "setting" => is.setting.clone();
+        ..table! { for (other, cost) in settings;
+            Unit::Text, "setting", "setting" => other.setting.clone();
             Unit::Bytes, "memory_bytes", "memory"
-                => is.plan.read.cache_bytes + cost.outside_bytes;
+                => other.plan.read.cache_bytes + cost.outside_bytes;
             Unit::Bytes, "filter_bytes", "filters" => cost.filter_bytes;
-            Unit::Text, "options", "options" => is.options.join("; ");
+            Unit::Text, "options", "options" => other.options.join("; ");
         }
     };
     [reads, memory_figure]

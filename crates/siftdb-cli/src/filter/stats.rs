@@ -153,6 +153,9 @@ pub struct Stats {
     /// LevelDB 8MiB and for RocksDB 32MiB are assumed]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache: Option<u64>,
+    /// Look for tables of a RocksDB database in DIR, too: those of db_paths and cf_paths
+    #[arg(long, value_name = "DIR")]
+    db_path: Vec<PathBuf>,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -183,16 +186,22 @@ impl Stats {
             self.refuse_options_of_databases()?;
             let asked = Asked {
                 path: directory,
+                table_directories: &self.db_path,
                 family: self.place.name.as_deref(),
                 probe: self.probe.as_deref(),
                 cache_bytes: self.cache,
                 page: &self.page,
             };
-            return match () {
-                () if is_table => asked.table(output),
-                () if is_rocksdb => asked.rocksdb(output),
-                () => asked.leveldb(output),
+            return if is_table {
+                asked.table(output)
+            } else if is_rocksdb {
+                asked.rocksdb(output)
+            } else {
+                asked.leveldb(output)
             };
+        }
+        if !self.db_path.is_empty() {
+            return Err(Failure::usage("--db-path is for databases of RocksDB"));
         }
         if self.page.is_asked() {
             let what = "pages are for databases of other stores; `siftdb report` has one of siftdb";

@@ -57,7 +57,7 @@ pub fn alternatives(
     all.push(made.with_twice_the_cache());
     all.extend(BITS.iter().filter_map(|&bits| made.with_bits(bits)));
     if read.store == Store::RocksDb {
-        all.push(made.with_metadata_elsewhere());
+        all.push(made.with_metadata_moved());
         let others = [made.partitioned(), made.ribbon(), made.last_level(), made.monkey()];
         all.extend(others.into_iter().flatten());
     }
@@ -211,7 +211,7 @@ impl<'a> Maker<'a> {
     }
 
     /// Filters and indexes in the block cache if they are outside of it, or the reverse.
-    fn with_metadata_elsewhere(&self) -> Alternative {
+    fn with_metadata_moved(&self) -> Alternative {
         let caches = !self.read.caches_metadata;
         let setting = match caches {
             true => "filters and indexes in the block cache",

@@ -69,9 +69,9 @@ impl SimulatedCache {
         (self.used, self.has_evicted)
     }
 
-    /// Uses a block of `bytes`; false if it had to be read. Then the cache has it from now on,
+    /// Accesses a block of `bytes`; false if it had to be read. Then the cache has it from now on,
     /// unless it is larger than the cache.
-    pub fn uses(&mut self, key: BlockKey, bytes: u64, is_high: bool) -> bool {
+    pub fn access(&mut self, key: BlockKey, bytes: u64, is_high: bool) -> bool {
         let bytes = bytes + self.entry_bytes;
         if let Some(cached) = self.remove(key) {
             self.insert(key, cached.bytes, true);
@@ -144,7 +144,7 @@ mod tests {
 
     /// The blocks that had to be read, of those used in this order.
     fn read(cache: &mut SimulatedCache, used: &[(u8, u64)]) -> Vec<u64> {
-        let miss = |&&(kind, at): &&(u8, u64)| !cache.uses((kind, 0, at), SIZE, kind == 0);
+        let miss = |&&(kind, at): &&(u8, u64)| !cache.access((kind, 0, at), SIZE, kind == 0);
         used.iter().filter(miss).map(|(_, at)| *at).collect()
     }
 
@@ -174,8 +174,8 @@ mod tests {
         let mut cache = SimulatedCache::new(Store::RocksDb, 3_000, 0.0);
         cache.pin(1, SIZE);
         assert_eq!(read(&mut cache, &[(1, 1), (1, 2), (1, 1), (1, 2), (1, 3), (1, 2)]), [1, 2, 3]);
-        assert!(!cache.uses((1, 0, 9), 5_000, false));
-        assert!(!cache.uses((1, 0, 9), 5_000, false));
+        assert!(!cache.access((1, 0, 9), 5_000, false));
+        assert!(!cache.access((1, 0, 9), 5_000, false));
         // All others made room for it in vain, as in RocksDB.
         assert_eq!(read(&mut cache, &[(1, 2), (1, 3)]), [2, 3]);
         assert_eq!(cache.held(), (2_000, true));

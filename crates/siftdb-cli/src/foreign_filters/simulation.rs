@@ -175,14 +175,20 @@ impl<'a> Simulation<'a> {
         for (table, planned) in tables.iter().zip(&plan.tables) {
             all.cost.filter_bytes += planned.filter_bytes;
             for (part, layout) in [(Part::Filter, planned.filter), (Part::Index, planned.index)] {
-                all.keep(table, planned, part, layout);
+                all.add_resident(table, planned, part, layout);
             }
         }
         all
     }
 
-    /// Counts what of a filter or an index is in memory for good.
-    fn keep(&mut self, table: &TableFigures, planned: &TablePlan, part: Part, layout: Layout) {
+    /// Adds what of a filter or an index is in memory for good.
+    fn add_resident(
+        &mut self,
+        table: &TableFigures,
+        planned: &TablePlan,
+        part: Part,
+        layout: Layout,
+    ) {
         let bytes = self.bytes_of(table, planned, part);
         let top = top_level_bytes(table, part, layout, bytes);
         let partitions = match (top, layout) {
@@ -243,7 +249,7 @@ impl<'a> Simulation<'a> {
             return;
         };
         if planned.filter_bytes > 0 {
-            self.uses_metadata(figures, planned, Part::Filter, visit);
+            self.access_metadata(figures, planned, Part::Filter, visit);
             let may_contain = match planned.verdicts {
                 Verdicts::Real => visit.may_contain.unwrap_or(true),
                 Verdicts::Rate(rate) => visit.has_key || share(key, visit.table) < rate,
@@ -252,27 +258,28 @@ impl<'a> Simulation<'a> {
                 return;
             }
         }
-        self.uses_metadata(figures, planned, Part::Index, visit);
+        self.access_metadata(figures, planned, Part::Index, visit);
         // Whether the next block is read is known of blocks that were read.
         for block in [visit.data, visit.next_data].into_iter().flatten() {
-            self.uses_data(visit.table, block);
+            self.access_data(visit.table, block);
         }
     }
 
-    /// Uses a data block.
-    fn uses_data(&mut self, table: u32, block: u32) {
+    /// Reads a data block, unless it is in memory.
+    fn access_data(&mut self, table: u32, block: u32) {
         let Some(block) = self.trace.blocks().get(block as usize) else { return };
         let in_memory = match block.memory_bytes {
             Some(bytes) => bytes.into(),
             None => (f64::from(block.file_bytes) * self.expansion) as u64,
         };
-        if !self.cache.uses((Part::Data as u8, table, block.offset), in_memory, false) {
+        if !self.cache.access((Part::Data as u8, table, block.offset), in_memory, false) {
             self.count(Part::Data, block.file_bytes.into());
         }
     }
 
-    /// Uses the block of a filter or an index that has the key of a lookup, and its top level.
-    fn uses_metadata(
+    /// Reads the block of a filter or an index that has the key of a lookup, and its top level,
+    /// unless they are in memory.
+    fn access_metadata(
         &mut self,
         table: &TableFigures,
         planned: &TablePlan,
@@ -284,7 +291,7 @@ impl<'a> Simulation<'a> {
         let top = top_level_bytes(table, part, layout, bytes);
         if let Some(top) = top
             && let Place::Cached { is_high } = self.place(table.level, true, true)
-            && !self.cache.uses((TOP_LEVEL, visit.table, part as u64), top, is_high)
+            && !self.cache.access((TOP_LEVEL, visit.table, part as u64), top, is_high)
         {
             self.count(part, top + BLOCK_TRAILER_BYTES);
         }
@@ -306,7 +313,7 @@ impl<'a> Simulation<'a> {
             }
             (Layout::Real | Layout::Whole, _) => (0, bytes, bytes + BLOCK_TRAILER_BYTES),
         };
-        if !self.cache.uses((part as u8, visit.table, at), in_memory, is_high) {
+        if !self.cache.access((part as u8, visit.table, at), in_memory, is_high) {
             self.count(part, in_file);
         }
     }

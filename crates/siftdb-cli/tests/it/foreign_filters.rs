@@ -7,7 +7,7 @@
 //! `SIFTDB_QUERIES=OUTDIR cargo test -p siftdb-cli --all-features --test it -- --ignored --nocapture
 //! predictions_agree`.
 
-use crate::cli::{Place, fails, files, json, ok, read, write};
+use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
 use crate::support::archive::{Files, unpack};
 use crate::support::rocksdb_fixtures::fixtures;
 use siftdb::env::MemEnv;
@@ -217,6 +217,12 @@ fn imagined_partitions_have_their_size() {
         plan.read.cache_bytes = 1 << 30;
         let cost = simulate(&simulated.trace, &simulated.tables, &plan);
         assert!(cost.blocks[Part::Filter as usize] <= 2, "{name}: {cost:?}");
+        // All partitions come in, each with what a block takes besides.
+        for table in &mut plan.tables {
+            (table.filter, table.index) = (Layout::Whole, Layout::Whole);
+        }
+        let whole = simulate(&simulated.trace, &simulated.tables, &plan);
+        assert!(cost.cached_bytes > whole.cached_bytes, "{name}: {cost:?} {whole:?}");
     }
 }
 
@@ -344,6 +350,22 @@ fn filter_stats_simulates_lookups_in_a_database_of_rocksdb() {
     assert!(refused.contains("no column family \"no\"; there are: default"), "{refused}");
     let refused = fails(2, &[&command[..], &["--bits", "10"]].concat());
     assert!(refused.contains("--bits is for databases of siftdb"), "{refused}");
+}
+
+#[test]
+fn filter_stats_finds_tables_of_other_paths() {
+    let place = Place::new();
+    let (old, more) = (unpacked(&place, "old", &queried()[0].files), place.path("more"));
+    let whole = ok(&["filter", "stats", &old]);
+    std::fs::create_dir(&more).unwrap();
+    let table = files(&old, ".sst").remove(0);
+    std::fs::rename(&table, Path::new(&more).join(table.file_name().unwrap())).unwrap();
+    let refused = siftdb(&["filter", "stats", &old]);
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && error.contains("--db-path"), "{error}");
+    assert_eq!(ok(&["filter", "stats", &old, "--db-path", &more]), whole);
+    let refused = fails(2, &["filter", "stats", &place.path("db"), "--db-path", &more]);
+    assert!(refused.contains("--db-path is for databases of RocksDB"), "{refused}");
 }
 
 /// Filters are read where values are not: operands of merges, blobs, wide columns.

@@ -18,7 +18,7 @@ use siftdb_cli::experiment::{
 use siftdb_cli::foreign_filters::{LookupCost, ReadSettings, alternatives, by_level, simulate};
 use siftdb_foreign::{LookupTrace, TableFigures};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,6 +32,8 @@ const READS: usize = 1_000;
 /// What `siftdb filter stats` is asked about the files of another store.
 pub struct Asked<'a> {
     pub path: &'a Path,
+    /// Directories with more tables of a RocksDB database.
+    pub table_directories: &'a [PathBuf],
     /// The column family; `None` for all of them.
     pub family: Option<&'a str>,
     /// Keys to look up, one a line.
@@ -66,7 +68,7 @@ impl Asked<'_> {
     /// Prints the report of the column families of a RocksDB database.
     pub fn rocksdb(&self, output: Output) -> Outcome<Shown> {
         let probes = self.probes()?;
-        let (database, _lock) = open_for_keys(self.path)?;
+        let (database, _lock) = open_for_keys(self.path, self.table_directories)?;
         let mut all = Vec::new();
         for family in database.families() {
             // A name that is no UTF-8 is spelled with escapes.
@@ -133,7 +135,7 @@ impl Asked<'_> {
         let pairs = || all.iter().zip(&simulated);
         let reports: Vec<Report> =
             pairs().map(|(found, simulated)| Report::new(found, simulated.as_ref())).collect();
-        // The ids of figures differ, so one family has pictures: the one that is asked for.
+        // The ids of figures differ, so one family has pictures: the named one, or the first.
         let figures = pairs()
             .next()
             .map_or(Vec::new(), |(found, simulated)| figures(found, simulated.as_ref()));
@@ -172,6 +174,9 @@ impl Asked<'_> {
     fn page(&self, reports: &[Report], mut figures: Vec<Figure>) -> Page {
         let command = self.command();
         figures.iter_mut().for_each(|figure| figure.command.clone_from(&command));
+        let family = reports.first().and_then(|report| report.family.as_ref());
+        let of_family =
+            family.map_or(String::new(), |family| format!(", column family {family:?}"));
         let fact = |name: &str, text: String| (name.to_string(), text);
         let mut facts = vec![fact("siftdb", env!("CARGO_PKG_VERSION").into())];
         for report in reports {
@@ -181,7 +186,7 @@ impl Asked<'_> {
             facts.push(fact(&format!("bytes of tables{of}"), bytes(report.table_bytes)));
         }
         Page {
-            title: format!("The filters of {}", self.path.display()),
+            title: format!("The filters of {}{of_family}", self.path.display()),
             sentence: "What the filters are, what they did for the given lookups, and what other \
                        settings would do."
                 .into(),

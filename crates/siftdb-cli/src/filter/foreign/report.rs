@@ -42,7 +42,8 @@ impl Report {
         let simulated = simulation.map(|simulation| {
             let Simulation { cache_bytes, read_cost, settings } = simulation;
             let lookups = settings.first().map_or(0, |(_, cost)| cost.lookups);
-            let row = |(is, cost): &(Alternative, LookupCost)| Setting::of(cost, is, read_cost);
+            let row =
+                |(other, cost): &(Alternative, LookupCost)| Setting::of(cost, other, read_cost);
             let settings = settings.iter().map(row).collect();
             Simulated {
                 cache_bytes: *cache_bytes,
@@ -132,15 +133,15 @@ result! {
         settings: Vec<Setting>;
     }
 
-    pub struct Setting of cost: &LookupCost, is: &Alternative, read_cost: &ReadCost {
+    pub struct Setting of cost: &LookupCost, other: &Alternative, read_cost: &ReadCost {
         /// what is different
-        setting: String = is.setting.clone();
+        setting: String = other.setting.clone();
         /// lines of OPTIONS or of C++ that give it
-        options: Vec<String> = is.options.clone();
+        options: Vec<String> = other.options.clone();
         /// when they do; empty for the first
-        takes_effect: &'static str = is.takes_effect;
+        takes_effect: &'static str = other.takes_effect;
         /// the cache, and filters and indexes outside of it
-        memory_bytes: u64 = is.plan.read.cache_bytes + cost.outside_bytes;
+        memory_bytes: u64 = other.plan.read.cache_bytes + cost.outside_bytes;
         /// all filters
         filter_bytes: u64;
         /// in the cache at the end, without what is pinned; whether blocks left it for others
