@@ -22,7 +22,7 @@ use siftdb::{Error, inspect};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
 /// A database that is being built.
@@ -34,7 +34,7 @@ pub struct NewDatabase {
     /// The next directory above `target` that was there before. `None` if `target` stays, and gets
     /// the files of the database.
     above: Option<PathBuf>,
-    removed: Removed,
+    built: Built,
     parent: TempDir,
     /// Shows other imports that this one runs.
     _lock: Box<dyn FileLock>,
@@ -43,9 +43,48 @@ pub struct NewDatabase {
 /// How the directory begins in which a database is built.
 const PREFIX: &str = ".siftdb-import-";
 
-/// Whether an interrupt has removed the directory in which the database is built, or does so. The
-/// clean-up holds the lock while it removes, `appear` while it renames: never both at once.
-type Removed = Arc<Mutex<bool>>;
+/// The directory in which the database is built, for the clean-up after an interrupt. The lock is
+/// held while the directory is created and its path noted, while the clean-up removes it, and while
+/// `appear` renames it: never two of them at once.
+#[derive(Clone, Default)]
+struct Built(Arc<Mutex<Place>>);
+
+#[derive(Default)]
+struct Place {
+    path: Option<PathBuf>,
+    /// The clean-up has begun: the process is about to end.
+    is_interrupted: bool,
+}
+
+impl Built {
+    /// Removes the directory when a signal ends the process, from now on.
+    fn remove_on_interrupt(&self) -> Outcome {
+        let built = self.clone();
+        on_interrupt(move || {
+            let mut place = built.lock();
+            place.is_interrupted = true;
+            if let Some(path) = &place.path {
+                remove_whole(path);
+            }
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same before the clean-up. After it, this does not return: the process is about to end by
+    /// the signal.
+    fn lock_before_clean_up(&self) -> Outcome<MutexGuard<'_, Place>> {
+        let place = self.lock();
+        if place.is_interrupted {
+            drop(place);
+            wait_if_interrupted();
+            return Err(Failure::usage("interrupted; nothing was imported"));
+        }
+        Ok(place)
+    }
+}
 
 impl NewDatabase {
     /// A database that will be in `target`; `None` if one is there already, or something that
@@ -61,25 +100,28 @@ impl NewDatabase {
                 return Ok(None);
             }
         }
+        // Before there is a directory to remove.
+        let built = Built::default();
+        built.remove_on_interrupt()?;
         let mut above = directories_above(target);
         let above = above.find(|path| !is_missing(path)).map(Path::to_path_buf);
         if let Some(above) = above.filter(|_| !is_there || is_empty_directory(target)) {
             remove_left(&above);
-            match locked_directory(&above) {
+            match locked_directory(&above, &built)? {
                 Ok((parent, lock)) => {
                     // The temporary directory is its owner's alone; the database need not be.
                     let probe = parent.path().join("database");
                     if !is_there || is_replaceable(target, &probe) {
-                        return Self::build(target, Some(above), parent, lock).map(Some);
+                        return Ok(Some(Self::build(target, Some(above), built, parent, lock)));
                     }
                 }
                 Err(source) if !is_there => return Err(Self::refused(target, source)),
                 Err(_) => {}
             }
         }
-        let made = locked_directory(target);
+        let made = locked_directory(target, &built)?;
         let (parent, lock) = made.map_err(|source| Self::refused(target, source))?;
-        Self::build(target, None, parent, lock).map(Some)
+        Ok(Some(Self::build(target, None, built, parent, lock)))
     }
 
     fn refused(target: &Path, source: std::io::Error) -> Failure {
@@ -89,19 +131,12 @@ impl NewDatabase {
     fn build(
         target: &Path,
         above: Option<PathBuf>,
+        built: Built,
         parent: TempDir,
         lock: Box<dyn FileLock>,
-    ) -> Outcome<Self> {
-        let removed = Removed::default();
-        let (path, shared) = (parent.path().to_path_buf(), Arc::clone(&removed));
-        on_interrupt(move || {
-            let mut removed = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            // `appear` does nothing after this, however much could be removed.
-            *removed = true;
-            remove_whole(&path);
-        })?;
+    ) -> Self {
         let directory = parent.path().join("database");
-        Ok(NewDatabase { directory, target: target.into(), above, removed, parent, _lock: lock })
+        NewDatabase { directory, target: target.into(), above, built, parent, _lock: lock }
     }
 
     /// Puts the database, which is closed, where it belongs.
@@ -109,13 +144,7 @@ impl NewDatabase {
         if let Some(above) = &self.above {
             make_directories(&self.target, above).map_err(|source| self.not_there(source))?;
         }
-        let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *removed {
-            drop(removed);
-            // Does not return: the process is about to end by the signal.
-            wait_if_interrupted();
-            return Err(Failure::usage("interrupted; nothing was imported"));
-        }
+        let place = self.built.lock_before_clean_up()?;
         match &self.above {
             Some(_) => self.rename().map_err(|source| self.not_there(source))?,
             None => {
@@ -124,7 +153,7 @@ impl NewDatabase {
                 made.map_err(|e| Failure::from(e).with_place(&self.directory, &self.target))?;
             }
         }
-        drop(removed);
+        drop(place);
         // The new name, and those of new directories, survive a crash.
         if let Some(above) = &self.above {
             for directory in directories_above(&self.target) {
@@ -173,9 +202,19 @@ fn make_directories(path: &Path, above: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// A directory with the lock on its file `LOCK`.
+type LockedDirectory = (TempDir, Box<dyn FileLock>);
+
 /// A new directory in `above` with a file `LOCK` that is locked. Another import may take one that
 /// is not locked yet for one that was left, and remove it.
-fn locked_directory(above: &Path) -> std::io::Result<(TempDir, Box<dyn FileLock>)> {
+fn locked_directory(above: &Path, built: &Built) -> Outcome<std::io::Result<LockedDirectory>> {
+    let mut place = built.lock_before_clean_up()?;
+    let made = try_locked_directory(above);
+    place.path = made.as_ref().ok().map(|(directory, _)| directory.path().to_path_buf());
+    Ok(made)
+}
+
+fn try_locked_directory(above: &Path) -> std::io::Result<LockedDirectory> {
     let env = DiskEnv::new();
     loop {
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(above)?;
