@@ -226,7 +226,7 @@ impl RocksSource {
     }
 }
 
-/// The name of a column family, as that of a keyspace.
+/// The keyspace name for a column family. Names of keyspaces are UTF-8.
 fn name_of(family: &ColumnFamily, database: &RocksDb) -> Outcome<String> {
     std::str::from_utf8(family.name()).map(str::to_owned).map_err(|_| {
         let name = family.name().escape_ascii();

@@ -21,7 +21,7 @@ pub(crate) fn missing(path: impl Into<PathBuf>, what: &str) -> Error {
     Error::Missing { path: path.into(), what: what.into() }
 }
 
-/// The error of a file that is not there, as that of a missing one; other errors as they are.
+/// Turns `Io` for a file that does not exist into `Missing`. Returns other errors unchanged.
 pub(crate) fn of_lost_file(error: Error) -> Error {
     match error {
         Error::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {

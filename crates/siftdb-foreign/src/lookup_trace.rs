@@ -18,8 +18,8 @@ pub struct LookupTrace {
 pub struct LookupCounts {
     /// Lookups that asked the table.
     pub lookups: u64,
-    /// Lookups that found something in it, a deletion included. After an operand of a merge a
-    /// lookup goes on in older tables.
+    /// Lookups that found something in it, a deletion included. A lookup that finds an
+    /// operand of a merge continues in older tables.
     pub found: u64,
     /// Its filter said "no".
     pub negatives: u64,
@@ -81,12 +81,6 @@ impl LookupTrace {
     #[must_use]
     pub fn blocks(&self) -> &[TracedBlock] {
         &self.blocks
-    }
-
-    /// The number of different keys.
-    #[must_use]
-    pub fn keys(&self) -> usize {
-        self.visits.len()
     }
 
     /// The lookups in the order of their keys: the number of the different key, counted in

@@ -77,7 +77,8 @@ impl RocksDb {
 pub(crate) enum Ends {
     /// Those between its first and its last user key, as the manifest has them.
     Known(Vec<u8>, Vec<u8>),
-    /// Those between its first and its last key, which it is read for.
+    /// Those between its first and its last key. The manifest does not have them, so the table is
+    /// read.
     Read,
     /// All keys.
     Unchecked,
@@ -214,7 +215,7 @@ impl<'k> Tracer<'k> {
         from..to.max(from)
     }
 
-    /// Goes on to the next table, after [`ask`](Self::ask) or an error.
+    /// Ends the current table, after [`ask`](Self::ask) or an error.
     pub(crate) fn end_table(&mut self) {
         self.table += 1;
         self.trace.tables.resize(self.table as usize, LookupCounts::default());
@@ -239,8 +240,8 @@ struct TableLookups<'t> {
     data: Option<(BlockEntries, bool)>,
     /// The last visit found what ends the lookup: a value or a deletion.
     has_end: bool,
-    /// The last visit read its block up to the end without finding the key, so the key may be in
-    /// the next one. The separator between both is above the last key of the block.
+    /// The last visit read its block up to the end without finding the key: the key is between the
+    /// last key of the block and its separator. RocksDB reads the next block then.
     is_beyond: bool,
     /// The numbers of the last blocks of filter, index and data.
     last: [Option<(BlockHandle, u32)>; 3],

@@ -44,7 +44,8 @@ pub fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&ok(arguments)).unwrap()
 }
 
-/// Runs a command that can write only so many blocks of 512 bytes to each file, as on a full disk.
+/// Runs a command with a limit on the size of each file, in blocks of 512 bytes: writes beyond it
+/// fail as on a full disk.
 pub fn with_file_limit(blocks: u32, directory: &str, arguments: &[&str]) -> Output {
     // Signal 25 is SIGXFSZ: ignored, a write past the limit is an error.
     let script = format!("trap '' 25; ulimit -f {blocks}; exec \"$@\"");

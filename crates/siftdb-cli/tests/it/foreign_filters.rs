@@ -8,6 +8,7 @@
 //! predictions_agree`.
 
 use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
+use crate::rocksdb_cli::unpacked;
 use crate::support::archive::{Files, unpack};
 use crate::support::rocksdb_fixtures::fixtures;
 use siftdb::env::MemEnv;
@@ -301,15 +302,6 @@ fn predictions_agree_with_measured_databases() {
             assert!(off.abs() < bar, "{name}");
         }
     }
-}
-
-fn unpacked(place: &Place, name: &str, database: &Files) -> String {
-    let directory = place.path(name);
-    std::fs::create_dir(&directory).unwrap();
-    for (file, bytes) in database {
-        write(&format!("{directory}/{file}"), bytes);
-    }
-    directory
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Writes the files of a database.
-fn unpacked(place: &Place, name: &str, database: &Files) -> String {
+pub fn unpacked(place: &Place, name: &str, database: &Files) -> String {
     let directory = place.path(name);
     std::fs::create_dir(&directory).unwrap();
     for (file, bytes) in database {

@@ -452,7 +452,7 @@ impl RocksDb {
     }
 
     /// The `wal_dir` that `OPTIONS` names, if it was not read and the database's own directory has
-    /// no logs. In a checkpoint it is that of the database which the checkpoint was made from.
+    /// no logs. A checkpoint keeps the `wal_dir` of its source database.
     #[must_use]
     pub fn unread_wal_directory(&self) -> Option<&Path> {
         self.unread_wal_directory.as_deref()

@@ -45,7 +45,7 @@ impl LogFiles {
 
     /// The logs of the database's own directory. If `OPTIONS` names another `wal_dir`, it must not
     /// have more of the logs that are needed. They do not count if RocksDB never opened the
-    /// directory: then the name is that of its origin.
+    /// directory: then `OPTIONS` was copied with the name.
     ///
     /// # Errors
     /// `InvalidArgument` if there are such logs; `Io`.
@@ -58,7 +58,7 @@ impl LogFiles {
         let logs =
             files.logs.range(first..).map(|(number, path)| (*number, path.clone())).collect();
         let home = &files.directory;
-        // A relative name is that of the process which wrote it.
+        // RocksDB resolved a relative name in the working directory of its process.
         let wal_dir = wal_dir.map(Path::new).filter(|named| {
             let is_named = !named.as_os_str().is_empty();
             is_named && *named != home && !(named.is_relative() && home.ends_with(named))

@@ -10,7 +10,7 @@ pub struct ReadCost {
 }
 
 impl ReadCost {
-    /// The line through reads of so many bytes and nanoseconds, by least squares. Without blocks of
+    /// Fits nanoseconds to bytes by least squares, from pairs of both. Without blocks of
     /// different sizes, and where larger ones were faster by chance, it is flat.
     pub fn of(reads: &[(f64, f64)]) -> Self {
         let count = reads.len().max(1) as f64;
