@@ -205,7 +205,7 @@ fn operands_are_merged_as_by_rocksdb() {
 /// The filters of RocksDB deny no key that it reads, and a lookup asks tables until one has the key.
 #[test]
 fn lookups_find_what_rocksdb_reads() {
-    let (mut asked, mut denied, mut merged) = (0, 0, 0);
+    let (mut asked, mut denied, mut merged, mut beyond) = (0, 0, 0, 0);
     for Fixture { name, files, expected, refused, .. } in &fixtures() {
         // Values are not read: those that cannot be are no reason to refuse the filters.
         let options = RocksDbOptions::new().keys_only(true).reverse_keys(true);
@@ -235,6 +235,9 @@ fn lookups_find_what_rocksdb_reads() {
                 present.iter().map(|key| [&key[..], b"\0absent"].concat()).collect();
             let trace = database.trace_lookups(family, &absent).unwrap();
             assert_eq!(trace.found(), 0, "{name}");
+            // An absent key after the last one of its block, but not after the separator.
+            let visits = trace.lookups().flat_map(|(_, visits)| visits);
+            beyond += visits.filter(|visit| visit.next_data.is_some()).count();
             let negatives: u64 = trace.tables().iter().map(|counts| counts.negatives).sum();
             (asked, denied) = (asked + trace.lookups().len(), denied + negatives);
             let levels: Vec<_> = tables.iter().map(|table| table.level).collect();
@@ -242,7 +245,7 @@ fn lookups_find_what_rocksdb_reads() {
         }
     }
     assert!(asked > 1_000 && denied > 1_000, "{asked} asked, {denied} denied");
-    assert!(merged > 5, "{merged}");
+    assert!(merged > 5 && beyond > 5, "{merged} merged, {beyond} beyond their block");
 }
 
 /// Without a manifest every table is read. What is missed then is listed.
