@@ -153,6 +153,7 @@ pub use base::write_batch::{Write, WriteBatch};
 pub use db::{
     Change, ChangedEntry, Changes, Db, Follower, IngestEntry, IngestReport, Keyspace,
     KeyspaceBatch, KeyspaceTransaction, Readable, Savepoint, Snapshot, TableWriter, Transaction,
+    Watch,
 };
 pub use jobs::compact::manual::FilterRebuild;
 pub use log::recovery::{DroppedPart, Recovery, RecoveryReport};

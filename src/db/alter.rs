@@ -148,6 +148,7 @@ pub(super) fn install(
     drop(versions);
     show_keyspaces(&engine.catalog, &engine.writer, created, &dropped, before, last_sequence);
     drop(log);
+    engine.writer.watchers.wake();
     if !dropped.is_empty() {
         engine.catalog.clear_dropped();
         // The logs of its memtables may not be needed any more, and a writer may wait for its

@@ -15,12 +15,14 @@ use crate::db::follow::Following;
 use crate::db::keyspace::Keyspace;
 use crate::db::read_methods::{lookup_methods, scan_methods};
 use crate::db::snapshot::Snapshot;
+use crate::env::change_signal::ChangeSignal;
 use crate::options::access::ReadOptions;
 use crate::options::database::Options;
 use crate::read::cursor::Cursor;
 use crate::read::iter::Iter;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Reads a database that another process may have open to write, or nobody. It takes no lock,
 /// changes no byte, and neither slows the writer nor makes it fail.
@@ -139,6 +141,47 @@ impl Follower {
         Ok(true)
     }
 
+    /// As [`Follower::refresh`], but waits up to `timeout` until there is something new. On Linux
+    /// the file system tells of the writer's calls. Elsewhere, and once a second, it looks by
+    /// itself. False if nothing came.
+    ///
+    /// ```no_run
+    /// # fn main() -> siftdb::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let follower = siftdb::Db::open_follower("people.sift")?;
+    /// let mut next = follower.last_sequence() + 1;
+    /// loop {
+    ///     follower.wait(Duration::from_secs(60))?;
+    ///     for change in follower.changes(next)? {
+    ///         next = change?.sequence + 1;
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Follower::refresh`].
+    pub fn wait(&self, timeout: Duration) -> Result<bool> {
+        let deadline = Instant::now().checked_add(timeout);
+        if self.refresh()? {
+            return Ok(true);
+        }
+        let env = Arc::clone(&self.moment.load().engine().context.env);
+        let mut signal = ChangeSignal::of(&*env, &self.directory);
+        // The first look after that misses nothing.
+        loop {
+            if self.refresh()? {
+                return Ok(true);
+            }
+            let left = deadline.map_or(Duration::MAX, |end| end.duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            signal.wait(left);
+        }
+    }
+
     /// The writes from sequence `from` on, in their order, up to the read point that it shows.
     /// After a refresh, the changes from the sequence after the last one continue them:
     ///
@@ -172,11 +215,12 @@ impl Follower {
     /// - Changes are read from the logs, as far as they reach: see [`Options::keep_log_bytes`].
     ///   Once they are taken, they may be read to the end, whatever the writer removes.
     /// - They are the writes as they were made, of all keyspaces. A write to a keyspace that was
-    ///   dropped since has its number and no name, and the drop itself is no change; nor is what
-    ///   expires, what a compaction filter removes, or the creation of a keyspace.
+    ///   dropped since has its number and no name, and the drop itself is no change (a
+    ///   [`Watch`](crate::Watch) has it); nor is what expires, what a compaction filter removes, or
+    ///   the creation of a keyspace.
     /// - All writes of a batch are there at one read point: none of them is left for a later one.
-    /// - Tables that were ingested, and numbers that the writer used for refused writes, are in no
-    ///   log, so they are a gap.
+    /// - A bulk load is one change, [`ChangedEntry::Load`](crate::ChangedEntry::Load), which says
+    ///   what to read again.
     ///
     /// # Errors
     /// `ChangesGone` names the first sequence that is there after a gap: read the database again,

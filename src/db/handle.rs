@@ -51,6 +51,7 @@ impl Handle {
         if self.engine.context.closed.load(Ordering::SeqCst) {
             // Of a close that failed, and of a database that had failed before, each call tells.
             then();
+            self.engine.writer.watchers.wake();
             let failure = self.engine.jobs.background_error.get();
             return failure.map_or(Ok(()), |cause| Err(Error::ReadOnly { cause: Arc::new(cause) }));
         }
@@ -60,6 +61,7 @@ impl Handle {
         // Last of all: another process may open the database as soon as the lock is free.
         self.engine.catalog.close_views();
         then();
+        self.engine.writer.watchers.wake();
         stalls::full_speed(&self.engine.context, &self.engine.writer);
         // Without the lock: the listener may be in a `close` of its own.
         drop(workers);

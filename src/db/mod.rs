@@ -6,7 +6,7 @@
 //! from the files, `own_writes` is what a transaction has written, `again` runs one until it is
 //! committed, `update` has the transactions of one key, `ingest` the bulk loads, `alter` creates
 //! and drops keyspaces, `handle` ends a session, `resume` continues after a full disk, `follow`
-//! reads while another process writes, and `changes` what it wrote.
+//! reads while another process writes, `changes` what it wrote, and `watch` what this one writes.
 
 #[cfg(test)]
 mod conflict_tests;
@@ -28,10 +28,13 @@ mod tests;
 mod turn_tests;
 pub(crate) mod readable;
 pub(crate) mod follower;
+pub(crate) mod watch;
 pub(crate) mod database;
 pub(crate) mod update;
 pub(crate) mod transaction;
 pub(crate) mod changes;
+mod change_reader;
+pub(crate) mod change;
 mod again;
 mod own_writes;
 pub(crate) mod ingest;
@@ -50,7 +53,8 @@ mod log_memtables;
 mod log_memory;
 mod read_methods;
 
-pub use changes::{Change, ChangedEntry, Changes};
+pub use change::{Change, ChangedEntry};
+pub use changes::Changes;
 pub use database::Db;
 pub use follower::Follower;
 pub use ingest::{IngestEntry, IngestReport, TableWriter};
@@ -59,3 +63,4 @@ pub use keyspace_batch::KeyspaceBatch;
 pub use readable::Readable;
 pub use snapshot::Snapshot;
 pub use transaction::{KeyspaceTransaction, Savepoint, Transaction};
+pub use watch::Watch;

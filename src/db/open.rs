@@ -46,6 +46,7 @@ use crate::state::jobs::Jobs;
 use crate::state::keyspace::{KeyspaceState, Keyspaces, ReadServices};
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::read_view::ReadView;
+use crate::state::session::LOG_BUFFERS_MAX;
 use crate::state::stats_file::{SavedStats, load};
 use crate::state::writer::{LogState, Writer};
 use crate::table::filter::layout::FilterPinning;
@@ -425,7 +426,8 @@ pub(super) fn assemble(
         empty_memtable,
         retired: Mutex::default(),
     };
-    let writer = Writer::new(log, context.options.keep_log_bytes);
+    let watched_log_bytes = LOG_BUFFERS_MAX * context.options.write_buffer_bytes as u64;
+    let writer = Writer::new(log, context.options.keep_log_bytes, watched_log_bytes);
     Ok(Engine { context, catalog, writer, jobs: Jobs::new(work) })
 }
 

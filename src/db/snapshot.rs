@@ -112,6 +112,13 @@ impl Snapshot {
         self
     }
 
+    /// The sequence number of the last write that it shows: a [`Watch`](crate::Watch) hands out
+    /// the changes after it. 0 in a forked child, where no read works.
+    #[must_use]
+    pub fn last_sequence(&self) -> u64 {
+        self.moment.map_or(0, |moment| moment.sequence)
+    }
+
     lookup_methods!("as the snapshot has them");
     scan_methods!("as the snapshot has them");
 

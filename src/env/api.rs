@@ -15,6 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -171,6 +172,15 @@ pub trait Env: Send + Sync + Debug {
     /// Locks the file, creating it if needed; `WouldBlock` if another handle, of this process or
     /// another, holds it. Never blocks.
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>>;
+
+    /// A descriptor that becomes readable when a file of the directory is created, written, renamed
+    /// or removed. Reading it to its end, which does not block, makes it wait for the next change.
+    /// By default `Unsupported`: then [`Follower::wait`](crate::Follower::wait) looks again after
+    /// pauses.
+    fn change_signal(&self, directory: &Path) -> io::Result<OwnedFd> {
+        let _ = directory;
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// The time by which entries expire. By default that of the system's clock.
     fn now(&self) -> SystemTime {

@@ -1,5 +1,5 @@
 //! [`DiskEnv`]: the calls of [`Env`] on the real file system, with the standard library and, for
-//! hints about reads, one call of the crate `rustix`.
+//! hints about reads and signals of changes, the crate `rustix`.
 //!
 //! Only this file of siftdb uses `std::fs`; `clippy.toml` forbids it elsewhere. The standard
 //! library repeats interrupted and short calls in `write_all_at`, `read_exact_at` and `sync_*`, so
@@ -16,11 +16,15 @@ use crate::env::api::{
     DirectoryEntry, Env, FileId, FileKind, FileLock, LockMode, Metadata, RandomFile, WritableFile,
 };
 #[cfg(target_os = "linux")]
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+#[cfg(target_os = "linux")]
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -205,6 +209,14 @@ impl Env for DiskEnv {
             })
         })?;
         Ok(Box::new(DiskLock { file, process: Process::current() }))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn change_signal(&self, directory: &Path) -> io::Result<OwnedFd> {
+        let signal = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let names = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE;
+        inotify::add_watch(&signal, directory_path(directory), names | WatchFlags::MODIFY)?;
+        Ok(signal)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::env::api::{
 };
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -79,5 +80,6 @@ forwarded_calls! {
     list(path: &Path) -> io::Result<Vec<DirectoryEntry>>;
     metadata(path: &Path) -> io::Result<Metadata>;
     lock(path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>>;
+    change_signal(directory: &Path) -> io::Result<OwnedFd>;
     now() -> SystemTime;
 }

@@ -7,13 +7,15 @@
 //!
 //! Inside, `directory`, `directory_lock` and `foreign` are the directory of a database, its lock,
 //! and the refusal of databases of other programs. `handle` opens files on demand and bounds the
-//! open descriptors; `descriptor_retry` closes some when the process has none left.
+//! open descriptors; `descriptor_retry` closes some when the process has none left. `change_signal`
+//! waits for another process.
 
 #[cfg(feature = "testing")]
 pub mod testing;
 pub(crate) mod foreign;
 pub(crate) mod directory;
 pub(crate) mod directory_lock;
+pub(crate) mod change_signal;
 pub(crate) mod gate;
 pub(crate) mod descriptor_retry;
 pub(crate) mod handle;

@@ -1,7 +1,7 @@
 //! [`WatchedEnv`]: an Env that shows every call on another Env, and on its files, to a [`Watcher`].
 //!
 //! `CountingEnv` and `FaultEnv` are watchers. Dropping a file or a lock is not a call, and neither
-//! is making a second handle of a file; the calls of that handle are.
+//! is making a second handle of a file; the calls of that handle are. Nor is a change signal.
 
 use crate::base::sync::Arc;
 use crate::env::api::{
@@ -9,6 +9,7 @@ use crate::env::api::{
 };
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -106,6 +107,10 @@ impl<W: Watcher> Env for WatchedEnv<W> {
 
     fn lock(&self, path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>> {
         self.call("lock", path, || self.inner.lock(path, mode))
+    }
+
+    fn change_signal(&self, directory: &Path) -> io::Result<OwnedFd> {
+        self.inner.change_signal(directory)
     }
 
     fn now(&self) -> SystemTime {

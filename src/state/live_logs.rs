@@ -6,12 +6,13 @@
 //! logs together are too long (`state/session.rs`).
 //!
 //! Logs that no memtable needs may be kept for followers: the newest ones, up to
-//! [`Options::keep_log_bytes`](crate::Options::keep_log_bytes). They are below the first log that
-//! the manifest needs, so no opening reads them.
+//! [`Options::keep_log_bytes`](crate::Options::keep_log_bytes). For watches of this process those
+//! are kept that they have not read, up to a bound of their own. Kept logs are below the first log
+//! that the manifest needs, so no opening reads them.
 
 use crate::log::wal::recover::LiveLog;
 use crate::tree::edit::FirstLog;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The logs that may be needed, and those that are kept although they are not.
 #[derive(Debug, Default)]
@@ -22,13 +23,19 @@ pub(crate) struct LiveLogs {
     kept: VecDeque<(u64, u64)>,
     /// How many bytes of logs are kept.
     keep_bytes_max: u64,
+    /// How many bytes of logs are kept while a watch has not read them.
+    watched_bytes_max: u64,
+    /// The log that each watch reads, by the number of the watch.
+    watched: BTreeMap<u64, u64>,
 }
 
 impl LiveLogs {
-    /// No logs. Keeps `keep_bytes_max` bytes of those that are not needed any more.
+    /// No logs. Keeps `keep_bytes_max` bytes of those that are not needed any more, and
+    /// `watched_bytes_max` of those that a watch has not read, if that is more.
     #[must_use]
-    pub(crate) fn new(keep_bytes_max: u64) -> Self {
-        LiveLogs { keep_bytes_max, ..LiveLogs::default() }
+    pub(crate) fn new(keep_bytes_max: u64, watched_bytes_max: u64) -> Self {
+        let watched_bytes_max = watched_bytes_max.max(keep_bytes_max);
+        LiveLogs { keep_bytes_max, watched_bytes_max, ..LiveLogs::default() }
     }
 
     /// Adds a log that was begun. The one before has `previous_bytes` by now.
@@ -48,6 +55,11 @@ impl LiveLogs {
     /// The numbers of all logs, oldest first.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.live.iter().map(|log| log.number)
+    }
+
+    /// As [`LiveLogs::numbers`], with those that are kept.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u64> {
+        self.kept.iter().map(|(number, _)| *number).chain(self.numbers())
     }
 
     pub(crate) fn oldest(&self) -> Option<LiveLog> {
@@ -83,10 +95,22 @@ impl LiveLogs {
         self.drop_oldest()
     }
 
-    /// The bytes of logs that may be kept.
+    /// Watch `watch` reads log `log`, and then later ones. Returns the logs that are to be removed.
+    pub(crate) fn watch(&mut self, watch: u64, log: u64) -> Vec<u64> {
+        self.watched.insert(watch, log);
+        self.drop_oldest()
+    }
+
+    /// Watch `watch` has ended. Returns the logs that are to be removed.
+    pub(crate) fn unwatch(&mut self, watch: u64) -> Vec<u64> {
+        self.watched.remove(&watch);
+        self.drop_oldest()
+    }
+
+    /// True if no log is kept.
     #[must_use]
-    pub(crate) fn keep_bytes_max(&self) -> u64 {
-        self.keep_bytes_max
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.keep_bytes_max == 0 && self.watched.is_empty()
     }
 
     /// True if the log is kept although nothing needs it.
@@ -95,12 +119,18 @@ impl LiveLogs {
         self.kept.iter().any(|(kept, _)| *kept == number)
     }
 
-    /// Followers read the newest logs without a gap, so the oldest go first.
+    /// Followers and watches read the newest logs without a gap, so the oldest go first.
     fn drop_oldest(&mut self) -> Vec<u64> {
+        let first_watched = self.watched.values().min().copied().unwrap_or(u64::MAX);
         let mut bytes: u64 = self.kept.iter().map(|(_, bytes)| bytes).sum();
         let mut dropped = Vec::new();
-        while bytes > self.keep_bytes_max || self.keep_bytes_max == 0 {
-            let Some((number, length)) = self.kept.pop_front() else { break };
+        while let Some(&(number, length)) = self.kept.front() {
+            let is_watched = number >= first_watched;
+            let bytes_max = if is_watched { self.watched_bytes_max } else { self.keep_bytes_max };
+            if bytes <= bytes_max && bytes_max > 0 {
+                break;
+            }
+            self.kept.pop_front();
             bytes -= length;
             dropped.push(number);
         }
@@ -113,7 +143,7 @@ mod tests {
     use super::*;
 
     fn logs_of(bytes: &[u64], keep_bytes_max: u64) -> LiveLogs {
-        let mut logs = LiveLogs::new(keep_bytes_max);
+        let mut logs = LiveLogs::new(keep_bytes_max, 0);
         for (index, bytes) in bytes.iter().enumerate() {
             let number = index as u64 + 1;
             logs.push(LiveLog { number, begins_after: 0, bytes: *bytes }, None);
@@ -144,7 +174,7 @@ mod tests {
 
     #[test]
     fn logs_of_earlier_sessions_are_kept() {
-        let mut logs = LiveLogs::new(100);
+        let mut logs = LiveLogs::new(100, 0);
         logs.push(LiveLog { number: 9, begins_after: 0, bytes: 40 }, None);
         assert_eq!(logs.keep_older(vec![(3, 50), (5, 30), (8, 60)]), [3]);
         logs.push(LiveLog { number: 10, begins_after: 0, bytes: 0 }, None);

@@ -333,14 +333,14 @@ fn start_session(
     Ok(wal)
 }
 
-/// `obsolete` without the logs of earlier sessions that are kept for followers.
+/// `obsolete` without the logs of earlier sessions that are kept for followers and watches.
 fn without_kept_logs(
     context: &Context,
     writer: &Writer,
     mut obsolete: Vec<FileName>,
 ) -> Vec<FileName> {
     let mut logs = writer.live_logs.lock();
-    if logs.keep_bytes_max() == 0 {
+    if logs.keeps_nothing() {
         return obsolete;
     }
     let bytes = |name: &FileName| match name {

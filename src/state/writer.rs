@@ -9,6 +9,7 @@ use crate::state::lock_watch::LockWatch;
 use crate::state::recent_writes::RecentWrites;
 use crate::state::retry_backoff::RetryBackoff;
 use crate::state::sync_ticket::SyncTickets;
+use crate::state::watchers::Watchers;
 use crate::state::write_queue::WriteQueue;
 use std::time::Instant;
 
@@ -35,6 +36,8 @@ pub(crate) struct Writer {
     pub sync_tickets: SyncTickets,
     /// When a worker compares `LOCK` again.
     pub lock_watch: LockWatch,
+    /// Who is woken after a write.
+    pub watchers: Watchers,
 }
 
 /// The logs that are being written; belongs to the leader of the write queue.
@@ -62,12 +65,13 @@ pub(crate) struct LogState {
 
 impl Writer {
     /// The writer of a database whose history is where `log` says. Up to `keep_log_bytes` of old
-    /// logs are kept for followers.
-    pub(crate) fn new(log: LogState, keep_log_bytes: u64) -> Self {
+    /// logs are kept for followers, and up to `watched_log_bytes` for watches.
+    pub(crate) fn new(log: LogState, keep_log_bytes: u64, watched_log_bytes: u64) -> Self {
+        let live_logs = LiveLogs::new(keep_log_bytes, watched_log_bytes);
         Writer {
             queue: Default::default(),
             log: RankedMutex::new(LockRank::Log, log),
-            live_logs: RankedMutex::new(LockRank::LiveLogs, LiveLogs::new(keep_log_bytes)),
+            live_logs: RankedMutex::new(LockRank::LiveLogs, live_logs),
             old_log_bytes: AtomicU64::new(0),
             active_bytes: AtomicUsize::new(0),
             owed_nanos: AtomicU64::new(0),
@@ -76,6 +80,7 @@ impl Writer {
             retries: Default::default(),
             sync_tickets: Default::default(),
             lock_watch: Default::default(),
+            watchers: Default::default(),
         }
     }
 }

@@ -165,6 +165,7 @@ fn submit(engine: &Engine, request: Request) -> Result<Committed> {
             leadership.complete(|index| outcome.answer(index + 1));
             let result = outcome.answer(0);
             loop {
+                engine.writer.watchers.wake();
                 let group = leadership.take_next_group();
                 if group.is_empty() {
                     break;

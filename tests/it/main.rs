@@ -26,6 +26,7 @@
 //! | `checkpoint_bars` | what checkpoints cost, in time and to writers; only on demand |
 //! | `checkpoints` | databases of their own at one moment, whatever happens at the same time |
 //! | `changes` | the writes of a database in their order, read while they are written |
+//! | `watches` | committed writes, handed out once, in order, while they are written |
 //! | `kept_logs` | logs kept for followers stay up to the limit and change no answer |
 //! | `followers` | prefixes of the writes of a writer, and typed errors where there is none |
 //! | `follower_processes` | the same in processes, of a writer that is killed |
@@ -148,4 +149,5 @@ mod tickets;
 mod transaction_faults;
 mod transactions;
 mod verify;
+mod watches;
 mod write_waits;

@@ -7,6 +7,7 @@
 use crate::support::cursors::roam;
 use crate::support::data::{odd_keys, value};
 use crate::support::filters::{Marks, NamedFilter, UpToDash, all_filters, prefix_filters};
+use crate::support::mirror::Mirror;
 use crate::support::model::{Change, Changes, Map, Model, apply, batch_of, first_difference};
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{any_block_settings, as_env, scan, scan_back, small_options};
@@ -80,6 +81,8 @@ struct World {
     db: Db,
     model: Model,
     held: Vec<Held>,
+    /// A copy that is made of the changes of a watch.
+    mirror: Mirror,
     keys: Vec<Vec<u8>>,
     /// Decides the operations, whatever their results are.
     rng: Rng,
@@ -104,6 +107,7 @@ impl World {
         let db = options.env(some_env(&env, &mut option_rng)).open("/db").unwrap();
         World {
             env,
+            mirror: Mirror::new(&db).unwrap(),
             db,
             model: Model::new(),
             held: Vec::new(),
@@ -128,6 +132,7 @@ impl World {
         self.check_everything();
         self.release_held();
         self.ok(self.db.close());
+        self.mirror.end();
     }
 
     fn operate(&mut self) {
@@ -143,7 +148,8 @@ impl World {
             830..860 => ("hold", Self::hold),
             860..890 => ("look at held", Self::look_at_held),
             890..910 => ("let go", Self::let_go),
-            910..930 => ("sync", Self::sync),
+            910..920 => ("look at the watch", Self::look_at_watch),
+            920..930 => ("sync", Self::sync),
             930..950 => ("flush", Self::flush),
             950..965 => ("compact", Self::compact),
             965..975 => ("check everything", Self::check_everything),
@@ -412,6 +418,12 @@ impl World {
         }
     }
 
+    fn look_at_watch(&mut self) {
+        let followed = self.mirror.catch_up(&self.db);
+        self.ok(followed);
+        self.same_map(&self.mirror.map, &self.model.map);
+    }
+
     fn sync(&mut self) {
         self.ok(self.db.sync());
         self.model.synced();
@@ -446,6 +458,7 @@ impl World {
         self.same(&first.as_ref(), &self.model.map.keys().next());
         let last = self.ok(self.db.last()).map(|(key, _)| key.into_vec());
         self.same(&last.as_ref(), &self.model.map.keys().next_back());
+        self.look_at_watch();
     }
 
     fn release_held(&mut self) {
@@ -471,6 +484,8 @@ impl World {
             self.held.clear();
         }
         self.open_again(self.env.clone());
+        let resumed = self.mirror.resume(&self.db);
+        self.ok(resumed);
         self.last_operation = "after reopen";
         self.check_everything();
     }
@@ -484,6 +499,7 @@ impl World {
         };
         self.held.clear();
         self.open_again(env);
+        self.mirror = Mirror::new(&self.db).unwrap();
         let found = self.ok(scan(&self.db));
         let recovered = self.model.recover(&found);
         recovered.unwrap_or_else(|what| panic!("{}: {what}", self.place()));
@@ -498,6 +514,7 @@ impl World {
         // The old handle must be gone before the new one takes the lock.
         let elsewhere = MemEnv::new();
         self.db = small_options().env(as_env(&elsewhere)).open("/nowhere").unwrap();
+        self.mirror.end();
         self.env = env;
         let env = some_env(&self.env, &mut self.option_rng);
         self.db = self.ok(options.env(env).open("/db"));

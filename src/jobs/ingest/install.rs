@@ -188,6 +188,7 @@ fn try_install(
     drop(versions);
     engine.catalog.published.publish(sequence);
     drop(log);
+    engine.writer.watchers.wake();
     count(&engine.context, keyspace, load, level);
     // Older logs may not be needed any more.
     engine.jobs.schedule_flush();

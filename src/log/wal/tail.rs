@@ -25,10 +25,10 @@ use crate::base::sync::Arc;
 use crate::env::api::Env;
 use crate::log::record::format::{PAGE_BYTES, Undecodable};
 use crate::log::wal::consistency::{ConsistencyCheck, ManifestFacts};
-use crate::log::wal::cursor::{LogCursor, LogEntry, LogFile, LogItem};
+use crate::log::wal::cursor::{LogCursor, LogEntry, LogFile, LogItem, missing_log};
 use crate::log::wal::format::{WalBody, WalStart};
 use crate::log::wal::replay::Apply;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// How a reading of the logs ended.
@@ -57,6 +57,8 @@ struct OpenLog {
     start: WalStart,
     /// The end of the start record, or of the last record that was handed out.
     end: u64,
+    /// The sequences of bulk loads whose tables were there when it was begun.
+    loads: Vec<SequenceNumber>,
 }
 
 /// The state of the beginning of a log.
@@ -140,6 +142,12 @@ impl LogTail {
         self.last
     }
 
+    /// The next sequence: no log has those between the last one and this one.
+    #[must_use]
+    pub(crate) fn next_sequence(&self) -> SequenceNumber {
+        self.next
+    }
+
     /// The highest sequence that the manifest or a record says is durable.
     #[must_use]
     pub(crate) fn synced_through(&self) -> SequenceNumber {
@@ -150,6 +158,12 @@ impl LogTail {
     #[must_use]
     pub(crate) fn log(&self) -> u64 {
         self.current.as_ref().map_or(0, |log| log.cursor.file().number)
+    }
+
+    /// It reads no log before this one.
+    #[must_use]
+    pub(crate) fn oldest_log(&self) -> u64 {
+        self.first_log.max(self.log())
     }
 
     /// The manifest that was current when the newest log was created, and how many bytes of it
@@ -326,6 +340,41 @@ impl LogTail {
         Ok(self.ahead.keys().copied().collect())
     }
 
+    /// Opens `logs` as far as they are later ones: see [`LogTail::loads`].
+    ///
+    /// # Errors
+    /// `Io`; `Corruption`.
+    pub(crate) fn look_ahead(&mut self, logs: &[u64], facts: &ManifestFacts) -> Result<()> {
+        let directory = Arc::clone(&self.directory);
+        let mut check = ConsistencyCheck::new(&directory, facts);
+        // Of one that must be read again, `read` tells.
+        self.open_ahead(logs, &mut check).map(drop)
+    }
+
+    /// The sequences from `first` on that open logs say are those of bulk loads.
+    pub(crate) fn loads(&self, first: SequenceNumber) -> BTreeSet<SequenceNumber> {
+        let open = self.current.iter().chain(self.ahead.values());
+        open.flat_map(|log| &log.loads).copied().filter(|load| *load >= first).collect()
+    }
+
+    /// Places a new tail at byte `end` of its first log, where the last sequence before it ends.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` of the start of the log; `Missing`.
+    pub(crate) fn place_at(&mut self, end: u64, facts: &ManifestFacts) -> Result<()> {
+        let directory = Arc::clone(&self.directory);
+        let mut check = ConsistencyCheck::new(&directory, facts);
+        match open_log(&*self.env, self.first_log, &mut check)? {
+            Beginning::Start(mut log) => {
+                log.end = end;
+                self.next = self.next.max(log.start.first_sequence);
+                self.current = Some(log);
+                Ok(())
+            }
+            _ => Err(missing_log(&directory, self.first_log, "it is being written")),
+        }
+    }
+
     /// The newest log before `later` that is part of the history; the newest one without `later`.
     fn next_log_before(&self, later: Option<(u64, WalStart)>) -> Option<(u64, WalStart)> {
         let (below, follows) = later.map_or((u64::MAX, SequenceNumber::MAX), |(number, start)| {
@@ -449,7 +498,16 @@ fn try_open_log(env: &dyn Env, number: u64, check: &mut ConsistencyCheck<'_>) ->
     let LogEntry { file, start: at, end, item, .. } = check.next(&mut log)?.due(None);
     match item {
         LogItem::Record(WalBody::Start(start)) => {
-            Ok(Beginning::Start(Box::new(OpenLog { cursor: log, start, end })))
+            // A record of loads that is not all there yet, or beyond this page, is read later. What
+            // it says of durable writes counts when it is handed out.
+            let mut ahead = ConsistencyCheck::new(check.directory, check.facts);
+            let loads = match ahead.next(&mut log)?.item {
+                LogItem::Record(WalBody::Loads(loads)) => {
+                    loads.tables().map(|(_, sequence)| sequence).collect()
+                }
+                _ => Vec::new(),
+            };
+            Ok(Beginning::Start(Box::new(OpenLog { cursor: log, start, end, loads })))
         }
         LogItem::StartOfNewerManifest => match log.expect_no_writes() {
             Ok(()) => Ok(Beginning::None),

@@ -15,6 +15,7 @@
 //! | `blocks` | one load for many, slots and the cache, use and eviction |
 //! | `files` | the pool of open files: nothing is closed while it is read, and no more stay open |
 //! | `tickets` | no ticket resolves before its sync, and each does; a close beside them |
+//! | `watches` | no watch misses a write, its keyspace's drop or the end, wherever it begins |
 //! | `whole` | an open database with its workers: stalls, flushes, loads, closing, drops |
 //! | `run` | schedulers, seeds, settings |
 
@@ -24,5 +25,6 @@ pub mod transactions;
 pub mod blocks;
 pub mod files;
 pub mod tickets;
+pub mod watches;
 pub mod whole;
 pub mod run;

@@ -1,6 +1,6 @@
 //! Every check of `siftdb::interleavings` as a test.
 
-use siftdb::interleavings::{blocks, files, queue, reads, tickets, transactions, whole};
+use siftdb::interleavings::{blocks, files, queue, reads, tickets, transactions, watches, whole};
 
 macro_rules! tests {
     ($($module:ident: $($check:ident)*;)*) => {
@@ -43,6 +43,10 @@ tests! {
     tickets:
         tickets_resolve_after_their_sync
         a_close_beside_tickets_resolves_each;
+    watches:
+        a_blocked_watch_misses_no_write
+        a_polled_watch_misses_no_write
+        a_drop_comes_after_the_writes;
     whole:
         waiting_writers_and_flush_callers_are_woken
         a_concurrent_close_keeps_acknowledged_writes

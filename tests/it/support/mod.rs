@@ -17,6 +17,7 @@ pub mod history;
 pub mod indexes;
 pub mod limits;
 pub mod linearizability;
+pub mod mirror;
 pub mod model;
 pub mod openmetrics;
 pub mod page_cache;

@@ -1,0 +1,205 @@
+//! [`ChangeReader`]: reads the writes of a database from its logs, in their order.
+//!
+//! Everything up to a read point is in the logs that are still there, from some sequence on. A
+//! batch is read whole, and a read point ends with a batch, so what two readings hand out never
+//! shares one. Some sequences are in no log: the start of a log says which ones it skips, and which
+//! of them are bulk loads, so nothing else is missing.
+
+use crate::base::batch_format::{BatchEntry, DecodedBatch};
+use crate::base::error::{Error, Result};
+use crate::base::filename::FileName;
+use crate::base::key::SequenceNumber;
+use crate::base::sync::Arc;
+use crate::env::api::Env;
+use crate::env::directory::our_files;
+use crate::log::wal::consistency::ManifestFacts;
+use crate::log::wal::tail::{LogTail, Reach, TailEnd};
+use crate::state::context::Context;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+/// Bytes of entries that one reading hands out, about.
+const READ_BYTES: usize = 1 << 20;
+
+/// What a reading hands out.
+pub(super) enum Found<'a> {
+    /// A write, and its sequence.
+    Entry(SequenceNumber, &'a BatchEntry<'a>),
+    /// The sequence of a bulk load, which no log has.
+    Load(SequenceNumber),
+    /// Other sequences that no log has.
+    Unlogged(RangeInclusive<SequenceNumber>),
+}
+
+/// A place in the history of a database, from where on its logs are read.
+pub(super) struct ChangeReader {
+    tail: LogTail,
+    /// The logs that there were when they were listed last.
+    logs: Vec<u64>,
+    facts: ManifestFacts,
+    directory: PathBuf,
+    /// No opening reads older logs, so damage in them is no damage of the database.
+    needed_log: u64,
+    next: SequenceNumber,
+}
+
+impl ChangeReader {
+    /// Reads from sequence `from` on. Opens all logs that it needs, so the writer may remove them
+    /// afterwards. The manifest needs no log before `needed_log`.
+    ///
+    /// # Errors
+    /// `Io`; `ChangesGone` if no log has the first one of the changes up to `through`.
+    pub(super) fn new(
+        context: &Context,
+        needed_log: u64,
+        from: SequenceNumber,
+        through: SequenceNumber,
+    ) -> Result<Self> {
+        let mut tail = LogTail::new(Arc::clone(&context.env), &context.directory, 0, 0);
+        let facts = facts(context);
+        let logs = list_logs(&*context.env, &context.directory)?;
+        let logs = tail.place_before(from, &logs, &facts)?;
+        let begins_after = tail.last_sequence();
+        let directory = context.directory.clone();
+        let next = from.max(1);
+        let reader = ChangeReader { tail, logs, facts, directory, needed_log, next };
+        match next <= begins_after && next <= through {
+            true => Err(reader.gone(begins_after + 1)),
+            false => Ok(reader),
+        }
+    }
+
+    /// Reads from sequence `next` on, which nothing has yet: the history ends with `last`. It
+    /// comes after byte `end` of log `log`, or in a later log; there is no such log yet if `end` is
+    /// 0.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` of the log.
+    pub(super) fn at_end(
+        context: &Context,
+        (last, next): (SequenceNumber, SequenceNumber),
+        (log, end): (u64, u64),
+    ) -> Result<Self> {
+        let mut tail = LogTail::new(Arc::clone(&context.env), &context.directory, log, last);
+        let facts = facts(context);
+        if end > 0 {
+            tail.place_at(end, &facts)?;
+        }
+        let directory = context.directory.clone();
+        Ok(ChangeReader { tail, logs: Vec::new(), facts, directory, needed_log: log, next })
+    }
+
+    /// The sequence that it hands out next.
+    pub(super) fn next(&self) -> SequenceNumber {
+        self.next
+    }
+
+    /// It reads no log before this one.
+    pub(super) fn oldest_log(&self) -> u64 {
+        self.tail.oldest_log()
+    }
+
+    /// Adds logs to those that it reads; `logs` ascend.
+    pub(super) fn add_logs(&mut self, logs: impl Iterator<Item = u64>) {
+        let last = self.logs.last().copied().unwrap_or_default();
+        self.logs.extend(logs.filter(|log| *log > last));
+        let oldest = self.tail.oldest_log();
+        self.logs.retain(|log| *log >= oldest);
+    }
+
+    /// Hands out what comes next up to `through`, some of it or all. The writer has published
+    /// `through`, or a read point shows it, so all of it is in logs or in tables.
+    ///
+    /// # Errors
+    /// `ChangesGone` if the listed logs do not have the next change; `Io`; `Corruption`.
+    pub(super) fn read(
+        &mut self,
+        through: SequenceNumber,
+        take: &mut dyn FnMut(Found<'_>),
+    ) -> Result<()> {
+        let before = self.next;
+        self.tail.look_ahead(&self.logs, &self.facts)?;
+        let loads = self.tail.loads(before);
+        let reach = Reach { through, bytes: READ_BYTES };
+        let next = &mut self.next;
+        let mut apply = |_, batch: &DecodedBatch<'_>| {
+            if batch.sequence > *next {
+                pass(*next..=batch.sequence - 1, &loads, take);
+                *next = batch.sequence;
+            }
+            for (entry, sequence) in batch.iter().zip(batch.sequence..) {
+                if sequence == *next {
+                    take(Found::Entry(sequence, &entry));
+                    *next += 1;
+                }
+            }
+            Ok(())
+        };
+        let end = match self.tail.read(&self.logs, &self.facts, reach, &mut apply) {
+            Err(error) if error.is_corruption() && self.tail.log() < self.needed_log => {
+                // Nothing synced this log before its writes were in tables.
+                let first = self.tail.next_log_begins_with();
+                return Err(first.map_or(error, |first| self.gone(first)));
+            }
+            end => end?,
+        };
+        // The last of them may be those that a log skips.
+        let passed = self.tail.next_sequence().saturating_sub(1).min(through);
+        if end == TailEnd::UpToDate && passed >= self.next {
+            pass(self.next..=passed, &loads, take);
+            self.next = passed + 1;
+        }
+        match self.next > before {
+            true => Ok(()),
+            false => Err(self.gone(through + 1)),
+        }
+    }
+
+    /// Passes the load with the next sequence, which no log tells of yet.
+    pub(super) fn pass_load(&mut self) -> Found<'static> {
+        self.next += 1;
+        Found::Load(self.next - 1)
+    }
+
+    fn gone(&self, first: SequenceNumber) -> Error {
+        Error::ChangesGone { directory: self.directory.clone(), from: self.next, first }
+    }
+}
+
+/// Hands out `sequences`, which no log has: each of `loads`, and what is between them.
+fn pass(
+    sequences: RangeInclusive<SequenceNumber>,
+    loads: &BTreeSet<SequenceNumber>,
+    take: &mut dyn FnMut(Found<'_>),
+) {
+    let (mut next, last) = sequences.clone().into_inner();
+    for &load in loads.range(sequences) {
+        if next < load {
+            take(Found::Unlogged(next..=load - 1));
+        }
+        take(Found::Load(load));
+        next = load + 1;
+    }
+    if next <= last {
+        take(Found::Unlogged(next..=last));
+    }
+}
+
+/// What is known of the logs: those of any later manifest may be there, too. They say by themselves
+/// what is missing.
+fn facts(context: &Context) -> ManifestFacts {
+    let database = context.database;
+    ManifestFacts { database, number: u64::MAX, ..ManifestFacts::default() }
+}
+
+/// The numbers of the logs, sorted.
+fn list_logs(env: &dyn Env, directory: &Path) -> Result<Vec<u64>> {
+    let number = |name: &FileName| match name {
+        FileName::Wal(number) => Some(*number),
+        _ => None,
+    };
+    let mut logs: Vec<u64> = our_files(env, directory)?.iter().filter_map(number).collect();
+    logs.sort_unstable();
+    Ok(logs)
+}

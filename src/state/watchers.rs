@@ -1,0 +1,115 @@
+//! [`Watchers`]: the watches of a database, and how a writer wakes them.
+//!
+//! A writer without watchers pays one load. With some it takes a lock for a moment, and no watcher
+//! does anything else while it holds that lock.
+//!
+//! No wakeup is missed: a watcher reads the generation, looks for changes, and blocks only until
+//! the generation changes. A watcher that has just registered takes the lock of the log once before
+//! it looks for changes. A writer that did not see it yet has published by then.
+
+use crate::base::sync::{AtomicUsize, Condvar, Mutex, Ordering, signalled_until};
+use siftdb_filter::policy::guarded;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::task::Waker;
+use std::time::Instant;
+
+/// The watches of a database.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    count: AtomicUsize,
+    waiting: Mutex<Waiting>,
+    woken: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// How often watchers were woken.
+    generation: u64,
+    /// The number of the next watch.
+    next: u64,
+    /// The wakers of watches that were polled, by the number of the watch.
+    wakers: BTreeMap<u64, Waker>,
+}
+
+/// One line.
+impl fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchers").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Watchers {
+    /// Registers a watch; returns its number.
+    pub(crate) fn add(&self) -> u64 {
+        let mut waiting = self.waiting.lock();
+        self.count.fetch_add(1, Ordering::Relaxed);
+        waiting.next += 1;
+        waiting.next
+    }
+
+    /// Takes the registration of a watch back.
+    pub(crate) fn remove(&self, watch: u64) {
+        let mut waiting = self.waiting.lock();
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        let waker = waiting.wakers.remove(&watch);
+        drop(waiting);
+        // Its drop is code of the user.
+        drop(waker);
+    }
+
+    /// Wakes all watches: something was published, or the database is closed.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.wake_all();
+        }
+    }
+
+    #[cold]
+    fn wake_all(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.generation += 1;
+        let wakers = std::mem::take(&mut waiting.wakers);
+        drop(waiting);
+        self.woken.notify_all();
+        for waker in wakers.into_values() {
+            // A panic of a waker concerns no writer. It was printed when it happened.
+            let _ = guarded(|| waker.wake());
+        }
+    }
+
+    /// How often watches were woken so far.
+    pub(crate) fn generation(&self) -> u64 {
+        self.waiting.lock().generation
+    }
+
+    /// Waits for a wakeup newer than `generation`, until `deadline` if there is one; false if none
+    /// came.
+    pub(crate) fn wait_past(&self, generation: u64, deadline: Option<Instant>) -> bool {
+        let mut waiting = self.waiting.lock();
+        while waiting.generation <= generation {
+            match deadline {
+                None => self.woken.wait(&mut waiting),
+                Some(deadline) => {
+                    if !signalled_until(&self.woken, &mut waiting, deadline) {
+                        return waiting.generation > generation;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Has `waker` woken by the next wakeup. False if there was one newer than `generation`.
+    pub(crate) fn wake_by(&self, watch: u64, generation: u64, waker: Waker) -> bool {
+        let mut waiting = self.waiting.lock();
+        if waiting.generation > generation {
+            return false;
+        }
+        let before = waiting.wakers.insert(watch, waker);
+        drop(waiting);
+        drop(before);
+        true
+    }
+}

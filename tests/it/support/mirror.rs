@@ -1,0 +1,126 @@
+//! [`Mirror`]: a copy of a keyspace that is made of the changes of a watch.
+
+use super::stores::scan;
+use siftdb::{Change, ChangedEntry, Error, Keyspace, Result, Watch};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// All entries at one read point, and its sequence.
+fn everything(keyspace: &Keyspace) -> Result<(Map, u64)> {
+    let snapshot = keyspace.snapshot();
+    let entries = snapshot.iter();
+    let entry = |(key, value): (siftdb::Key, siftdb::Value)| (key.into_vec(), value.into_vec());
+    let map = entries.map(|found| found.map(entry)).collect::<Result<_>>()?;
+    Ok((map, snapshot.last_sequence()))
+}
+
+/// A copy of a keyspace, as far as its watch was read.
+pub struct Mirror {
+    /// `None` while its database is not open.
+    watch: Option<Watch>,
+    pub map: Map,
+    /// The sequence of the last change.
+    pub last: u64,
+    /// How often changes were gone.
+    pub lags: usize,
+    /// How many changes came as tables.
+    pub loads: usize,
+}
+
+impl Mirror {
+    /// Everything that is there, and a watch of what comes.
+    pub fn new(keyspace: &Keyspace) -> Result<Self> {
+        let watch = keyspace.watch(..)?;
+        let (map, last) = everything(keyspace)?;
+        Ok(Mirror { watch: Some(watch), map, last, lags: 0, loads: 0 })
+    }
+
+    /// Reads what a database had committed that is closed by now. What came as tables, or is gone,
+    /// cannot be read any more, so the next opening continues there.
+    pub fn end(&mut self) {
+        let Some(mut watch) = self.watch.take() else { return };
+        while let Some(change) = watch.next() {
+            let change = match change {
+                Err(Error::ChangesGone { .. }) => return,
+                change => change.unwrap(),
+            };
+            if matches!(change.entry, ChangedEntry::Load { .. }) && change.sequence > self.last {
+                return;
+            }
+            self.apply_entry(change, || unreachable!("no load")).unwrap();
+        }
+        assert!(watch.next().is_none());
+    }
+
+    /// Continues with the next opening of the database.
+    pub fn resume(&mut self, keyspace: &Keyspace) -> Result<()> {
+        match keyspace.watch_from(.., self.last + 1) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => {
+                self.watch = Some(keyspace.watch(..)?);
+                self.apply(keyspace, Err(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what was committed before this call, all of it.
+    pub fn catch_up(&mut self, keyspace: &Keyspace) -> Result<()> {
+        loop {
+            match self.watch().next_timeout(Duration::ZERO) {
+                Ok(None) => return Ok(()),
+                Ok(Some(change)) => self.apply(keyspace, Ok(change))?,
+                Err(error) => self.apply(keyspace, Err(error))?,
+            }
+        }
+    }
+
+    /// Applies a change of the watch. What came as tables, or is gone, is read again.
+    pub fn apply(&mut self, keyspace: &Keyspace, change: Result<Change>) -> Result<()> {
+        let change = match change {
+            Ok(change) => change,
+            Err(Error::ChangesGone { from, first, .. }) => {
+                assert!(from <= first, "no change is gone: {from} to {first}");
+                self.lags += 1;
+                (self.map, self.last) = everything(keyspace)?;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        assert_eq!(change.keyspace.as_deref(), Some(keyspace.name()));
+        assert_eq!(change.keyspace_number, keyspace.number());
+        self.apply_entry(change, || scan(keyspace))
+    }
+
+    fn apply_entry(&mut self, change: Change, scan: impl FnOnce() -> Result<Map>) -> Result<()> {
+        // Those that were read with the whole keyspace come again after it.
+        let is_new = change.sequence > self.last;
+        self.last = self.last.max(change.sequence);
+        let is_in = |key: &Vec<u8>, start: &Vec<u8>, end: &Option<Vec<u8>>| {
+            key >= start && end.as_ref().is_none_or(|end| key < end)
+        };
+        match change.entry {
+            _ if !is_new => {}
+            ChangedEntry::Put { key, value, .. } => drop(self.map.insert(key, value)),
+            ChangedEntry::Delete { key } => drop(self.map.remove(&key)),
+            ChangedEntry::DeleteRange { start, end } => {
+                self.map.retain(|key, _| !is_in(key, &start, &end));
+            }
+            ChangedEntry::Load { start, end } => {
+                self.loads += 1;
+                self.map.retain(|key, _| !is_in(key, &start, &end));
+                let loaded = scan()?.into_iter().filter(|(key, _)| is_in(key, &start, &end));
+                self.map.extend(loaded);
+            }
+            other => panic!("{other:?}"),
+        }
+        Ok(())
+    }
+
+    /// The watch itself.
+    pub fn watch(&mut self) -> &mut Watch {
+        self.watch.as_mut().expect("its database is open")
+    }
+}

@@ -1,0 +1,413 @@
+//! Watches: every committed write once, in order, while it is written, and nothing else.
+
+use crate::support::data::key;
+use crate::support::mirror::Mirror;
+use crate::support::rng::Rng;
+use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options, until};
+use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
+use siftdb::env::{Env, MemEnv};
+use siftdb::{Change, ChangedEntry, Db, Error, Watch, WriteBatch, WriteOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, SystemTime};
+
+const NOW: Duration = Duration::ZERO;
+
+/// What was committed before this call.
+fn ready(watch: &mut Watch) -> Vec<Change> {
+    std::iter::from_fn(|| watch.next_timeout(NOW).unwrap()).collect()
+}
+
+/// The keys and sequences of puts.
+fn puts(changes: &[Change]) -> Vec<(u64, String)> {
+    let put = |change: &Change| match &change.entry {
+        ChangedEntry::Put { key, .. } => {
+            (change.sequence, String::from_utf8_lossy(key).into_owned())
+        }
+        other => panic!("{other:?}"),
+    };
+    changes.iter().map(put).collect()
+}
+
+fn write_some(db: &Db, rng: &mut Rng, names: &[&str]) {
+    let keyspace = db.keyspace(names[rng.below(names.len())]).unwrap();
+    let mut batch = WriteBatch::new();
+    for _ in 0..1 + rng.below(20) {
+        let number = rng.below(300);
+        let mut part = batch.in_keyspace(&keyspace);
+        match rng.below(10) {
+            0 => drop(part.delete(key(number))),
+            1 => drop(part.delete_range(key(number)..key(number + rng.below(40)))),
+            _ => drop(part.put(key(number), vec![number as u8; rng.below(900)])),
+        }
+    }
+    db.write_with(batch, &WriteOptions::new().sync(rng.chance(20))).unwrap();
+}
+
+#[test]
+fn watches_rebuild_what_writers_write() {
+    let names = ["default", "orders", "users"];
+    for seed in 0..4 {
+        let env = MemEnv::new();
+        let db = open(&env, &small_options()).unwrap();
+        let keyspaces = names.map(|name| db.keyspace(name).unwrap());
+        let mut mirrors = keyspaces.each_ref().map(|keyspace| Mirror::new(keyspace).unwrap());
+        std::thread::scope(|scope| {
+            let write = |seed| {
+                let (db, mut rng) = (&db, Rng::new(seed));
+                move || {
+                    for round in 0..400 {
+                        write_some(db, &mut rng, &names);
+                        match rng.below(60) {
+                            0 => db.flush().unwrap(),
+                            1 => {
+                                let entry = |number| (key(number), b"loaded");
+                                let first = rng.below(200);
+                                db.ingest((first..first + 30).map(entry)).unwrap();
+                            }
+                            _ if round % 50 == 0 => db.sync().unwrap(),
+                            _ => {}
+                        }
+                    }
+                }
+            };
+            let writers = [scope.spawn(write(seed * 2)), scope.spawn(write(seed * 2 + 1))];
+            while !writers.iter().all(|writer| writer.is_finished()) {
+                for (mirror, keyspace) in mirrors.iter_mut().zip(&keyspaces) {
+                    mirror.catch_up(keyspace).unwrap();
+                }
+            }
+        });
+        for (mirror, keyspace) in mirrors.iter_mut().zip(&keyspaces) {
+            mirror.catch_up(keyspace).unwrap();
+            assert_eq!(mirror.map, scan(keyspace).unwrap(), "{} of seed {seed}", keyspace.name());
+        }
+        assert!(mirrors[0].loads > 0, "{seed}");
+        // A second watch from some sequence on has the same changes, as far as there are logs.
+        let mut all = db.watch().unwrap();
+        assert_eq!(ready(&mut all), []);
+        db.close().unwrap();
+        assert!(all.next().is_none());
+        mirrors.iter_mut().for_each(Mirror::end);
+    }
+}
+
+#[test]
+fn changes_of_all_keyspaces_ascend() {
+    let env = MemEnv::new();
+    let options = small_options().keep_log_bytes(64 << 20);
+    let db = open(&env, &options).unwrap();
+    let names = ["default", "a", "b"];
+    names.iter().for_each(|name| drop(db.keyspace(name).unwrap()));
+    let mut watch = db.watch().unwrap();
+    let mut rng = Rng::new(7);
+    let mut all = Vec::new();
+    for round in 0..200 {
+        write_some(&db, &mut rng, &names);
+        if round % 30 == 29 {
+            db.flush().unwrap();
+        }
+        if rng.chance(40) {
+            all.extend(ready(&mut watch));
+        }
+    }
+    all.extend(ready(&mut watch));
+    for (change, sequence) in all.iter().zip(1..) {
+        assert_eq!(change.sequence, sequence);
+        assert_eq!(change.keyspace.as_deref(), Some(names[change.keyspace_number as usize]));
+    }
+    assert_eq!(all.len() as u64, db.snapshot().last_sequence());
+    for _ in 0..20 {
+        let from = rng.below(all.len() + 1);
+        assert_eq!(ready(&mut db.watch_from(from as u64 + 1).unwrap()), all[from..]);
+    }
+    assert_eq!(ready(&mut db.watch_from(0).unwrap()), all);
+    let a = db.keyspace("a").unwrap();
+    let in_a: Vec<_> = all.iter().filter(|change| change.keyspace_number == 1).cloned().collect();
+    assert_eq!(ready(&mut a.watch_from(.., 1).unwrap()), in_a);
+    // Of a closed database and the next opening.
+    db.close().unwrap();
+    assert!(watch.next().is_none());
+    let db = open(&env, &options).unwrap();
+    assert_eq!(ready(&mut db.watch_from(5).unwrap()), all[4..]);
+    let gone = db.watch_from(all.len() as u64 + 2).unwrap_err();
+    assert!(matches!(gone, Error::ChangesGone { first, .. } if first == all.len() as u64 + 1));
+}
+
+#[test]
+fn a_watch_has_the_writes_of_its_range() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let users = db.keyspace("users").unwrap();
+    let mut watch = users.watch("b".."d").unwrap();
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(9_000_000_000_000);
+    users.put("a", "1").unwrap();
+    users.put_with("b", "2", &WriteOptions::new().expire_at(at)).unwrap();
+    db.put("c", "of another keyspace").unwrap();
+    users.delete("c").unwrap();
+    users.delete("d").unwrap();
+    users.delete_range("a".."b").unwrap();
+    users.delete_range("c\0"..).unwrap();
+    users.delete_range("a"..="b").unwrap();
+    let found: Vec<_> = ready(&mut watch).into_iter().map(|c| (c.sequence, c.entry)).collect();
+    let range = |start: &str, end: Option<&[u8]>| ChangedEntry::DeleteRange {
+        start: start.into(),
+        end: end.map(<[u8]>::to_vec),
+    };
+    let put = ChangedEntry::Put { key: b"b".into(), value: b"2".into(), expires_at: Some(at) };
+    let expected = [
+        (2, put),
+        (4, ChangedEntry::Delete { key: b"c".into() }),
+        (7, range("c\0", None)),
+        (8, range("a", Some(b"b\0"))),
+    ];
+    assert_eq!(found, expected);
+    let error = db.keyspace("users").unwrap().watch_from(.., 99).unwrap_err();
+    assert_eq!(error.kind(), "changes_gone");
+}
+
+#[test]
+fn loads_and_drops_are_changes() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options().auto_compaction(false)).unwrap();
+    let [a, b] = ["a", "b"].map(|name| db.keyspace(name).unwrap());
+    let mut all = db.watch().unwrap();
+    let mut of_a = a.watch("k".."m").unwrap();
+    let report = a.ingest([("b", "1"), ("l", "2")]).unwrap();
+    let load = Change::clone(&ready(&mut all)[0]);
+    assert_eq!((load.sequence, load.keyspace.as_deref()), (report.sequence, Some("a")));
+    let (start, end) = (b"b".to_vec(), Some(b"l\0".to_vec()));
+    assert_eq!(load.entry, ChangedEntry::Load { start, end });
+    assert_eq!(ready(&mut of_a), [load]);
+    // Another keyspace, and keys outside of the range.
+    b.ingest([("l", "3")]).unwrap();
+    a.ingest([("x", "4")]).unwrap();
+    assert_eq!(ready(&mut of_a), []);
+    assert_eq!(ready(&mut all).len(), 2);
+    // A load that was compacted with later writes: the range has its keys.
+    let mut late = a.watch("a".."c").unwrap();
+    a.ingest([("a", "5"), ("b", "6")]).unwrap();
+    a.put("b", "7").unwrap();
+    db.flush().unwrap();
+    a.compact_range(..).unwrap();
+    let found = ready(&mut late);
+    assert!(
+        matches!(&found[0].entry, ChangedEntry::Load { start, .. } if start.as_slice() <= &b"a"[..])
+    );
+    assert_eq!(found.len(), 2);
+    // A batch that creates a keyspace has no entries in a log.
+    ready(&mut all);
+    let mut batch = WriteBatch::new();
+    batch.create_keyspace("c", &siftdb::KeyspaceOptions::new()).put("k", "v");
+    batch.in_keyspace(&a).delete("b");
+    db.write(batch).unwrap();
+    let whole = ChangedEntry::Load { start: Vec::new(), end: None };
+    let loaded = ready(&mut all);
+    assert_eq!(loaded.iter().map(|c| c.keyspace.as_deref().unwrap()).collect::<Vec<_>>().len(), 4);
+    assert!(loaded.iter().all(|change| change.entry == whole));
+    // A drop comes after the writes of its keyspace, and is the end of its watch.
+    ready(&mut of_a);
+    a.put("l", "8").unwrap();
+    b.put("k", "9").unwrap();
+    db.drop_keyspace("a").unwrap();
+    db.put("later", "write").unwrap();
+    let names: Vec<_> = ready(&mut all).into_iter().map(|c| (c.keyspace, c.entry)).collect();
+    let drops = names.iter().position(|(_, entry)| *entry == ChangedEntry::DropKeyspace);
+    assert!(drops >= Some(2) && names.len() == 4, "{names:?}");
+    assert_eq!(names[drops.unwrap()].0.as_deref(), Some("a"));
+    let found: Vec<_> = of_a.by_ref().map(|change| change.unwrap().entry).collect();
+    assert!(matches!(found[..], [ChangedEntry::Put { .. }, ChangedEntry::DropKeyspace]));
+    assert!(matches!(of_a.next_timeout(NOW), Err(Error::Closed)));
+    assert!(matches!(a.watch(..), Err(Error::KeyspaceDropped { .. })));
+}
+
+#[test]
+fn a_keyspace_that_came_and_went_is_dropped() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let mut watch = db.watch().unwrap();
+    let brief = db.keyspace("brief").unwrap();
+    brief.put("k", "v").unwrap();
+    db.drop_keyspace("brief").unwrap();
+    db.keyspace("brief").unwrap().put("k", "again").unwrap();
+    let found: Vec<_> =
+        ready(&mut watch).into_iter().map(|c| (c.keyspace_number, c.keyspace, c.entry)).collect();
+    let put = |value: &str| {
+        let (key, value) = (b"k".to_vec(), value.into());
+        ChangedEntry::Put { key, value, expires_at: None }
+    };
+    let brief: Option<Arc<str>> = Some("brief".into());
+    let expected =
+        [(1, None, put("v")), (2, brief, put("again")), (1, None, ChangedEntry::DropKeyspace)];
+    assert_eq!(found, expected);
+    assert_eq!(ready(&mut watch), []);
+}
+
+#[test]
+fn a_slow_watch_goes_on_after_a_gap() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let mut mirror = Mirror::new(&db).unwrap();
+    db.put("first", "write").unwrap();
+    let bytes = || -> u64 {
+        // A worker may remove one after it was listed.
+        begun_logs(&env).iter().filter_map(|log| Some(env.metadata(log).ok()?.bytes)).sum()
+    };
+    // Four write buffers of logs stay; of one more the oldest goes.
+    let mut most = 0;
+    for number in 0..3000 {
+        db.put(key(number % 100), vec![number as u8; 1000]).unwrap();
+        most = most.max(bytes());
+    }
+    assert!(most > 3 * (64 << 10) && most < 9 * (64 << 10), "{most}");
+    let error = loop {
+        match mirror.watch().next_timeout(NOW) {
+            Ok(change) => assert!(change.is_some(), "no gap"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::ChangesGone { first: 3002, .. }), "{error:?}");
+    mirror.apply(&db, Err(error)).unwrap();
+    db.put("later", "write").unwrap();
+    mirror.catch_up(&db).unwrap();
+    assert_eq!((mirror.lags, mirror.last), (1, 3002));
+    assert_eq!(mirror.map, scan(&db).unwrap());
+    // What it has read is not kept.
+    db.flush().unwrap();
+    until("without old logs", || bytes() < 2 * (64 << 10));
+}
+
+#[test]
+fn unread_logs_stay_for_a_watch() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let mut watch = db.watch().unwrap();
+    for number in 0..20 {
+        db.put(key(number), "v").unwrap();
+        db.flush().unwrap();
+    }
+    let expected: Vec<_> = (0..20).map(|n| (n + 1, format!("key-{n:08}"))).collect();
+    assert_eq!(puts(&ready(&mut watch)), expected);
+    until("without read logs", || begun_logs(&env).len() <= 2);
+    drop(watch);
+    // And of one that is dropped nothing stays.
+    let unread = db.watch().unwrap();
+    (0..5).for_each(|number| {
+        db.put(key(number), "w").unwrap();
+        db.flush().unwrap();
+    });
+    assert!(begun_logs(&env).len() >= 5);
+    drop(unread);
+    until("without unread logs", || begun_logs(&env).len() <= 2);
+}
+
+#[test]
+fn refused_writes_are_no_changes() {
+    let memory = MemEnv::new();
+    let fault = FaultEnv::new(Arc::new(memory.clone()));
+    let env: Arc<dyn Env> = Arc::new(fault.clone());
+    let db = small_options().env(env).open(HOME).unwrap();
+    let mut watch = db.watch().unwrap();
+    db.put("a", "1").unwrap();
+    for kind in [FaultKind::Error(ENOSPC), FaultKind::ErrorAfter(ENOSPC)] {
+        let calls = Calls::Named("write_at");
+        fault.fail_at(fault.calls_of(calls), Fault::from_then_on(kind).among(calls));
+        db.put("refused", "write").unwrap_err();
+        assert!(watch.next_timeout(NOW).is_ok());
+        fault.heal();
+        db.resume().unwrap();
+        db.put("b", "2").unwrap();
+    }
+    let found = ready(&mut watch);
+    let keys = found.iter().filter_map(|change| match &change.entry {
+        ChangedEntry::Put { key, .. } => Some(&key[..]),
+        ChangedEntry::Load { .. } => None,
+        other => panic!("{other:?}"),
+    });
+    assert!(keys.clone().all(|key| key != b"refused") && keys.count() >= 1, "{found:?}");
+    assert_eq!(found.last().unwrap().sequence, db.snapshot().last_sequence());
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_polled_watch_is_woken_once() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let mut watch = db.watch().unwrap();
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut context = Context::from_waker(&waker);
+    assert!(watch.poll_next(&mut context).is_pending());
+    assert!(watch.poll_next(&mut context).is_pending());
+    db.put("a", "1").unwrap();
+    db.put("b", "2").unwrap();
+    assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    let mut next = || match watch.poll_next(&mut context) {
+        Poll::Ready(change) => change.map(|change| change.unwrap().sequence),
+        Poll::Pending => Some(0),
+    };
+    assert_eq!((next(), next(), next()), (Some(1), Some(2), Some(0)));
+    db.close().unwrap();
+    assert_eq!((next(), count.0.load(Ordering::SeqCst)), (None, 2));
+}
+
+#[test]
+fn a_blocked_watch_wakes_for_writes_and_the_end() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let watches: Vec<_> = (0..3).map(|_| db.watch().unwrap()).collect();
+    std::thread::scope(|scope| {
+        let readers = watches.into_iter().map(|watch| {
+            scope.spawn(|| watch.map(|change| change.unwrap().sequence).collect::<Vec<_>>())
+        });
+        let readers: Vec<_> = readers.collect();
+        (0..500).for_each(|number| db.put(key(number), "v").unwrap());
+        // The last handle is closed, not dropped: what was written before is handed out.
+        db.close().unwrap();
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), (1..=500).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn a_watch_keeps_a_closed_directory_locked_until_its_end() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let mut watch = db.watch().unwrap();
+    db.put("a", "1").unwrap();
+    drop(db);
+    assert!(matches!(open(&env, &small_options()), Err(Error::Locked { .. })));
+    assert_eq!(watch.by_ref().count(), 1);
+    let db = open(&env, &small_options()).unwrap();
+    // `close_now` takes the directory, and unread changes with it.
+    let mut watch = db.watch().unwrap();
+    db.put("b", "2").unwrap();
+    db.close_now().unwrap();
+    drop(open(&env, &small_options()).unwrap());
+    assert!(matches!(watch.next(), Some(Err(Error::Closed))));
+    assert!(watch.next().is_none());
+    assert!(matches!(db.watch(), Err(Error::Closed)));
+}
+
+#[test]
+fn only_an_open_writer_can_be_watched() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    db.put("a", "1").unwrap();
+    let follower = small_options().env(as_env(&env)).open_follower(HOME).unwrap();
+    assert!(matches!(follower.moment().watch(), Err(Error::OpenedReadOnly)));
+    drop((db, follower));
+    let reader = small_options().env(as_env(&env)).open_read_only(HOME).unwrap();
+    assert!(matches!(reader.watch_from(1), Err(Error::OpenedReadOnly)));
+}
