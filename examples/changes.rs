@@ -1,69 +1,70 @@
-//! A cache that follows a database: it reads everything once, then only what was written since.
+//! A copy in memory reads everything once, then each write as it is committed.
 //!
 //! Run it with `cargo run --example changes`.
 
-use siftdb::{ChangedEntry, Db, Error, Follower, Options, Result};
+use siftdb::{Change, ChangedEntry, Db, Error, Keyspace, Result};
 use std::collections::BTreeMap;
 
-/// All entries of the keyspace `default`, in memory.
+/// All entries of a keyspace, in memory.
 #[derive(Default)]
-struct Mirror {
+struct Copy {
     entries: BTreeMap<Vec<u8>, Vec<u8>>,
-    next: u64,
+    /// It has all changes up to this one.
+    through: u64,
 }
 
-impl Mirror {
-    /// Applies the changes since the last call, after a refresh of `follower`. True if everything
-    /// was read again instead.
-    fn follow(&mut self, follower: &Follower) -> Result<bool> {
-        follower.refresh()?;
-        let done = follower.changes(self.next).and_then(|changes| {
-            for change in changes {
-                let change = change?;
-                self.next = change.sequence + 1;
-                if change.keyspace_number == 0 {
-                    self.apply(change.entry);
-                }
-            }
-            Ok(())
-        });
-        match done {
-            // The logs do not reach back so far.
-            Err(Error::ChangesGone { .. }) => self.read_all(follower).map(|()| true),
-            done => done.map(|()| false),
-        }
+impl Copy {
+    /// Reads everything at one read point.
+    fn read_all(&mut self, keyspace: &Keyspace) -> Result<()> {
+        let snapshot = keyspace.snapshot();
+        let entry = |(key, value): (siftdb::Key, siftdb::Value)| (key.into_vec(), value.into_vec());
+        self.entries = snapshot.iter().map(|found| found.map(entry)).collect::<Result<_>>()?;
+        self.through = snapshot.last_sequence();
+        Ok(())
     }
 
-    fn apply(&mut self, entry: ChangedEntry) {
-        match entry {
+    fn apply(&mut self, keyspace: &Keyspace, change: Change) -> Result<()> {
+        match change.entry {
+            _ if change.sequence <= self.through => {}
             ChangedEntry::Put { key, value, .. } => drop(self.entries.insert(key, value)),
             ChangedEntry::Delete { key } => drop(self.entries.remove(&key)),
             ChangedEntry::DeleteRange { start, end } => self
                 .entries
                 .retain(|key, _| *key < start || end.as_ref().is_some_and(|end| key >= end)),
-            _ => unreachable!("a kind of write that this program does not know"),
+            // Many entries at once.
+            ChangedEntry::Load { .. } => self.read_all(keyspace)?,
+            _ => unreachable!("nothing drops the keyspace"),
         }
-    }
-
-    fn read_all(&mut self, follower: &Follower) -> Result<()> {
-        self.next = follower.last_sequence() + 1;
-        let entry = |(key, value): (siftdb::Key, siftdb::Value)| (key.into_vec(), value.into_vec());
-        self.entries = follower.iter().map(|found| found.map(entry)).collect::<Result<_>>()?;
         Ok(())
     }
 }
 
+fn write(users: &Keyspace) -> Result<()> {
+    (0..1000).try_for_each(|user| users.put(format!("user/{user:03}"), "new"))?;
+    users.ingest((0..500).map(|user| (format!("old/{user:03}"), "loaded")))?;
+    users.delete_range("user/100".."user/200")?;
+    users.put("~done", "")
+}
+
 fn main() -> Result<()> {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    // The writer, in another process; it keeps logs for those that follow.
-    let db = Options::new().keep_log_bytes(64 << 20).open(directory.path())?;
-    (0..1000).try_for_each(|user| db.put(format!("user/{user}"), "new"))?;
-    let follower = Db::open_follower(directory.path())?;
-    let mut mirror = Mirror::default();
-    println!("read again: {}, {} entries", mirror.follow(&follower)?, mirror.entries.len());
-    db.put("user/7", "changed")?;
-    db.delete_range("user/8".."user/9")?;
-    db.flush()?;
-    println!("read again: {}, {} entries", mirror.follow(&follower)?, mirror.entries.len());
+    let db = Db::open(directory.path())?;
+    let users = db.keyspace("users")?;
+    users.put("user/000", "before the watch")?;
+    // The watch first: so no write comes between it and the copy.
+    let (mut watch, mut copy) = (users.watch(..)?, Copy::default());
+    copy.read_all(&users)?;
+    let of_writer = users.clone();
+    let writer = std::thread::spawn(move || write(&of_writer));
+    while !copy.entries.contains_key(&b"~done"[..]) {
+        match watch.next().expect("the database is open") {
+            Ok(change) => copy.apply(&users, change)?,
+            // It fell behind. It goes on with the changes after this read.
+            Err(Error::ChangesGone { .. }) => copy.read_all(&users)?,
+            Err(error) => return Err(error),
+        }
+    }
+    writer.join().expect("no panic")?;
+    println!("{} entries, {} in the database", copy.entries.len(), users.iter().count());
     db.close()
 }

@@ -1,8 +1,8 @@
 //! A live service seen from outside: one process writes, another one shows how far it is.
 //!
 //! This program starts itself a second time as the writer. A follower takes no lock and changes
-//! nothing, so the writer does not notice it. After each refresh it shows one moment of all
-//! keyspaces: the count below always agrees with the jobs that are there.
+//! nothing, so the writer does not notice it. It wakes when there is something new, and shows one
+//! read point of all keyspaces: the count below always agrees with the jobs that are there.
 //!
 //! `cargo run --example follower`
 
@@ -10,6 +10,7 @@ use siftdb::keys::{decode, encode};
 use siftdb::{Db, Error, WriteBatch};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 const JOBS: u64 = 20_000;
 
@@ -34,7 +35,7 @@ fn done(db: &Db) -> siftdb::Result<u64> {
     Ok(count)
 }
 
-/// Refreshes until all jobs are done; returns in how many steps they were seen.
+/// Waits until all jobs are done; returns in how many steps they were seen.
 fn watch(path: &Path) -> siftdb::Result<u64> {
     // The writer has not created the database yet, or not the keyspace.
     let follower = loop {
@@ -46,7 +47,7 @@ fn watch(path: &Path) -> siftdb::Result<u64> {
     };
     let (mut last, mut steps) = (0, 0);
     while last < JOBS {
-        steps += u64::from(follower.refresh()?);
+        steps += u64::from(follower.wait(Duration::from_secs(1))?);
         let jobs = done(&follower.moment())?;
         assert!(jobs >= last, "it never goes back");
         last = jobs;

@@ -39,7 +39,8 @@
 //! - **Changes:** [`Follower::changes`] iterates the writes from a sequence number on, in order,
 //!   for caches and indexes that follow. It reads them from the logs. These reach back to the last
 //!   flush, or further with [`Options::keep_log_bytes`]; where they do not, [`Error::ChangesGone`]
-//!   names the first change that is there.
+//!   names the first change that is there. [`super::watches`] has the same in the writer's process.
+//! - **Waiting:** [`Follower::wait`] refreshes as soon as the writer has something new.
 //! - **Cut histories:** a repair, a database that was created again, restored files, or a loss of
 //!   power that the follower survived on a shared disk.
 //!
@@ -48,6 +49,7 @@
 //! [`Error::HistoryChanged`]: crate::Error::HistoryChanged
 //! [`Follower`]: crate::Follower
 //! [`Follower::changes`]: crate::Follower::changes
+//! [`Follower::wait`]: crate::Follower::wait
 //! [`Follower::refresh`]: crate::Follower::refresh
 //! [`Iter`]: crate::Iter
 //! [`Keyspace`]: crate::Keyspace

@@ -329,6 +329,36 @@ fn refused_writes_are_no_changes() {
     assert_eq!(found.last().unwrap().sequence, db.snapshot().last_sequence());
 }
 
+#[test]
+fn a_repair_is_a_gap_for_a_watch() {
+    let env = MemEnv::new();
+    let options = small_options().keep_log_bytes(1 << 20);
+    let db = open(&env, &options).unwrap();
+    (0..20).for_each(|number| db.put(key(number), "v").unwrap());
+    db.flush().unwrap();
+    (0..30).for_each(|number| db.put(key(number), "lost").unwrap());
+    db.close().unwrap();
+    // The last log and the manifest are damaged: writes are lost.
+    let log = begun_logs(&env).pop().unwrap();
+    let bytes = env.read_file(&log).unwrap();
+    env.write_file(&log, &bytes[..bytes.len() / 2]);
+    env.remove_file(&std::path::Path::new(HOME).join("CURRENT"));
+    let report = options.clone().env(as_env(&env)).repair(HOME).unwrap();
+    assert!(report.changed && !report.missing.is_empty(), "{report}");
+    let db = open(&env, &options).unwrap();
+    (0..60).for_each(|number| db.put(key(number), "new").unwrap());
+    // No number of a lost write is given again.
+    for from in [1, 20, 45, 50] {
+        let gone = db.watch_from(from).unwrap_err();
+        assert!(matches!(gone, Error::ChangesGone { first: 51, .. }), "{from}: {gone:?}");
+    }
+    assert_eq!(ready(&mut db.watch_from(51).unwrap()).len(), 60);
+    let mut mirror = Mirror::new(&db).unwrap();
+    db.put("later", "write").unwrap();
+    mirror.catch_up(&db).unwrap();
+    assert_eq!(mirror.map, scan(&db).unwrap());
+}
+
 /// Counts how often it is woken.
 #[derive(Default)]
 struct Count(AtomicUsize);

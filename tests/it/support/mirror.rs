@@ -41,7 +41,7 @@ impl Mirror {
     /// cannot be read any more, so the next opening continues there.
     pub fn end(&mut self) {
         let Some(mut watch) = self.watch.take() else { return };
-        while let Some(change) = watch.next() {
+        for change in watch.by_ref() {
             let change = match change {
                 Err(Error::ChangesGone { .. }) => return,
                 change => change.unwrap(),
