@@ -14,6 +14,8 @@ pub mod watch;
 pub mod rocksdb;
 pub mod exercise;
 pub mod operations;
+mod feed;
+mod model;
 pub mod bundle;
 #[expect(clippy::should_implement_trait, reason = "shared with the tests, where it is private")]
 #[path = "../../tests/it/support/rng.rs"]

@@ -6,6 +6,8 @@
 //! The file system is in memory, with a clock of its own.
 
 use crate::exercise::HOME;
+use crate::feed::Feed;
+use crate::model::{Map, Spaces, live};
 use crate::rng::Rng;
 use siftdb::env::MemEnv;
 use siftdb::{
@@ -18,13 +20,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-/// A value, and the millisecond from which on it is gone.
-type Stored = (Vec<u8>, Option<u64>);
-type Map = BTreeMap<Vec<u8>, Stored>;
-
-/// The keyspaces by number, with name and entries. A number is never used again.
-type Spaces = BTreeMap<u32, (String, Map)>;
 
 /// Steps of a whole case.
 const STEPS: u32 = 150;
@@ -101,6 +96,7 @@ struct World {
     model: Spaces,
     snapshots: Vec<(Snapshot, Spaces)>,
     follower: Option<(Follower, Spaces)>,
+    feed: Option<Feed>,
     /// The last steps; printed if one fails.
     last: VecDeque<String>,
 }
@@ -185,12 +181,6 @@ fn short(key: &[u8]) -> String {
     format!("{}({} B)", key[..key.len().min(6)].escape_ascii(), key.len())
 }
 
-/// The entries that have not expired.
-fn live(map: &Map, now: u64) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Vec<u8>)> {
-    let is_live = move |expires: &Option<u64>| expires.is_none_or(|at| at > now);
-    map.iter().filter(move |(_, (_, at))| is_live(at)).map(|(key, (value, _))| (key, value))
-}
-
 /// Compares what both directions of a scan find with the model.
 fn check_scan(reader: &impl Readable, expected: &Map, range: &Bounds, now: u64, what: &str) {
     let is_within = |(key, _): &(&Vec<u8>, &Vec<u8>)| range.contains(*key);
@@ -231,7 +221,8 @@ impl World {
         let db = options_of(seed, &mut rng, &env).open(HOME).expect("a new database");
         let model = Spaces::from([(0, ("default".to_string(), Map::new()))]);
         let (keys, snapshots, last) = (keys_of(&mut rng), Vec::new(), VecDeque::new());
-        World { seed, env, keys, db, now: 1_000, model, snapshots, follower: None, last }
+        let (follower, feed) = (None, None);
+        World { seed, env, keys, db, now: 1_000, model, snapshots, follower, feed, last }
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {
@@ -261,6 +252,7 @@ impl World {
                 self.note(|| format!("{number}: it is {now} ms"));
             }
             75 => self.check_all(),
+            76..=79 => self.watch(number),
             _ => self.read(&mut rng, number),
         }
     }
@@ -470,6 +462,8 @@ impl World {
         let is_closed = rng.chance(50);
         self.note(|| format!("{number}: reopen, closed: {is_closed}"));
         self.snapshots.clear();
+        // It would keep the directory locked.
+        self.feed = None;
         if is_closed {
             self.db.close().expect("a close");
         }
@@ -494,6 +488,15 @@ impl World {
         };
         check_database(&follower.moment(), &self.model, self.now, "a follower");
         self.follower = Some((follower, self.model.clone()));
+    }
+
+    /// Reads what was committed since the last time, or begins to watch.
+    fn watch(&mut self, number: u32) {
+        self.note(|| format!("{number}: the watch"));
+        match &mut self.feed {
+            Some(feed) => feed.check(&self.model, self.now),
+            None => self.feed = Some(Feed::new(&self.db, &self.model)),
+        }
     }
 
     fn checkpoint(&mut self, number: u32) {

@@ -12,11 +12,12 @@
 
 use crate::support::filters::all_filters;
 use crate::support::linearizability::{Action, History, Operation, State};
+use crate::support::mirror::Mirror;
 use crate::support::recorder::{LIVES, Lives, OTHER, PASSING, Recorder};
 use crate::support::restless::RestlessEnv;
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::serializability;
-use crate::support::stores::{HOME, any_block_settings, small_options};
+use crate::support::stores::{HOME, any_block_settings, scan, small_options};
 use siftdb::env::{DiskEnv, Env, MemEnv};
 use siftdb::{Db, Keyspace, Options};
 use std::path::Path;
@@ -132,6 +133,8 @@ fn options(seed: u64) -> Options {
 /// A database under test, and what happened to it.
 struct World {
     db: Db,
+    /// A copy of the keyspace `default` that is made of the changes of a watch.
+    mirror: Mirror,
     env: RestlessEnv,
     seed: u64,
     clock: AtomicU64,
@@ -147,7 +150,8 @@ impl World {
         let other = db.keyspace(OTHER).unwrap();
         let passing = Mutex::new(vec![(0, db.keyspace(PASSING).unwrap())]);
         let (clock, figures) = (AtomicU64::new(0), Figures::default());
-        World { db, env, seed, clock, other, passing, figures }
+        let mirror = Mirror::new(&db).unwrap();
+        World { db, mirror, env, seed, clock, other, passing, figures }
     }
 
     fn recorder(&self, round: usize, thread: usize, operations: usize) -> Recorder<'_> {
@@ -183,6 +187,10 @@ impl World {
                     })
                 })
                 .collect();
+            // At the same time a copy follows.
+            while !threads.iter().all(|thread| thread.is_finished()) {
+                self.mirror.catch_up(&self.db).unwrap();
+            }
             for thread in threads {
                 let (its_done, its_conflicts, its_refused) = thread.join().unwrap();
                 done.extend(its_done);
@@ -194,6 +202,8 @@ impl World {
             let seed = self.seed;
             assert!(refusal.has_cause(&done), "seed {seed}, no cause of a conflict: {refusal:?}");
         }
+        self.mirror.catch_up(&self.db).unwrap();
+        assert_eq!(self.mirror.map, scan(&self.db).unwrap(), "seed {}", self.seed);
         self.figures.creations += self.passing.lock().unwrap().len() - 1;
         let mut last = self.recorder(round, 0, operations);
         last.read_everything();

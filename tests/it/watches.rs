@@ -382,13 +382,32 @@ fn a_polled_watch_is_woken_once() {
     db.put("a", "1").unwrap();
     db.put("b", "2").unwrap();
     assert_eq!(count.0.load(Ordering::SeqCst), 1);
-    let mut next = || match watch.poll_next(&mut context) {
+    let next = |watch: &mut Watch, context: &mut Context<'_>| match watch.poll_next(context) {
         Poll::Ready(change) => change.map(|change| change.unwrap().sequence),
         Poll::Pending => Some(0),
     };
-    assert_eq!((next(), next(), next()), (Some(1), Some(2), Some(0)));
+    let mut all = |watch: &mut Watch| [0; 3].map(|_| next(watch, &mut context));
+    assert_eq!(all(&mut watch), [Some(1), Some(2), Some(0)]);
+    // For whatever is a change, and for the end.
+    db.ingest([("c", "3")]).unwrap();
+    assert_eq!((all(&mut watch)[0], count.0.load(Ordering::SeqCst)), (Some(3), 2));
+    db.keyspace("brief").unwrap();
+    all(&mut watch);
+    let woken = count.0.load(Ordering::SeqCst);
+    db.keyspace("brief").unwrap().put("d", "4").unwrap();
+    assert_eq!(all(&mut watch)[0], Some(4));
+    db.drop_keyspace("brief").unwrap();
+    assert_eq!((all(&mut watch)[0], count.0.load(Ordering::SeqCst)), (Some(4), woken + 2));
+    let mut future = std::pin::pin!(watch.next_async());
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    db.put("e", "5").unwrap();
+    let ready = future.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(matches!(ready, Poll::Ready(Some(Ok(change))) if change.sequence == 5));
+    assert!(watch.poll_next(&mut Context::from_waker(&waker)).is_pending());
+    let woken = count.0.load(Ordering::SeqCst);
     db.close().unwrap();
-    assert_eq!((next(), count.0.load(Ordering::SeqCst)), (None, 2));
+    assert!(matches!(watch.poll_next(&mut Context::from_waker(&waker)), Poll::Ready(None)));
+    assert_eq!(count.0.load(Ordering::SeqCst), woken + 1);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! [`Mirror`]: a copy of a keyspace that is made of the changes of a watch.
 
 use super::stores::scan;
-use siftdb::{Change, ChangedEntry, Error, Keyspace, Result, Watch};
+use siftdb::{Change, ChangedEntry, Db, Error, Keyspace, Result, Watch};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -14,6 +14,53 @@ fn everything(keyspace: &Keyspace) -> Result<(Map, u64)> {
     let entry = |(key, value): (siftdb::Key, siftdb::Value)| (key.into_vec(), value.into_vec());
     let map = entries.map(|found| found.map(entry)).collect::<Result<_>>()?;
     Ok((map, snapshot.last_sequence()))
+}
+
+/// What is wrong with the changes of a database from the first one on, read at `now` while nobody
+/// writes; nothing if they are gone.
+pub fn contradiction(db: &Db, now: SystemTime) -> Result<Option<String>> {
+    let mut watch = match db.watch_from(1) {
+        Err(Error::ChangesGone { .. }) => return Ok(None),
+        watch => watch?,
+    };
+    let mut copies: BTreeMap<u32, BTreeMap<Vec<u8>, (Vec<u8>, Option<SystemTime>)>> =
+        BTreeMap::new();
+    let is_in = |key: &Vec<u8>, start: &Vec<u8>, end: &Option<Vec<u8>>| {
+        key >= start && end.as_ref().is_none_or(|end| key < end)
+    };
+    while let Some(change) = watch.next_timeout(Duration::ZERO)? {
+        let copy = copies.entry(change.keyspace_number).or_default();
+        match change.entry {
+            ChangedEntry::Put { key, value, expires_at } => {
+                drop(copy.insert(key, (value, expires_at)));
+            }
+            ChangedEntry::Delete { key } => drop(copy.remove(&key)),
+            ChangedEntry::DeleteRange { start, end } => {
+                copy.retain(|key, _| !is_in(key, &start, &end));
+            }
+            ChangedEntry::Load { start, end } => {
+                copy.retain(|key, _| !is_in(key, &start, &end));
+                let Some(name) = change.keyspace else { continue };
+                let loaded = scan(&db.keyspace(&name)?)?.into_iter();
+                let loaded = loaded.filter(|(key, _)| is_in(key, &start, &end));
+                copy.extend(loaded.map(|(key, value)| (key, (value, None))));
+            }
+            ChangedEntry::DropKeyspace => drop(copies.remove(&change.keyspace_number)),
+            other => panic!("{other:?}"),
+        }
+    }
+    for name in db.keyspaces() {
+        let keyspace = db.keyspace(&name)?;
+        let copy = copies.remove(&keyspace.number()).unwrap_or_default();
+        let is_alive = |expires_at: &Option<SystemTime>| expires_at.is_none_or(|at| at > now);
+        let copy = copy.into_iter().filter(|(_, (_, expires_at))| is_alive(expires_at));
+        let copy: Map = copy.map(|(key, (value, _))| (key, value)).collect();
+        let there = scan(&keyspace)?;
+        if copy != there {
+            return Ok(Some(format!("{name}: changes come to {copy:?}, and it has {there:?}")));
+        }
+    }
+    Ok(copies.keys().next().map(|number| format!("keyspace {number} is not there, nor dropped")))
 }
 
 /// A copy of a keyspace, as far as its watch was read.

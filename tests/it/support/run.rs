@@ -8,6 +8,7 @@ use super::history::{
     Change, Changes, Found, GENERATION, History, Moment, Names, Violation, WRITERS, key_in,
     split_key,
 };
+use super::mirror::contradiction;
 use super::model::Map;
 use super::ranges::{any_range, within};
 use super::rng::{Rng, setting};
@@ -456,6 +457,9 @@ impl Run {
                 return Err(Violation::new("verify", format!("{:?}", report.damage)));
             }
         }
+        if rng.chance(15) {
+            after.check_changes(&db)?;
+        }
         let durable = match model {
             // Only the process died, so a later power cut may still take unsynced writes.
             CrashModel::Kill => history.least(call, CrashModel::Posix),
@@ -497,7 +501,17 @@ impl Run {
         last.set_clock(history.seconds);
         let db = last.open().map_err(violation)?;
         history.judge(&look_at(&db, &history)?, call, model)?;
+        last.check_changes(&db)?;
         db.close().map_err(violation)
+    }
+
+    /// The changes that the logs still have, from the first one on, come to what is there.
+    fn check_changes(&self, db: &Db) -> std::result::Result<(), Violation> {
+        match contradiction(db, self.env.now()) {
+            Ok(None) => Ok(()),
+            Ok(Some(what)) => Err(Violation::new("changes", what)),
+            Err(error) => Err(Violation::new("changes", error)),
+        }
     }
 }
 
