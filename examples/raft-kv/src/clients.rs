@@ -5,7 +5,9 @@
 //! | 200, 404 | the call was done at one moment between request and answer |
 //! | 307 | nothing: this node is not the leader; the answer says where that is |
 //! | 400, 413 | nothing: a key or value that may not be |
-//! | 503 | nothing: no leader, or it cannot reach a majority |
+//! | 410 | nothing: this node was removed; the answer says where members are |
+//! | 503 | nothing: no leader, or it cannot reach a majority, or (with `Retry-After`) too many \
+//!   writes are open |
 //! | 504 | unknown: the write may be done already, later or never |
 
 use crate::server::{ANSWER_WITHIN, App, json, text};
@@ -13,10 +15,13 @@ use crate::types::{Answer, Command};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use openraft::ServerState;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 /// Bytes of a value at most. Many of them travel in one message between nodes.
@@ -91,15 +96,41 @@ async fn propose(app: &App, uri: &Uri, command: Command) -> Response {
     if !app.leads() {
         return app.to_leader(uri);
     }
+    let Ok(permit) = Arc::clone(&app.proposals).try_acquire_owned() else {
+        let (open, after) = (app.open_proposals_max, [(header::RETRY_AFTER, "1")]);
+        let said = format!("{open} writes are open, and no more may be: try again in a second");
+        return (after, text(StatusCode::SERVICE_UNAVAILABLE, said)).into_response();
+    };
     // From here on the entry may be in the log. If openraft says now that another node leads, it
     // may still be in the logs of others, and be applied one day. So that is no redirect.
-    match timeout(ANSWER_WITHIN, app.raft.client_write(command)).await {
-        Ok(Ok(applied)) => match applied.data {
-            Answer::Done => text(StatusCode::OK, "done"),
-            compared @ Answer::Compared { .. } => json(&compared),
-        },
-        Ok(Err(error)) => text(StatusCode::GATEWAY_TIMEOUT, error),
+    let outcome = tokio::spawn(outcome(app.clone(), command, permit));
+    match timeout(ANSWER_WITHIN, outcome).await {
+        Ok(Ok(Ok(Answer::Done))) => text(StatusCode::OK, "done"),
+        Ok(Ok(Ok(compared @ Answer::Compared { .. }))) => json(&compared),
+        Ok(Ok(Err(said))) => text(StatusCode::GATEWAY_TIMEOUT, said),
+        Ok(Err(ended)) => text(StatusCode::GATEWAY_TIMEOUT, ended),
         Err(late) => text(StatusCode::GATEWAY_TIMEOUT, late),
+    }
+}
+
+/// What became of a command. It goes on when nobody waits any more: openraft does, too, and the
+/// permit must count what openraft holds.
+async fn outcome(
+    app: App,
+    command: Command,
+    _permit: OwnedSemaphorePermit,
+) -> Result<Answer, String> {
+    let mut server = app.raft.server_metrics();
+    tokio::select! {
+        biased;
+        written = app.raft.client_write(command) => match written {
+            Ok(applied) => Ok(applied.data),
+            Err(error) => Err(error.to_string()),
+        },
+        // Openraft gives no outcome of entries that a snapshot of another leader covers.
+        _ = server.wait_for(|now| now.state != ServerState::Leader) => {
+            Err("this node lost the lead: the write may be done or not".into())
+        }
     }
 }
 

@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Starts nodes 1 to 3 on `port`, `port + 1` and `port + 2`, with their databases in `directory`.
-/// The first time it makes a cluster of them.
+/// The first time it makes a cluster of them. `options` are those of the command `node`.
 ///
 /// # Errors
 /// A node does not start.
-pub async fn start(directory: &Path, port: u16) -> io::Result<Vec<Child>> {
+pub async fn start(directory: &Path, port: u16, options: &[&str]) -> io::Result<Vec<Child>> {
     let mut nodes = BTreeMap::<NodeId, String>::new();
     for id in 1..=3u16 {
         let at = port.checked_add(id - 1).ok_or_else(|| io::Error::other("the port is too large"));
@@ -22,7 +22,7 @@ pub async fn start(directory: &Path, port: u16) -> io::Result<Vec<Child>> {
     }
     let mut children = Vec::new();
     for (id, listen) in &nodes {
-        children.push(start_node(directory, *id, listen)?);
+        children.push(start_node(directory, *id, listen, options)?);
     }
     for child in &mut children {
         listens(child)?;
@@ -33,11 +33,12 @@ pub async fn start(directory: &Path, port: u16) -> io::Result<Vec<Child>> {
     Ok(children)
 }
 
-fn start_node(directory: &Path, id: NodeId, listen: &str) -> io::Result<Child> {
+fn start_node(directory: &Path, id: NodeId, listen: &str, options: &[&str]) -> io::Result<Child> {
     Command::new(std::env::current_exe()?)
         .arg("node")
         .arg(directory.join(format!("node-{id}")))
         .args(["--id", &id.to_string(), "--listen", listen, "--until-stdin-ends"])
+        .args(options)
         // It ends with this process, however this one ends.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

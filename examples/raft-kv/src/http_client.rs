@@ -4,7 +4,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{HOST, LOCATION};
+use hyper::header::{HOST, HeaderMap};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -23,8 +23,8 @@ pub fn whole(bytes: impl Into<Bytes>) -> Body {
 pub struct Response {
     /// The status.
     pub status: StatusCode,
-    /// Where a redirect leads to.
-    pub location: Option<String>,
+    /// The headers.
+    pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
 }
@@ -62,8 +62,7 @@ impl Client {
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         self.idle = Some(connection);
-        let location = head.headers.get(LOCATION).and_then(|to| to.to_str().ok());
-        Ok(Response { status: head.status, location: location.map(str::to_string), body })
+        Ok(Response { status: head.status, headers: head.headers, body })
     }
 }
 

@@ -23,11 +23,15 @@ pub mod network;
 pub mod transfer;
 pub mod peers;
 
+pub mod members;
+
 // How everybody else talks to them.
 pub mod clients;
 pub mod operators;
+pub mod metrics;
 pub mod server;
 
 // A process, and three of them.
+pub mod log;
 pub mod node;
 pub mod cluster;

@@ -3,13 +3,16 @@
 use siftdb_raft_kv::cluster;
 use siftdb_raft_kv::node::{NodeOptions, run};
 use std::io;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-raft-kv cluster DIR [--port N]    run three nodes on 127.0.0.1, from port N on (7101)
-raft-kv node DIR --id N --listen ADDRESS [--snapshot-after N] [--until-stdin-ends]
-                                  run one node";
+raft-kv cluster DIR [--port N] [LIMITS]  run three nodes on 127.0.0.1, from port N on (7101)
+raft-kv node DIR --id N --listen ADDRESS [LIMITS] [--until-stdin-ends]
+                                         run one node
+LIMITS: --snapshot-after N  build a snapshot every N entries, and purge the log (10000)
+        --open-proposals N  refuse writes while N wait for their outcome (1024)";
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -38,12 +41,22 @@ fn check(arguments: &[&str], valued: &[&str], flags: &[&str]) -> Result<(), Erro
     Ok(())
 }
 
+/// Entries between snapshots, and writes that may be open.
+fn limits(options: &[&str]) -> Result<(u64, u16), Error> {
+    let snapshot_after = value::<NonZeroU64>(options, "--snapshot-after")?;
+    let open_proposals = value::<NonZeroU16>(options, "--open-proposals")?;
+    Ok((snapshot_after.map_or(10_000, Into::into), open_proposals.map_or(1024, Into::into)))
+}
+
 async fn run_command(arguments: &[&str]) -> Result<(), Error> {
     match *arguments {
         ["cluster", directory, ref options @ ..] => {
-            check(options, &["--port"], &[])?;
+            check(options, &["--port", "--snapshot-after", "--open-proposals"], &[])?;
             let port = value(options, "--port")?.unwrap_or(7101);
-            let mut nodes = cluster::start(Path::new(directory), port).await?;
+            let (snapshot_after, open_proposals) = limits(options)?;
+            let (after, open) = (snapshot_after.to_string(), open_proposals.to_string());
+            let limits = ["--snapshot-after", &after, "--open-proposals", &open];
+            let mut nodes = cluster::start(Path::new(directory), port, &limits).await?;
             println!("try: curl -L -X PUT -d 1815 http://127.0.0.1:{port}/kv/ada");
             println!("     curl -L http://127.0.0.1:{port}/kv/ada");
             tokio::signal::ctrl_c().await?;
@@ -54,14 +67,16 @@ async fn run_command(arguments: &[&str]) -> Result<(), Error> {
             Ok(())
         }
         ["node", directory, ref options @ ..] => {
-            let valued = ["--id", "--listen", "--snapshot-after"];
+            let valued = ["--id", "--listen", "--snapshot-after", "--open-proposals"];
             check(options, &valued, &["--until-stdin-ends"])?;
             let until_stdin_ends = options.contains(&"--until-stdin-ends");
+            let (snapshot_after, open_proposals) = limits(options)?;
             let node = NodeOptions {
                 id: value(options, "--id")?.ok_or("a node needs --id N")?,
                 listen: value(options, "--listen")?.ok_or("a node needs --listen ADDRESS")?,
                 directory: directory.into(),
-                snapshot_after: value(options, "--snapshot-after")?.unwrap_or(10_000),
+                snapshot_after,
+                open_proposals,
             };
             Ok(run(node, stopped(until_stdin_ends)).await?)
         }

@@ -4,6 +4,7 @@
 //! is sent again, and one that arrives twice does no harm.
 
 use crate::http_client::{Client, whole};
+use crate::log;
 use crate::storage::to_json;
 use crate::transfer;
 use crate::types::{NodeId, Snapshot, TypeConfig};
@@ -111,6 +112,7 @@ impl RaftNetwork<TypeConfig> for Peer {
         }
         let answer: Result<SnapshotResponse<NodeId>, Fatal<NodeId>> =
             serde_json::from_slice(&answer.body).map_err(|error| NetworkError::new(&error))?;
+        log::snapshot(format_args!("sent node {}", self.target), &snapshot);
         answer.map_err(|error| RemoteError::new(self.target, error).into())
     }
 

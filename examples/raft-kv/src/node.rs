@@ -1,20 +1,27 @@
 //! A node: one process with its database, its part of the protocol, and its server.
 
 use crate::log_store::LogStore;
+use crate::members::Heard;
 use crate::network::Peers;
 use crate::server::{App, routes};
 use crate::state_machine::StateMachine;
 use crate::storage::Storage;
 use crate::types::{NodeId, Raft};
+use crate::{log, members};
 use openraft::{Config, SnapshotPolicy};
 use siftdb::Options;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// Entries in one message between nodes at most.
 pub const ENTRIES_PER_MESSAGE: u64 = 64;
+
+/// A follower that heard nothing from a leader for this time stands for election.
+pub const ELECTION_TIMEOUT_MAX: Duration = Duration::from_millis(1400);
 
 /// What a node is started with.
 #[derive(Clone, Debug)]
@@ -27,6 +34,8 @@ pub struct NodeOptions {
     pub directory: PathBuf,
     /// Entries after which a snapshot is built and the log is purged.
     pub snapshot_after: u64,
+    /// Writes without an outcome at most. Each holds its value in memory.
+    pub open_proposals: u16,
 }
 
 fn config(snapshot_after: u64) -> io::Result<Config> {
@@ -35,7 +44,7 @@ fn config(snapshot_after: u64) -> io::Result<Config> {
         // Milliseconds. A follower syncs before it answers, and disks can be slow.
         heartbeat_interval: 200,
         election_timeout_min: 700,
-        election_timeout_max: 1400,
+        election_timeout_max: ELECTION_TIMEOUT_MAX.as_millis() as u64,
         install_snapshot_timeout: 60_000,
         max_payload_entries: ENTRIES_PER_MESSAGE,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(snapshot_after),
@@ -58,6 +67,7 @@ pub async fn run(options: NodeOptions, stop: impl Future<Output = ()>) -> io::Re
     })?;
     let storage = Arc::new(Storage::open(&options.directory, Options::new())?);
     storage.claim(options.id)?;
+    log::begin(options.id);
     let log = LogStore::new(Arc::clone(&storage));
     let machine = StateMachine::open(Arc::clone(&storage))?;
     let config = Arc::new(config(options.snapshot_after)?);
@@ -66,10 +76,20 @@ pub async fn run(options: NodeOptions, stop: impl Future<Output = ()>) -> io::Re
     let (address, process) = (listener.local_addr()?, std::process::id());
     println!("node {} listens on {address}, process {process}", options.id);
 
-    let app = App { id: options.id, raft: raft.clone(), storage: Arc::clone(&storage) };
+    let app = App {
+        id: options.id,
+        raft: raft.clone(),
+        storage: Arc::clone(&storage),
+        heard: Arc::new(Heard::default()),
+        proposals: Arc::new(Semaphore::new(options.open_proposals.into())),
+        open_proposals_max: options.open_proposals.into(),
+        refused: Arc::default(),
+    };
     let mut metrics = raft.metrics();
     let ended = tokio::select! {
-        served = axum::serve(listener, routes(app)) => served,
+        served = axum::serve(listener, routes(app.clone())) => served,
+        // It has no end: that of the node is below.
+        ((), ()) = async { tokio::join!(log::watch(&app), members::ask(&app)) } => Ok(()),
         failed = metrics.wait_for(|now| now.running_state.is_err()) => {
             let why = failed.map_or_else(|end| end.to_string(), |now| format!("{now:?}"));
             Err(io::Error::other(format!("the node has stopped: {why}")))

@@ -39,7 +39,7 @@ pub struct Status {
     pub id: NodeId,
     /// `Leader`, `Follower`, `Candidate` or `Learner`.
     pub state: String,
-    /// The leader, as far as this node knows.
+    /// The leader, if this node has just heard from it.
     pub leader: Option<NodeId>,
     /// The term.
     pub term: u64,
@@ -55,6 +55,8 @@ pub struct Status {
     pub nodes: BTreeMap<NodeId, String>,
     /// The nodes that vote.
     pub voters: BTreeSet<NodeId>,
+    /// Whether this node is no member: it was removed, or is not added yet.
+    pub removed: bool,
 }
 
 pub(crate) fn routes() -> Router<App> {
@@ -67,11 +69,11 @@ pub(crate) fn routes() -> Router<App> {
 
 async fn status(State(app): State<App>) -> Response {
     let metrics = app.raft.metrics().borrow().clone();
-    let members = &metrics.membership_config;
+    let members = app.members();
     json(&Status {
         id: app.id,
         state: format!("{:?}", metrics.state),
-        leader: metrics.current_leader,
+        leader: app.leader(),
         term: metrics.current_term,
         last: metrics.last_log_index,
         applied: metrics.last_applied.map(|last| last.index),
@@ -79,6 +81,7 @@ async fn status(State(app): State<App>) -> Response {
         purged: metrics.purged.map(|last| last.index),
         nodes: members.nodes().map(|(id, node)| (*id, node.addr.clone())).collect(),
         voters: members.voter_ids().collect(),
+        removed: app.is_removed(),
     })
 }
 

@@ -1,17 +1,18 @@
-//! What other nodes call: messages of the protocol, and snapshots.
+//! What other nodes call: messages of the protocol, snapshots, and who the members are.
 
 use crate::clients::VALUE_BYTES_MAX;
 use crate::node::ENTRIES_PER_MESSAGE;
 use crate::server::{App, json, text};
 use crate::transfer::Incoming;
-use crate::types::{NodeId, Snapshot};
+use crate::types::{NodeId, Snapshot, TypeConfig};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::routing::post;
+use axum::routing::{get, post};
 use openraft::error::RaftError;
+use openraft::raft::AppendEntriesRequest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::future::Future;
@@ -25,11 +26,16 @@ pub(crate) fn routes() -> Router<App> {
         .route("/raft/{target}/append", post(append))
         .route("/raft/{target}/vote", post(vote))
         .route("/raft/{target}/snapshot", post(snapshot))
+        .route("/raft/{target}/members", get(members))
         .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX))
 }
 
 async fn append(State(app): State<App>, Path(target): Path<NodeId>, body: Bytes) -> Response {
-    answer(&app, target, &body, |message| app.raft.append_entries(message)).await
+    let pass = |message: AppendEntriesRequest<TypeConfig>| {
+        app.heard_from(&message.vote);
+        app.raft.append_entries(message)
+    };
+    answer(&app, target, &body, pass).await
 }
 
 async fn vote(State(app): State<App>, Path(target): Path<NodeId>, body: Bytes) -> Response {
@@ -73,6 +79,17 @@ async fn receive(app: &App, body: Body) -> io::Result<(openraft::Vote<NodeId>, S
     let directory = app.raft.begin_receiving_snapshot().await.map_err(io::Error::other)?;
     incoming.write_files(&header, directory.path()).await?;
     Ok((header.vote, Snapshot { meta: header.meta, snapshot: directory }))
+}
+
+/// The membership that is committed here. One that is not may still be taken back.
+async fn members(State(app): State<App>, Path(target): Path<NodeId>) -> Response {
+    if target != app.id {
+        return misdirected(&app, target);
+    }
+    match app.storage.applied() {
+        Ok(applied) => json(&applied.membership),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error),
+    }
 }
 
 fn misdirected(app: &App, target: NodeId) -> Response {

@@ -4,21 +4,31 @@
 //! |---|---|---|
 //! | clients | `GET`, `PUT`, `DELETE /kv/KEY`, `POST /cas/KEY` | `clients.rs` |
 //! | operators | `GET /status`, `POST /cluster/...` | `operators.rs` |
-//! | other nodes | `POST /raft/ID/append`, `vote`, `snapshot` | `peers.rs` |
+//! | Prometheus | `GET /metrics` | `metrics.rs` |
+//! | other nodes | `POST /raft/ID/append`, `vote`, `snapshot`, `GET /raft/ID/members` | `peers.rs` |
 
+use crate::members::Heard;
 use crate::storage::{Storage, to_json};
 use crate::types::{NodeId, Raft};
-use crate::{clients, operators, peers};
+use crate::{clients, metrics, operators, peers};
 use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// A client or operator gets an answer within this time.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why nothing was done, in words for the log and labels for `/metrics`.
+pub const REFUSALS: [&str; 5] =
+    ["bad_request", "not_leader", "no_leader", "open_proposals", "removed"];
 
 /// What the handlers work with.
 #[derive(Clone)]
@@ -29,30 +39,49 @@ pub struct App {
     pub raft: Raft,
     /// Its database.
     pub storage: Arc<Storage>,
+    /// What it heard from the others.
+    pub heard: Arc<Heard>,
+    /// A permit for each proposal that may still be opened.
+    pub proposals: Arc<Semaphore>,
+    /// How many proposals may be open.
+    pub open_proposals_max: usize,
+    /// Requests refused so far, in the order of [`REFUSALS`].
+    pub refused: Arc<[AtomicU64; REFUSALS.len()]>,
 }
 
 impl App {
-    /// Whether this node is the leader, as far as it knows.
+    /// Proposals that are neither applied nor given up.
     #[must_use]
-    pub fn leads(&self) -> bool {
-        self.raft.metrics().borrow().current_leader == Some(self.id)
+    pub fn open_proposals(&self) -> usize {
+        self.open_proposals_max - self.proposals.available_permits()
     }
 
     /// Sends a client to the leader. Nothing was done.
     #[must_use]
     pub fn to_leader(&self, uri: &Uri) -> Response {
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow();
+        let members = self.members();
+        if self.is_removed() {
+            let at: Vec<&str> = members.nodes().map(|(_, node)| node.addr.as_str()).collect();
+            let said = format!(
+                "node {} is no member: it was removed from the cluster, or is not added yet; \
+                 ask one of {}",
+                self.id,
+                at.join(", ")
+            );
+            return text(StatusCode::GONE, said);
+        }
         // A node may believe that it leads while it finds out that it does not.
-        let leader = metrics.current_leader.filter(|leader| *leader != self.id);
-        let node = leader.and_then(|id| metrics.membership_config.membership().get_node(&id));
-        match node {
+        let leader = self.leader().filter(|leader| *leader != self.id);
+        match leader.and_then(|id| members.membership().get_node(&id)) {
             Some(node) => {
                 let to = format!("http://{}{uri}", node.addr);
                 let said = format!("the leader is at {}\n", node.addr);
                 (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, to)], said).into_response()
             }
-            None => text(StatusCode::SERVICE_UNAVAILABLE, "there is no leader now; try again"),
+            None => {
+                let said = "no leader is known here; try again, or another node";
+                text(StatusCode::SERVICE_UNAVAILABLE, said)
+            }
         }
     }
 }
@@ -62,8 +91,26 @@ pub fn routes(app: App) -> Router {
     Router::new()
         .merge(clients::routes())
         .merge(operators::routes())
+        .merge(metrics::routes())
         .merge(peers::routes())
+        .layer(from_fn_with_state(app.clone(), count_refusals))
         .with_state(app)
+}
+
+async fn count_refusals(State(app): State<App>, request: Request, next: Next) -> Response {
+    let answer = next.run(request).await;
+    let why = match answer.status() {
+        // A key without a value.
+        StatusCode::NOT_FOUND => return answer,
+        StatusCode::TEMPORARY_REDIRECT => 1,
+        StatusCode::SERVICE_UNAVAILABLE if answer.headers().contains_key(header::RETRY_AFTER) => 3,
+        StatusCode::SERVICE_UNAVAILABLE => 2,
+        StatusCode::GONE => 4,
+        status if status.is_client_error() => 0,
+        _ => return answer,
+    };
+    app.refused[why].fetch_add(1, Ordering::Relaxed);
+    answer
 }
 
 /// An answer of one line.

@@ -48,6 +48,13 @@ impl SnapshotDirectory {
         &self.0.path
     }
 
+    /// The size of its files, without those that cannot be read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let files = fs::read_dir(&self.0.path).into_iter().flatten().flatten();
+        files.filter_map(|file| file.metadata().ok()).map(|of| of.len()).sum()
+    }
+
     /// Whether it stays when the last handle is gone.
     pub fn set_keep(&self, yes: bool) {
         self.0.keep.store(yes, Ordering::SeqCst);

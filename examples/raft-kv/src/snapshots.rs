@@ -7,6 +7,7 @@
 //! The record `snapshot` names the current one. A directory that it does not name is the rest of a
 //! build, a transfer or an install that a crash ended, and is removed at the next start.
 
+use crate::log;
 use crate::snapshot_directory::SnapshotDirectory;
 use crate::storage::{Applied, Storage, read_record, to_json};
 use crate::types::{Snapshot, SnapshotMeta};
@@ -94,7 +95,9 @@ impl Snapshots {
         let snapshot_id = format!("{last}.{}", name_of(built.path()));
         let (last_log_id, last_membership) = (state.last, state.membership);
         let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
-        self.set_current(WriteBatch::new(), meta, built)
+        let snapshot = self.set_current(WriteBatch::new(), meta, built)?;
+        log::snapshot("built", &snapshot);
+        Ok(snapshot)
     }
 
     /// Replaces all data by that of a snapshot from another node.
@@ -127,7 +130,7 @@ impl Snapshots {
         let mut batch = WriteBatch::new();
         let applied = Applied { data: new, ..state };
         batch.in_keyspace(&self.storage.applied).put("state", to_json(&applied)?);
-        self.set_current(batch, meta, ours)?;
+        log::snapshot("installed", &self.set_current(batch, meta, ours)?);
         // 4. Nobody reads the old data any more.
         self.storage.set_data(data);
         Ok(db.drop_keyspace(&old)?)

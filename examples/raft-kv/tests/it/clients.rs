@@ -264,7 +264,7 @@ impl Worker {
             };
             match answer.status {
                 StatusCode::TEMPORARY_REDIRECT => {
-                    let to = answer.location.unwrap();
+                    let to = answer.headers["location"].to_str().unwrap();
                     let address = to.strip_prefix("http://").and_then(|to| to.split('/').next());
                     self.client = Some(Client::new(address.unwrap()));
                 }

@@ -2,8 +2,9 @@
 
 use hyper::Method;
 use siftdb_raft_kv::http_client::{Client, Response, whole};
-use siftdb_raft_kv::operators::Status;
+use siftdb_raft_kv::operators::{NewNode, Status};
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -29,15 +30,16 @@ pub struct Cluster {
     pub nodes: BTreeMap<u64, Node>,
     root: TempDir,
     runtime: Runtime,
-    snapshot_after: u64,
+    options: Vec<String>,
 }
 
 impl Cluster {
-    /// Starts nodes 1 to 3 and makes them a cluster.
-    pub fn start(snapshot_after: u64) -> Self {
+    /// Starts nodes 1 to 3 with these options and makes them a cluster.
+    pub fn start(options: &[&str]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let runtime = Runtime::new().unwrap();
-        let mut cluster = Cluster { nodes: BTreeMap::new(), root, runtime, snapshot_after };
+        let options = options.iter().map(|option| option.to_string()).collect();
+        let mut cluster = Cluster { nodes: BTreeMap::new(), root, runtime, options };
         for id in 1..=3 {
             cluster.add_empty(id);
         }
@@ -60,19 +62,27 @@ impl Cluster {
 
     /// Starts the process of a node and waits until it answers.
     pub fn start_again(&mut self, id: u64) {
+        let log = self.root.path().join(format!("node-{id}.log"));
+        let log = File::options().create(true).append(true).open(log).unwrap();
         let node = self.nodes.get_mut(&id).unwrap();
         let child = Command::new(PROGRAM)
             .arg("node")
             .arg(&node.directory)
             .args(["--id", &id.to_string(), "--listen", &node.address, "--until-stdin-ends"])
-            .args(["--snapshot-after", &self.snapshot_after.to_string()])
+            .args(&self.options)
             // It ends with this process, however this one ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         node.child = Some(child);
         wait_until("the node answers", || self.status(id));
+    }
+
+    /// What the node has told since its first start.
+    pub fn log(&self, id: u64) -> String {
+        fs::read_to_string(self.root.path().join(format!("node-{id}.log"))).unwrap()
     }
 
     /// SIGKILL.
@@ -127,11 +137,30 @@ impl Cluster {
         })
     }
 
+    /// Makes a node that runs a member.
+    pub fn add_learner(&self, id: u64) {
+        let new = NewNode { id, address: self.nodes[&id].address.clone() };
+        self.change("/cluster/nodes", |_| serde_json::to_vec(&new).unwrap());
+    }
+
+    /// Makes these the voters, which may depend on the leader. Returns the leader that did it.
+    pub fn set_voters(&self, voters: impl Fn(u64) -> Vec<u64>) -> u64 {
+        self.change("/cluster/voters", |leader| serde_json::to_vec(&voters(leader)).unwrap())
+    }
+
+    /// Changes the membership: at the leader, whichever that is.
+    fn change(&self, path: &str, body: impl Fn(u64) -> Vec<u8>) -> u64 {
+        wait_until("the membership changes", || {
+            let leader = self.leader();
+            self.post(leader, path, body(leader))?.status.is_success().then_some(leader)
+        })
+    }
+
     pub fn post(&self, id: u64, path: &str, body: Vec<u8>) -> Option<Response> {
         self.send(id, Method::POST, path, body)
     }
 
-    fn send(&self, id: u64, method: Method, path: &str, body: Vec<u8>) -> Option<Response> {
+    pub fn send(&self, id: u64, method: Method, path: &str, body: Vec<u8>) -> Option<Response> {
         let mut client = Client::new(&self.nodes[&id].address);
         let sent = client.send(method, path, whole(body));
         self.runtime
@@ -139,15 +168,30 @@ impl Cluster {
     }
 }
 
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.nodes.keys().for_each(|id| println!("{}", self.log(*id)));
+        }
+    }
+}
+
 /// Ports below those that the system gives to outgoing connections: none of them is taken while
 /// its node is dead.
 pub fn free_listener() -> TcpListener {
+    let [listener] = free_listeners();
+    listener
+}
+
+/// Neighbours.
+pub fn free_listeners<const N: usize>() -> [TcpListener; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 10_000 + (std::process::id() % 1000) as u16 * 20;
+    let base = 10_000 + (std::process::id() % 1000) as u16 * 20;
     loop {
-        let port = first + NEXT.fetch_add(1, Ordering::SeqCst);
-        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
-            return listener;
+        let first = base + NEXT.fetch_add(N as u16, Ordering::SeqCst);
+        let all = (first..).take(N).map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+        if let Some(all) = all.collect::<Option<Vec<_>>>() {
+            return all.try_into().unwrap();
         }
     }
 }

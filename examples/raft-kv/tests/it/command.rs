@@ -1,12 +1,16 @@
 //! The command: what it says of arguments and directories that it cannot use.
 
-use crate::cluster::{PROGRAM, free_listener};
+use crate::cluster::{PROGRAM, free_listeners, wait_until};
+use hyper::Method;
 use siftdb::Options;
+use siftdb_raft_kv::http_client::{Client, whole};
+use siftdb_raft_kv::operators::Status;
 use siftdb_raft_kv::storage::Storage;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tokio::runtime::Runtime;
 
 /// Runs the command, which must fail, and gives what it says.
 fn refused(arguments: &[&str]) -> String {
@@ -35,6 +39,8 @@ fn unknown_arguments_are_refused() {
             "one is no value for --id",
         ),
         (&["node", "nowhere", "--id"], "--id needs a value"),
+        (&["node", "nowhere", "--snapshot-after", "0"], "0 is no value for --snapshot-after"),
+        (&["cluster", "nowhere", "--open-proposals", "-1"], "-1 is no value for"),
         (&["node", "nowhere", "--speed", "9"], "unknown option --speed"),
         (&["cluster", "nowhere", "--port", "65535"], "the port is too large"),
     ] {
@@ -60,11 +66,38 @@ fn a_cluster_on_ports_in_use_is_refused() {
     // Three neighbours, of which the last is taken, by a server that even answers.
     let directory = tempfile::tempdir().unwrap();
     // Not closed and bound again: a process that another test starts may hold it in between.
-    let taken = free_listener();
-    let port = taken.local_addr().unwrap().port() - 2;
+    let [first, _, _taken] = free_listeners();
+    let port = first.local_addr().unwrap().port();
     let path = directory.path().join("cluster");
     let text = refused(&["cluster", path.to_str().unwrap(), "--port", &port.to_string()]);
     assert!(text.contains("a node did not start"), "{text}");
+}
+
+#[test]
+fn a_cluster_passes_limits_to_nodes() {
+    let directory = tempfile::tempdir().unwrap();
+    let ports = free_listeners::<3>().map(|free| free.local_addr().unwrap().port().to_string());
+    let mut cluster = Command::new(PROGRAM)
+        .args(["cluster", directory.path().to_str().unwrap(), "--port", &ports[0]])
+        .args(["--snapshot-after", "5"])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let runtime = Runtime::new().unwrap();
+    let mut client = Client::new(&format!("127.0.0.1:{}", ports[0]));
+    wait_until("there is a snapshot", || {
+        // Done or not, it makes entries.
+        runtime.block_on(client.send(Method::PUT, "/kv/ada", whole("1815"))).ok()?;
+        let sent = runtime.block_on(client.send(Method::GET, "/status", whole(""))).ok()?;
+        serde_json::from_slice::<Status>(&sent.body).unwrap().snapshot
+    });
+    // Its nodes end with it.
+    cluster.kill().unwrap();
+    cluster.wait().unwrap();
+    wait_until("the nodes have ended", || {
+        runtime.block_on(client.send(Method::GET, "/status", whole(""))).is_err().then_some(())
+    });
 }
 
 #[test]

@@ -1,19 +1,20 @@
 //! Three processes that are killed again and again while clients read and write.
 //!
-//! `RAFT_KV_KILLS` sets how often, and `RAFT_KV_SEED` where and when.
+//! `RAFT_KV_SECONDS` sets for how long, and `RAFT_KV_SEED` where and when.
 
 use crate::clients::Clients;
 use crate::cluster::{Cluster, wait_until};
 use crate::random::Random;
 use siftdb::Options;
-use siftdb_raft_kv::operators::NewNode;
 use siftdb_raft_kv::storage::Storage;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 8;
+/// At least, however short the time.
+const KILLS: u64 = 5;
 /// Few enough that the log is purged all the time.
-const SNAPSHOT_AFTER: u64 = 200;
+const SNAPSHOT_AFTER: [&str; 2] = ["--snapshot-after", "200"];
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect(name))
@@ -98,25 +99,18 @@ impl Run {
         self.replaced += 1;
         let id = 3 + self.replaced;
         self.cluster.add_empty(id);
-        let address = self.cluster.nodes[&id].address.clone();
-        self.change("/cluster/nodes", serde_json::to_vec(&NewNode { id, address }).unwrap());
+        self.cluster.add_learner(id);
         let voters: Vec<u64> = self.cluster.nodes.keys().copied().collect();
-        self.change("/cluster/voters", serde_json::to_vec(&voters).unwrap());
+        self.cluster.set_voters(|_| voters.clone());
         // It hears of the change a moment after the leader has committed it.
         let voters = voters.into_iter().collect();
         wait_until("the new node votes and has a snapshot", || {
             let status = self.cluster.status(id)?;
             (status.voters == voters && status.snapshot.is_some()).then_some(())
         });
+        let log = self.cluster.log(id);
+        assert!(log.contains("installed a snapshot up to entry"), "{log}");
         clients.set_addresses(self.addresses_without(0));
-    }
-
-    /// Changes the membership: at the leader, whichever that is.
-    fn change(&self, path: &str, body: Vec<u8>) {
-        wait_until("the membership changes", || {
-            let answer = self.cluster.post(self.cluster.leader(), path, body.clone())?;
-            answer.status.is_success().then_some(())
-        });
     }
 
     /// Waits until all nodes have applied the same entries, and compares what they hold.
@@ -142,16 +136,16 @@ impl Run {
 
 #[test]
 fn no_acknowledged_write_is_lost_in_kills() {
-    let (kills, seed) = (setting("RAFT_KV_KILLS", 5), setting("RAFT_KV_SEED", 1));
+    let (seconds, seed) = (setting("RAFT_KV_SECONDS", 0), setting("RAFT_KV_SEED", 1));
     let started = Instant::now();
-    let cluster = Cluster::start(SNAPSHOT_AFTER);
+    let cluster = Cluster::start(&SNAPSHOT_AFTER);
     let addresses = cluster.nodes.values().map(|node| node.address.clone()).collect();
     let mut clients = Clients::start(CLIENTS, seed, addresses);
     let random = Random(seed);
     let mut run = Run { cluster, random, kills: 0, leaders_killed: 0, replaced: 0 };
     for round in 1.. {
         run.work(&clients);
-        if run.kills >= kills {
+        if run.kills >= KILLS && started.elapsed().as_secs() >= seconds {
             break;
         }
         match round % 5 {
@@ -160,13 +154,14 @@ fn no_acknowledged_write_is_lost_in_kills() {
             _ => run.kill_and_start_again(),
         }
     }
+    let took = started.elapsed();
     let figures = clients.check();
+    // Every election has a term of its own.
+    let elections = run.cluster.status(run.cluster.leader()).unwrap().term;
     println!(
-        "{} kills, {} of them of a leader, {} nodes replaced by empty ones, in {:?}; {figures:?}",
-        run.kills,
-        run.leaders_killed,
-        run.replaced,
-        started.elapsed()
+        "{} kills, {} of them of a leader, {} nodes replaced by empty ones, {elections} elections, \
+         in {took:?}; linearizable: {figures:?}",
+        run.kills, run.leaders_killed, run.replaced,
     );
     assert!(figures.acknowledged > 100 && figures.reads > 100 && run.replaced > 0);
     // The clients are gone, so nothing is written any more.

@@ -7,6 +7,7 @@ mod cluster;
 mod command;
 mod crashes;
 mod kills;
+mod operation;
 mod random;
 mod snapshots;
 mod suite;
