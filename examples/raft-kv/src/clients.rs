@@ -6,8 +6,8 @@
 //! | 307 | nothing: this node is not the leader; the answer says where that is |
 //! | 400, 413 | nothing: a key or value that may not be |
 //! | 410 | nothing: this node was removed; the answer says where members are |
-//! | 503 | nothing: no leader, or it cannot reach a majority, or (with `Retry-After`) too many \
-//!   writes are open |
+//! | 503 | nothing: no leader is known, or it cannot reach a majority |
+//! | 503 with `Retry-After` | nothing: too many writes are open |
 //! | 504 | unknown: the write may be done already, later or never |
 
 use crate::server::{ANSWER_WITHIN, App, json, text};

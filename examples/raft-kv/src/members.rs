@@ -83,8 +83,8 @@ pub async fn ask(app: &App) {
         ticks.tick().await;
         if app.leader().is_none() && !app.is_removed() {
             for (id, node) in app.members().nodes().filter(|(id, _)| **id != app.id) {
-                // Who does not answer is asked again with the next tick.
-                if let Ok(Some(members)) = timeout(ASK_EVERY, members_at(*id, &node.addr)).await {
+                // One that does not answer is asked again with the next tick.
+                if let Some(members) = members_at(*id, &node.addr).await {
                     let mut heard =
                         app.heard.members.lock().unwrap_or_else(PoisonError::into_inner);
                     if members.log_id() > heard.log_id() {
@@ -97,8 +97,10 @@ pub async fn ask(app: &App) {
     }
 }
 
-async fn members_at(id: NodeId, address: &str) -> Option<Membership> {
+/// The membership that the node `id` gives, if it answers at this address.
+pub async fn members_at(id: NodeId, address: &str) -> Option<Membership> {
     let path = format!("/raft/{id}/members");
-    let answer = Client::new(address).send(Method::GET, &path, whole("")).await.ok()?;
+    let mut client = Client::new(address);
+    let answer = timeout(ASK_EVERY, client.send(Method::GET, &path, whole(""))).await.ok()?.ok()?;
     serde_json::from_slice(&answer.body).ok()
 }

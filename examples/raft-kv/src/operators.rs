@@ -4,6 +4,7 @@
 //! only listens, and answers when it has caught up. `POST /cluster/voters` then says which nodes
 //! vote.
 
+use crate::members::members_at;
 use crate::server::{App, json, text};
 use crate::types::NodeId;
 use axum::Router;
@@ -102,6 +103,11 @@ async fn init(State(app): State<App>, body: Bytes) -> Response {
 async fn add(State(app): State<App>, uri: Uri, body: Bytes) -> Response {
     match serde_json::from_slice::<NewNode>(&body) {
         Ok(NewNode { id, address }) => {
+            // A node that is added stays, and so would an address with a mistake.
+            if members_at(id, &address).await.is_none() {
+                let said = format!("no node {id} answers at {address}: start it first");
+                return text(StatusCode::CONFLICT, said);
+            }
             let added = app.raft.add_learner(id, BasicNode { addr: address }, true);
             match timeout(CATCH_UP_WITHIN, added).await {
                 Ok(added) => changed(&app, &uri, added),

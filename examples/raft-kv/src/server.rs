@@ -5,7 +5,7 @@
 //! | clients | `GET`, `PUT`, `DELETE /kv/KEY`, `POST /cas/KEY` | `clients.rs` |
 //! | operators | `GET /status`, `POST /cluster/...` | `operators.rs` |
 //! | Prometheus | `GET /metrics` | `metrics.rs` |
-//! | other nodes | `POST /raft/ID/append`, `vote`, `snapshot`, `GET /raft/ID/members` | `peers.rs` |
+//! | other nodes | `POST /raft/ID/append`, `vote`, `snapshot`, `GET .../members` | `peers.rs` |
 
 use crate::members::Heard;
 use crate::storage::{Storage, to_json};
@@ -56,7 +56,7 @@ impl App {
         self.open_proposals_max - self.proposals.available_permits()
     }
 
-    /// Sends a client to the leader. Nothing was done.
+    /// Sends a client to the leader, or says that there is none. Nothing was done.
     #[must_use]
     pub fn to_leader(&self, uri: &Uri) -> Response {
         let members = self.members();
@@ -99,18 +99,25 @@ pub fn routes(app: App) -> Router {
 
 async fn count_refusals(State(app): State<App>, request: Request, next: Next) -> Response {
     let answer = next.run(request).await;
-    let why = match answer.status() {
-        // A key without a value.
-        StatusCode::NOT_FOUND => return answer,
-        StatusCode::TEMPORARY_REDIRECT => 1,
-        StatusCode::SERVICE_UNAVAILABLE if answer.headers().contains_key(header::RETRY_AFTER) => 3,
-        StatusCode::SERVICE_UNAVAILABLE => 2,
-        StatusCode::GONE => 4,
-        status if status.is_client_error() => 0,
-        _ => return answer,
-    };
-    app.refused[why].fetch_add(1, Ordering::Relaxed);
+    let why = refusal(&answer);
+    if let Some(at) = REFUSALS.iter().position(|refusal| why == Some(*refusal)) {
+        app.refused[at].fetch_add(1, Ordering::Relaxed);
+    }
     answer
+}
+
+fn refusal(answer: &Response) -> Option<&'static str> {
+    match answer.status() {
+        // A key without a value.
+        StatusCode::NOT_FOUND => None,
+        StatusCode::TEMPORARY_REDIRECT => Some("not_leader"),
+        StatusCode::GONE => Some("removed"),
+        StatusCode::SERVICE_UNAVAILABLE => {
+            let later = answer.headers().contains_key(header::RETRY_AFTER);
+            Some(if later { "open_proposals" } else { "no_leader" })
+        }
+        status => status.is_client_error().then_some("bad_request"),
+    }
 }
 
 /// An answer of one line.

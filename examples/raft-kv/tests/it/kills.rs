@@ -1,6 +1,7 @@
 //! Three processes that are killed again and again while clients read and write.
 //!
-//! `RAFT_KV_SECONDS` sets for how long, and `RAFT_KV_SEED` where and when.
+//! `RAFT_KV_SECONDS` and `RAFT_KV_KILLS` set how long and how often at least, and `RAFT_KV_SEED`
+//! where and when.
 
 use crate::clients::Clients;
 use crate::cluster::{Cluster, wait_until};
@@ -11,8 +12,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 8;
-/// At least, however short the time.
-const KILLS: u64 = 5;
 /// Few enough that the log is purged all the time.
 const SNAPSHOT_AFTER: [&str; 2] = ["--snapshot-after", "200"];
 
@@ -136,7 +135,8 @@ impl Run {
 
 #[test]
 fn no_acknowledged_write_is_lost_in_kills() {
-    let (seconds, seed) = (setting("RAFT_KV_SECONDS", 0), setting("RAFT_KV_SEED", 1));
+    let (seconds, kills) = (setting("RAFT_KV_SECONDS", 0), setting("RAFT_KV_KILLS", 5));
+    let seed = setting("RAFT_KV_SEED", 1);
     let started = Instant::now();
     let cluster = Cluster::start(&SNAPSHOT_AFTER);
     let addresses = cluster.nodes.values().map(|node| node.address.clone()).collect();
@@ -145,7 +145,7 @@ fn no_acknowledged_write_is_lost_in_kills() {
     let mut run = Run { cluster, random, kills: 0, leaders_killed: 0, replaced: 0 };
     for round in 1.. {
         run.work(&clients);
-        if run.kills >= KILLS && started.elapsed().as_secs() >= seconds {
+        if run.kills >= kills && started.elapsed().as_secs() >= seconds {
             break;
         }
         match round % 5 {

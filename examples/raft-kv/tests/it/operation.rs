@@ -132,6 +132,7 @@ fn metrics_agree_with_status() {
         ("/cluster/voters", "[9]", StatusCode::CONFLICT),
         ("/cluster/voters", "[", StatusCode::BAD_REQUEST),
         ("/cas/ada", "1815", StatusCode::BAD_REQUEST),
+        ("/cluster/nodes", "{\"id\": 9, \"address\": \"nowhere\"}", StatusCode::CONFLICT),
         ("/raft/9/vote", "", StatusCode::MISDIRECTED_REQUEST),
     ] {
         assert_eq!(cluster.post(leader, path, body.into()).unwrap().status, status, "{path}");
@@ -150,7 +151,7 @@ fn metrics_agree_with_status() {
     }
     assert_eq!(samples["raft_kv_removed"], 0.0);
     assert_eq!(samples["raft_kv_open_proposals"], 0.0);
-    assert_eq!(samples["raft_kv_refused_total{why=\"bad_request\"}"], 4.0);
+    assert_eq!(samples["raft_kv_refused_total{why=\"bad_request\"}"], 5.0);
     assert!(samples["siftdb_batches_total"] > 30.0);
     let log = cluster.log(leader);
     for said in ["is the leader of term", "{1, 2, 3} vote", "built a snapshot up to entry"] {
