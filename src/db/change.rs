@@ -14,7 +14,7 @@ use crate::base::sync::Arc;
 use crate::state::catalog::Catalog;
 use crate::state::keyspace::KeyspaceState;
 use crate::tree::file_meta::FileMeta;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A write that a database took, of [`Follower::changes`](crate::Follower::changes) or a
@@ -138,8 +138,16 @@ pub(super) fn load(catalog: &Catalog, sequence: SequenceNumber) -> Vec<Change> {
 }
 
 /// The changes of a batch that is in no log, or of numbers that were not used: all keyspaces. The
-/// tables of a batch may have deletions, which a compaction drops, so it may have any key.
-pub(super) fn unlogged(catalog: &Catalog, last: SequenceNumber) -> Vec<Change> {
+/// tables of a batch may have deletions, which a compaction drops, so it may have any key. A load
+/// is found, too, whose log does not tell of it yet.
+pub(super) fn unlogged(
+    catalog: &Catalog,
+    sequences: &RangeInclusive<SequenceNumber>,
+) -> Vec<Change> {
+    let last = *sequences.end();
+    if *sequences.start() == last && is_load(catalog, last) {
+        return load(catalog, last);
+    }
     let all = catalog.all_keyspaces();
     all.iter().map(|keyspace| change_of(keyspace, last, (Vec::new(), None))).collect()
 }

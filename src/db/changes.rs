@@ -68,7 +68,7 @@ impl Changes {
                 }
                 Found::Load(sequence) => read_ahead.extend(load(&engine.catalog, sequence)),
                 Found::Unlogged(sequences) => {
-                    read_ahead.extend(unlogged(&engine.catalog, *sequences.end()));
+                    read_ahead.extend(unlogged(&engine.catalog, &sequences));
                 }
             };
             *failure = reader.read(*through, &mut take).err();

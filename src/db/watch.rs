@@ -305,7 +305,7 @@ impl Watch {
             }
             Found::Load(sequence) => read_ahead.extend(watched(load(catalog, sequence))),
             Found::Unlogged(sequences) => {
-                read_ahead.extend(watched(unlogged(catalog, *sequences.end())));
+                read_ahead.extend(watched(unlogged(catalog, &sequences)));
             }
         })?;
         self.registration.keep_logs_from(self.reader.oldest_log());
@@ -350,15 +350,14 @@ impl Registration {
     /// # Errors
     /// `ChangesGone`; `Io`; `Corruption` of a log.
     fn reader(&self, from: Option<SequenceNumber>) -> Result<ChangeReader> {
-        let Engine { context, writer, .. } = &*self.engine;
+        let Engine { context, catalog, writer, .. } = &*self.engine;
         // The lock that a writer holds while it publishes: see `Watchers`.
         let log = writer.log.lock();
         let (last, next) = (log.last_sequence, log.next_sequence);
         let end = log.current.as_ref().map(|wal| (wal.number(), wal.bytes()));
-        let (needed, next_log) = {
-            let logs = writer.live_logs.lock();
-            (logs.oldest().map_or(0, |log| log.number), logs.current() + 1)
-        };
+        // Without a log every later one has a new number.
+        let new_log = catalog.numbers.next_file.load(Ordering::Relaxed);
+        let needed = writer.live_logs.lock().oldest().map_or(new_log, |log| log.number);
         drop(log);
         match from {
             Some(from) if from > next => {
@@ -366,7 +365,7 @@ impl Registration {
                 Err(Error::ChangesGone { directory, from, first: next })
             }
             Some(from) if from <= last => ChangeReader::new(context, needed, from, last),
-            _ => ChangeReader::at_end(context, (last, next), end.unwrap_or((next_log, 0))),
+            _ => ChangeReader::at_end(context, (last, next), end.unwrap_or((new_log, 0))),
         }
     }
 

@@ -23,6 +23,7 @@ use siftdb::{Db, Keyspace, Options};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 const THREADS: usize = 4;
 
@@ -134,7 +135,7 @@ fn options(seed: u64) -> Options {
 struct World {
     db: Db,
     /// A copy of the keyspace `default` that is made of the changes of a watch.
-    mirror: Mirror,
+    mirror: Option<Mirror>,
     env: RestlessEnv,
     seed: u64,
     clock: AtomicU64,
@@ -150,7 +151,7 @@ impl World {
         let other = db.keyspace(OTHER).unwrap();
         let passing = Mutex::new(vec![(0, db.keyspace(PASSING).unwrap())]);
         let (clock, figures) = (AtomicU64::new(0), Figures::default());
-        let mirror = Mirror::new(&db).unwrap();
+        let mirror = Some(Mirror::new(&db).unwrap());
         World { db, mirror, env, seed, clock, other, passing, figures }
     }
 
@@ -175,6 +176,7 @@ impl World {
     /// Lets the threads run that many operations each; answers what they did.
     fn record(&mut self, round: usize, operations: usize) -> Vec<Operation> {
         let start = Barrier::new(THREADS);
+        let mut mirror = self.mirror.take().expect("it is put back");
         let (mut done, mut conflicts, mut refused) = (Vec::new(), Vec::new(), 0);
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
@@ -189,7 +191,7 @@ impl World {
                 .collect();
             // At the same time a copy follows.
             while !threads.iter().all(|thread| thread.is_finished()) {
-                self.mirror.catch_up(&self.db).unwrap();
+                mirror.follow(&self.db, Duration::from_millis(1)).unwrap();
             }
             for thread in threads {
                 let (its_done, its_conflicts, its_refused) = thread.join().unwrap();
@@ -202,8 +204,9 @@ impl World {
             let seed = self.seed;
             assert!(refusal.has_cause(&done), "seed {seed}, no cause of a conflict: {refusal:?}");
         }
-        self.mirror.catch_up(&self.db).unwrap();
-        assert_eq!(self.mirror.map, scan(&self.db).unwrap(), "seed {}", self.seed);
+        mirror.catch_up(&self.db).unwrap();
+        assert!(mirror.map == scan(&self.db).unwrap(), "seed {}: the changes", self.seed);
+        self.mirror = Some(mirror);
         self.figures.creations += self.passing.lock().unwrap().len() - 1;
         let mut last = self.recorder(round, 0, operations);
         last.read_everything();

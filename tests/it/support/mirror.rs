@@ -7,6 +7,9 @@ use std::time::{Duration, SystemTime};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// Entries, with the time of those that expire.
+type Expiring = BTreeMap<Vec<u8>, (Vec<u8>, Option<SystemTime>)>;
+
 /// All entries at one read point, and its sequence.
 fn everything(keyspace: &Keyspace) -> Result<(Map, u64)> {
     let snapshot = keyspace.snapshot();
@@ -23,12 +26,18 @@ pub fn contradiction(db: &Db, now: SystemTime) -> Result<Option<String>> {
         Err(Error::ChangesGone { .. }) => return Ok(None),
         watch => watch?,
     };
-    let mut copies: BTreeMap<u32, BTreeMap<Vec<u8>, (Vec<u8>, Option<SystemTime>)>> =
-        BTreeMap::new();
+    let mut copies: BTreeMap<u32, Expiring> = BTreeMap::new();
     let is_in = |key: &Vec<u8>, start: &Vec<u8>, end: &Option<Vec<u8>>| {
         key >= start && end.as_ref().is_none_or(|end| key < end)
     };
-    while let Some(change) = watch.next_timeout(Duration::ZERO)? {
+    loop {
+        let change = match watch.next_timeout(Duration::ZERO) {
+            Ok(None) => break,
+            // A crash took part of a log whose writes were in tables already.
+            Err(Error::ChangesGone { .. }) => return Ok(None),
+            Ok(Some(change)) => change,
+            Err(error) => return Err(error),
+        };
         let copy = copies.entry(change.keyspace_number).or_default();
         match change.entry {
             ChangedEntry::Put { key, value, expires_at } => {
@@ -57,7 +66,9 @@ pub fn contradiction(db: &Db, now: SystemTime) -> Result<Option<String>> {
         let copy: Map = copy.map(|(key, (value, _))| (key, value)).collect();
         let there = scan(&keyspace)?;
         if copy != there {
-            return Ok(Some(format!("{name}: changes come to {copy:?}, and it has {there:?}")));
+            let differs = |key: &&Vec<u8>| copy.get(*key) != there.get(*key);
+            let first = copy.keys().chain(there.keys()).find(differs);
+            return Ok(Some(format!("{name}: the changes of {first:?}")));
         }
     }
     Ok(copies.keys().next().map(|number| format!("keyspace {number} is not there, nor dropped")))
@@ -115,8 +126,13 @@ impl Mirror {
 
     /// Reads what was committed before this call, all of it.
     pub fn catch_up(&mut self, keyspace: &Keyspace) -> Result<()> {
+        self.follow(keyspace, Duration::ZERO)
+    }
+
+    /// Reads until nothing is committed for that long.
+    pub fn follow(&mut self, keyspace: &Keyspace, pause: Duration) -> Result<()> {
         loop {
-            match self.watch().next_timeout(Duration::ZERO) {
+            match self.watch().next_timeout(pause) {
                 Ok(None) => return Ok(()),
                 Ok(Some(change)) => self.apply(keyspace, Ok(change))?,
                 Err(error) => self.apply(keyspace, Err(error))?,
@@ -150,6 +166,11 @@ impl Mirror {
         };
         match change.entry {
             _ if !is_new => {}
+            ChangedEntry::Put { key, expires_at, .. }
+                if expires_at.is_some_and(|at| at <= SystemTime::now()) =>
+            {
+                self.map.remove(&key);
+            }
             ChangedEntry::Put { key, value, .. } => drop(self.map.insert(key, value)),
             ChangedEntry::Delete { key } => drop(self.map.remove(&key)),
             ChangedEntry::DeleteRange { start, end } => {
