@@ -287,25 +287,28 @@ impl Watch {
         self.reader.add_logs(writer.live_logs.lock().all());
         let (scope, keyspaces, read_ahead) =
             (self.scope.as_ref(), &mut self.keyspaces, &mut self.read_ahead);
-        let watched = |mut loads: Vec<Change>| {
-            if let Some((id, range)) = scope {
-                loads.retain(|load| load.keyspace_number == *id && load.is_in(range));
-            }
-            loads
-        };
-        self.reader.read(through, &mut |found| match found {
-            Found::Entry(sequence, entry) => {
-                let is_watched =
-                    scope.is_none_or(|(id, range)| entry.keyspace == *id && touches(entry, range));
-                if is_watched {
-                    let (keyspace_number, entry) = (entry.keyspace, ChangedEntry::of(entry));
-                    let keyspace = keyspaces.name_of(keyspace_number, catalog);
-                    read_ahead.push_back(Change { sequence, keyspace_number, keyspace, entry });
+        self.reader.read(through, &mut |found| {
+            let loads = match found {
+                Found::Entry(sequence, entry) => {
+                    let is_watched = scope
+                        .is_none_or(|(id, range)| entry.keyspace == *id && touches(entry, range));
+                    if is_watched {
+                        let (keyspace_number, entry) = (entry.keyspace, ChangedEntry::of(entry));
+                        let keyspace = keyspaces.name_of(keyspace_number, catalog);
+                        read_ahead.push_back(Change { sequence, keyspace_number, keyspace, entry });
+                    }
+                    return;
                 }
-            }
-            Found::Load(sequence) => read_ahead.extend(watched(load(catalog, sequence))),
-            Found::Unlogged(sequences) => {
-                read_ahead.extend(watched(unlogged(catalog, &sequences)));
+                Found::Load(sequence) => load(catalog, sequence),
+                Found::Unlogged(sequences) => unlogged(catalog, &sequences),
+            };
+            for load in loads {
+                if scope.is_none_or(|(id, range)| load.keyspace_number == *id && load.is_in(range))
+                {
+                    // Its drop is a change, too.
+                    keyspaces.name_of(load.keyspace_number, catalog);
+                    read_ahead.push_back(load);
+                }
             }
         })?;
         self.registration.keep_logs_from(self.reader.oldest_log());

@@ -251,6 +251,15 @@ fn a_keyspace_that_came_and_went_is_dropped() {
         [(1, None, put("v")), (2, brief, put("again")), (1, None, ChangedEntry::DropKeyspace)];
     assert_eq!(found, expected);
     assert_eq!(ready(&mut watch), []);
+    // One that the watch knows by a load alone.
+    let mut batch = WriteBatch::new();
+    batch.create_keyspace("loaded", &siftdb::KeyspaceOptions::new()).put("k", "v");
+    db.write(batch).unwrap();
+    assert_eq!(ready(&mut watch).len(), 3);
+    db.drop_keyspace("loaded").unwrap();
+    let dropped = ready(&mut watch);
+    assert_eq!((dropped.len(), &dropped[0].entry), (1, &ChangedEntry::DropKeyspace));
+    assert_eq!(dropped[0].keyspace.as_deref(), Some("loaded"));
 }
 
 #[test]
