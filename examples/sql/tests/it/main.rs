@@ -1,0 +1,3 @@
+//! The tests of the storage and of its shell.
+
+mod suite;
