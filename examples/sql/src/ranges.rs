@@ -17,8 +17,8 @@ use gluesql_core::executor::evaluate_stateless;
 use gluesql_core::plan::{
     AggregationInputPlan, AggregationPlan, ExprPlan, FilterInputPlan, FilterPlan, HavingPlan,
     IndexPredicatePlan, LimitInputPlan, LimitPlan, OffsetInputPlan, OffsetPlan, OrderByExprPlan,
-    ProjectInputPlan, ProjectPlan, ProjectionPlan, QueryPlan, SelectItemPlan, SelectOrderByPlan,
-    SourcePlan, StatementPlan, TableAccessPlan, TableSourcePlan,
+    ProjectInputPlan, ProjectPlan, QueryPlan, SelectOrderByPlan, SourcePlan, StatementPlan,
+    TableAccessPlan, TableSourcePlan,
 };
 use std::collections::HashMap;
 
@@ -43,6 +43,9 @@ pub fn ends_of(range: Value) -> Option<(Option<Key>, Option<Key>)> {
 pub fn plan(schemas: &HashMap<String, Schema>, statement: &mut StatementPlan) {
     let StatementPlan::Query(query) = statement else { return };
     let Some((select, order)) = select_and_order(query) else { return };
+    // `ORDER BY` is one of groups otherwise.
+    let is_of_rows =
+        matches!(select.input, ProjectInputPlan::Source(_) | ProjectInputPlan::Filter(_));
     let Some((table, filter)) = table_and_filter(&mut select.input) else { return };
     let Some(key) = KeyColumn::of(schemas, table) else { return };
 
@@ -53,8 +56,8 @@ pub fn plan(schemas: &HashMap<String, Schema>, statement: &mut StatementPlan) {
     let mut asc = None;
     if let Some(order) = order
         && let [by] = order.as_slice()
+        && is_of_rows
         && key.is(&by.expr)
-        && key.is_shown_as_itself(&select.projection)
     {
         asc = Some(by.asc.unwrap_or(true));
         // The rows come in this order, and one by one: a `LIMIT` ends the scan.
@@ -164,15 +167,6 @@ impl<'a> KeyColumn<'a> {
             ExprPlan::Nested(expr) => self.is(expr),
             _ => false,
         }
-    }
-
-    /// Whether no other column of the result has its name: `ORDER BY` would mean that one.
-    fn is_shown_as_itself(&self, projection: &ProjectionPlan) -> bool {
-        let ProjectionPlan::SelectItems(items) = projection else { return false };
-        items.iter().all(|item| match item {
-            SelectItemPlan::Expr { expr, label } => *label != self.column.name || self.is(expr),
-            SelectItemPlan::Wildcard | SelectItemPlan::QualifiedWildcard(_) => true,
-        })
     }
 
     /// The value of an expression without columns, as the type of the key.

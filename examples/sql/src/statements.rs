@@ -31,8 +31,16 @@ impl Statements {
         self.text.push_str(line);
     }
 
+    /// The next statement. If the text `has_ended`, the last one needs no `;`.
+    pub fn next(&mut self, has_ended: bool) -> Option<String> {
+        match self.next_complete() {
+            None if has_ended => self.rest(),
+            complete => complete,
+        }
+    }
+
     /// The next statement that has its `;`.
-    pub fn next_complete(&mut self) -> Option<String> {
+    fn next_complete(&mut self) -> Option<String> {
         while let Some(rest @ [byte, ..]) = self.text.as_bytes().get(self.seen..) {
             let two = rest.get(..2).unwrap_or_default();
             let (within, length) = match (self.within, *byte, two) {
@@ -57,7 +65,7 @@ impl Statements {
     }
 
     /// What is there without a `;`, unless it is empty.
-    pub fn rest(&mut self) -> Option<String> {
+    fn rest(&mut self) -> Option<String> {
         self.seen = self.text.len();
         self.within = Within::Statement;
         self.take()
