@@ -29,14 +29,15 @@ pub fn primary_key(schema: &Schema) -> Option<&ColumnDef> {
     columns.find(|column| column.unique.is_some_and(|unique| unique.is_primary))
 }
 
-/// The ends of a range of primary keys, as [`plan`] gives them to the index; `None` for anything
-/// else.
+/// The ends of a range of primary keys of `column`, as [`plan`] gives them to the index; `None` if
+/// they are not of its type, or not ends.
 #[must_use]
-pub fn ends_of(range: Value) -> Option<(Option<Key>, Option<Key>)> {
+pub fn ends_of(range: Value, column: &ColumnDef) -> Option<[Option<Key>; 2]> {
     let Value::List(ends) = range else { return None };
-    let [low, high] = <[Value; 2]>::try_from(ends).ok()?.map(Key::try_from);
-    let end = |key| Some(key).filter(|key| *key != Key::None);
-    Some((end(low.ok()?), end(high.ok()?)))
+    let are_of_its_type = ends.iter().all(|end| end.validate_type(&column.data_type).is_ok());
+    let ends: Vec<Key> = ends.into_iter().map(Key::try_from).collect::<Result<_, _>>().ok()?;
+    let ends = <[Key; 2]>::try_from(ends).ok().filter(|_| are_of_its_type)?;
+    Some(ends.map(|end| Some(end).filter(|end| *end != Key::None)))
 }
 
 /// Changes the plan of a query that can use the primary key.
@@ -77,14 +78,14 @@ fn select_and_order(
     query: &mut QueryPlan,
 ) -> Option<(&mut ProjectPlan, Option<&mut Vec<OrderByExprPlan>>)> {
     match query {
-        QueryPlan::Project(select)
-        | QueryPlan::Offset(OffsetPlan { input: OffsetInputPlan::Project(select), .. })
+        QueryPlan::Project(read)
+        | QueryPlan::Offset(OffsetPlan { input: OffsetInputPlan::Project(read), .. })
         | QueryPlan::Limit(LimitPlan {
             input:
-                LimitInputPlan::Project(select)
-                | LimitInputPlan::Offset(OffsetPlan { input: OffsetInputPlan::Project(select), .. }),
+                LimitInputPlan::Project(read)
+                | LimitInputPlan::Offset(OffsetPlan { input: OffsetInputPlan::Project(read), .. }),
             ..
-        }) => Some((select, None)),
+        }) => Some((read, None)),
         QueryPlan::SelectOrderBy(ordered)
         | QueryPlan::Offset(OffsetPlan {
             input: OffsetInputPlan::SelectOrderBy(ordered), ..

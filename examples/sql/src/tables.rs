@@ -133,13 +133,11 @@ impl Index for Connection {
         range: Option<(&IndexOperator, Value)>,
     ) -> Result<RowIter<'a>> {
         let schema = self.fetch_schema(table)?;
-        let (low, high) = range
-            .and_then(|(_, range)| ranges::ends_of(range))
-            .filter(|_| {
-                schema.as_ref().and_then(primary_key).is_some_and(|column| column.name == index)
-            })
-            // Its plan was made before another connection altered the table.
-            .ok_or_else(|| storage(format!("the table {table} has changed: try again")))?;
+        let column = schema.as_ref().and_then(primary_key).filter(|column| column.name == index);
+        let ends = column.zip(range).and_then(|(column, (_, ends))| ranges::ends_of(ends, column));
+        // A plan may be older than the table: another connection has altered it.
+        let [low, high] =
+            ends.ok_or_else(|| storage(format!("the table {table} has changed: try again")))?;
         let entries = self.range(keys::of_range(table, low.as_ref(), high.as_ref()));
         Ok(match asc {
             Some(false) => rows(table, entries.rev()),
