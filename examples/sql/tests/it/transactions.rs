@@ -37,6 +37,25 @@ fn lost_updates_conflict() {
 }
 
 #[test]
+fn threads_that_try_again_lose_no_update() {
+    let database = new();
+    run(&mut connect(&database), "CREATE TABLE count (n INT); INSERT INTO count VALUES (0)");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut sql = connect(&database);
+                for _ in 0..25 {
+                    while let Err(error) = sql.execute("UPDATE count SET n = n + 1") {
+                        assert!(error.to_string().contains("conflict"), "{error}");
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(query(&mut connect(&database), "SELECT n FROM count"), ["100"]);
+}
+
+#[test]
 fn write_skew_conflicts() {
     let (_database, mut one, mut other) = two_in_transactions();
     // Each may take money from one account, as long as the sum allows it.
