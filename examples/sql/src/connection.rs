@@ -170,7 +170,7 @@ impl store::Transaction for Connection {
     /// Returns after the transaction is on the disk.
     fn commit(&mut self) -> Result<()> {
         let open = self.open.take().ok_or_else(none_is_open)?;
-        // To sync after a query would cost as much as a write.
+        // A query needs none. It also works when the database takes no writes.
         let options = WriteOptions::new().sync(open.has_written);
         open.transaction.commit_with(&options).map_err(failed)
     }
