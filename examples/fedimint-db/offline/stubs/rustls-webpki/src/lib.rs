@@ -1,0 +1,1 @@
+//! Nothing: fedimint-core names this package only to choose its version or features.
