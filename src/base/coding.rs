@@ -28,6 +28,7 @@ pub(crate) fn put_varint(dst: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends the length as varint, then the bytes.
+#[inline]
 pub(crate) fn put_length_prefixed(dst: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(dst, bytes.len() as u64);
     dst.extend_from_slice(bytes);

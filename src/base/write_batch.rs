@@ -133,6 +133,7 @@ impl WriteBatch {
 
     /// Number of entries; a range delete is one.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.count as usize + self.created().map(WriteBatch::len).sum::<usize>()
     }

@@ -168,12 +168,14 @@ impl Memtable {
     }
 
     /// Inserts the entries of `batch`, numbered from its sequence: see [`insert`](Self::insert).
+    #[inline]
     pub(crate) fn apply(&self, batch: &DecodedBatch<'_>) {
         self.insert(batch.sequence, batch.iter());
     }
 
     /// Inserts `entries`, numbered from `first`. One caller at a time, which publishes their
     /// sequences afterwards.
+    #[inline]
     pub(crate) fn insert<'b>(
         &self,
         first: SequenceNumber,

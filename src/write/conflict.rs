@@ -129,6 +129,7 @@ fn newer_within(
 /// Refuses the requests of a group whose reads were written, by earlier groups or by earlier
 /// members of this one, and notes what the others write. In the order of the group, which is that
 /// of the numbers that its members get.
+#[inline]
 pub(super) fn refuse_conflicts(
     context: &Context,
     writer: &Writer,

@@ -74,6 +74,7 @@ impl RecordWriter {
 
     /// Appends one record whose payload is the concatenation of `parts`. Returns the bytes that the
     /// file grew by.
+    #[inline]
     pub(crate) fn append<'p>(
         &mut self,
         mut parts: impl Iterator<Item = &'p [u8]> + Clone,
