@@ -287,7 +287,7 @@ impl Watch {
         self.reader.add_logs(writer.live_logs.lock().all());
         let (scope, keyspaces, read_ahead) =
             (self.scope.as_ref(), &mut self.keyspaces, &mut self.read_ahead);
-        self.reader.read(through, &mut |found| {
+        let read = self.reader.read(through, &mut |found| {
             let loads = match found {
                 Found::Entry(sequence, entry) => {
                     let is_watched = scope
@@ -310,7 +310,11 @@ impl Watch {
                     read_ahead.push_back(load);
                 }
             }
-        })?;
+        });
+        // What was read comes before the error, which the next reading meets again.
+        if read_ahead.is_empty() {
+            read?;
+        }
         self.registration.keep_logs_from(self.reader.oldest_log());
         Ok(())
     }
