@@ -1,11 +1,12 @@
 //! Changes: the writes of a database in their order, read while another process makes them.
 
 use crate::support::data::key;
+use crate::support::mirror::write_some;
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::{Calls, Fault, FaultEnv, FaultKind};
-use siftdb::{Change, ChangedEntry, Db, Error, Follower, Options, WriteBatch, WriteOptions};
+use siftdb::{Change, ChangedEntry, Error, Follower, Options, WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -57,21 +58,6 @@ impl Copy {
             other => panic!("{other:?}"),
         }
     }
-}
-
-fn write_some(db: &Db, rng: &mut Rng, names: &[&str]) {
-    let keyspace = db.keyspace(names[rng.below(names.len())]).unwrap();
-    let mut batch = WriteBatch::new();
-    for _ in 0..1 + rng.below(20) {
-        let number = rng.below(300);
-        let mut part = batch.in_keyspace(&keyspace);
-        match rng.below(10) {
-            0 => drop(part.delete(key(number))),
-            1 => drop(part.delete_range(key(number)..key(number + rng.below(40)))),
-            _ => drop(part.put(key(number), vec![number as u8; rng.below(900)])),
-        }
-    }
-    db.write_with(batch, &WriteOptions::new().sync(rng.chance(20))).unwrap();
 }
 
 #[test]

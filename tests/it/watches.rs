@@ -1,12 +1,12 @@
 //! Watches: every committed write once, in order, while it is written, and nothing else.
 
 use crate::support::data::key;
-use crate::support::mirror::Mirror;
+use crate::support::mirror::{Mirror, write_some};
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options, until};
 use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Change, ChangedEntry, Db, Error, Watch, WriteBatch, WriteOptions};
+use siftdb::{Change, ChangedEntry, Error, Watch, WriteBatch, WriteOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -28,21 +28,6 @@ fn puts(changes: &[Change]) -> Vec<(u64, String)> {
         other => panic!("{other:?}"),
     };
     changes.iter().map(put).collect()
-}
-
-fn write_some(db: &Db, rng: &mut Rng, names: &[&str]) {
-    let keyspace = db.keyspace(names[rng.below(names.len())]).unwrap();
-    let mut batch = WriteBatch::new();
-    for _ in 0..1 + rng.below(20) {
-        let number = rng.below(300);
-        let mut part = batch.in_keyspace(&keyspace);
-        match rng.below(10) {
-            0 => drop(part.delete(key(number))),
-            1 => drop(part.delete_range(key(number)..key(number + rng.below(40)))),
-            _ => drop(part.put(key(number), vec![number as u8; rng.below(900)])),
-        }
-    }
-    db.write_with(batch, &WriteOptions::new().sync(rng.chance(20))).unwrap();
 }
 
 #[test]

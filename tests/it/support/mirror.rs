@@ -1,7 +1,9 @@
-//! [`Mirror`]: a copy of a keyspace that is made of the changes of a watch.
+//! [`Mirror`]: a copy of a keyspace that is made of the changes of a watch; and writes to follow.
 
+use super::data::key;
+use super::rng::Rng;
 use super::stores::scan;
-use siftdb::{Change, ChangedEntry, Db, Error, Keyspace, Result, Watch};
+use siftdb::{Change, ChangedEntry, Db, Error, Keyspace, Result, Watch, WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -191,4 +193,20 @@ impl Mirror {
     pub fn watch(&mut self) -> &mut Watch {
         self.watch.as_mut().expect("its database is open")
     }
+}
+
+/// Writes a batch of puts, deletions and range deletes to one of the keyspaces.
+pub fn write_some(db: &Db, rng: &mut Rng, names: &[&str]) {
+    let keyspace = db.keyspace(names[rng.below(names.len())]).unwrap();
+    let mut batch = WriteBatch::new();
+    for _ in 0..1 + rng.below(20) {
+        let number = rng.below(300);
+        let mut part = batch.in_keyspace(&keyspace);
+        match rng.below(10) {
+            0 => drop(part.delete(key(number))),
+            1 => drop(part.delete_range(key(number)..key(number + rng.below(40)))),
+            _ => drop(part.put(key(number), vec![number as u8; rng.below(900)])),
+        }
+    }
+    db.write_with(batch, &WriteOptions::new().sync(rng.chance(20))).unwrap();
 }
