@@ -1,14 +1,16 @@
 //! What a killed process and a power cut leave of a stream of transactions.
 
 use crate::shell::PROGRAM;
-use crate::support::{Sql, connect, open, query, run};
+use crate::support::{Sql, connect, open, query, refused, run};
 use gluesql_core::prelude::Glue;
 use siftdb::Options;
 use siftdb::env::MemEnv;
+use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb_sql::Database;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// Three rows, and the count of the transactions.
 fn transaction(number: u64) -> String {
@@ -100,4 +102,18 @@ fn row_numbers_are_not_given_out_again() {
     }
     let mut sql = connect(&open(&env.power_cut()));
     assert_eq!(query(&mut sql, "SELECT COUNT(*) FROM lines"), ["2708"]);
+}
+
+#[test]
+fn queries_work_when_writes_fail() {
+    let env = FaultEnv::new(Arc::new(MemEnv::new()));
+    let options = Options::new().env(Arc::new(env.clone()));
+    let mut sql = connect(&Database::open(Path::new("/db"), options).unwrap());
+    run(&mut sql, TABLES);
+    let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(Calls::Changes);
+    env.fail_at(env.calls_of(Calls::Changes), full);
+    for _ in 0..2 {
+        refused(&mut sql, "UPDATE total SET count = 1");
+        assert_eq!(query(&mut sql, "SELECT count FROM total"), ["0"]);
+    }
 }
