@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     while !copy.entries.contains_key(&b"~done"[..]) {
         match watch.next().expect("the database is open") {
             Ok(change) => copy.apply(&users, change)?,
-            // It fell behind. It goes on with the changes after this read.
+            // Some changes are gone, so everything is read again. The next changes come after that.
             Err(Error::ChangesGone { .. }) => copy.read_all(&users)?,
             Err(error) => return Err(error),
         }

@@ -169,7 +169,8 @@ impl WriteBatch {
         entries.map(|entry| match entry.kind {
             WriteKind::Put => Write::Put { key: entry.key, value: entry.value },
             WriteKind::PutExpiring => {
-                let (_, value) = split_expiring(entry.value).unwrap_or_default();
+                let (_, value) =
+                    split_expiring(entry.value).expect("the batch wrote it with a time");
                 Write::Put { key: entry.key, value }
             }
             WriteKind::Delete => Write::Delete { key: entry.key },

@@ -98,7 +98,8 @@ impl ChangedEntry {
                 ChangedEntry::Put { key, value: entry.value.to_vec(), expires_at: None }
             }
             WriteKind::PutExpiring => {
-                let (millis, value) = split_expiring(entry.value).unwrap_or_default();
+                let (millis, value) =
+                    split_expiring(entry.value).expect("a decoded batch was checked");
                 let expires_at = UNIX_EPOCH.checked_add(Duration::from_millis(millis));
                 ChangedEntry::Put { key, value: value.to_vec(), expires_at }
             }

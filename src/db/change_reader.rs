@@ -7,17 +7,15 @@
 
 use crate::base::batch_format::{BatchEntry, DecodedBatch};
 use crate::base::error::{Error, Result};
-use crate::base::filename::FileName;
 use crate::base::key::SequenceNumber;
 use crate::base::sync::Arc;
-use crate::env::api::Env;
-use crate::env::directory::our_files;
+use crate::env::directory::{log_numbers, our_files};
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::tail::{LogTail, Reach, TailEnd};
 use crate::state::context::Context;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Bytes of entries that one reading hands out, about.
 const READ_BYTES: usize = 1 << 20;
@@ -58,7 +56,7 @@ impl ChangeReader {
     ) -> Result<Self> {
         let mut tail = LogTail::new(Arc::clone(&context.env), &context.directory, 0, 0);
         let facts = facts(context);
-        let logs = list_logs(&*context.env, &context.directory)?;
+        let logs = log_numbers(&our_files(&*context.env, &context.directory)?);
         let logs = tail.place_before(from, &logs, &facts)?;
         let begins_after = tail.last_sequence();
         let directory = context.directory.clone();
@@ -191,15 +189,4 @@ fn pass(
 fn facts(context: &Context) -> ManifestFacts {
     let database = context.database;
     ManifestFacts { database, number: u64::MAX, ..ManifestFacts::default() }
-}
-
-/// The numbers of the logs, sorted.
-fn list_logs(env: &dyn Env, directory: &Path) -> Result<Vec<u64>> {
-    let number = |name: &FileName| match name {
-        FileName::Wal(number) => Some(*number),
-        _ => None,
-    };
-    let mut logs: Vec<u64> = our_files(env, directory)?.iter().filter_map(number).collect();
-    logs.sort_unstable();
-    Ok(logs)
 }

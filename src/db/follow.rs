@@ -34,7 +34,7 @@ use crate::db::open::{
 use crate::db::recover::refuse_torn;
 use crate::env::api::Env;
 use crate::env::descriptor_retry::is_shortage;
-use crate::env::directory::our_files;
+use crate::env::directory::{log_numbers, our_files};
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::handle::FilePool;
 use crate::log::wal::cursor::missing_log;
@@ -342,12 +342,7 @@ impl Following {
 
     /// Applies what was appended to the logs.
     fn read_logs(&mut self, files: &[FileName]) -> Attempt<()> {
-        let wal = |name: &FileName| match name {
-            FileName::Wal(number) => Some(*number),
-            _ => None,
-        };
-        let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
-        logs.sort_unstable();
+        let logs = log_numbers(files);
         let shown = self.shown.as_ref().map_or(0, |shown| shown.catalog.published.visible());
         self.follow_sessions(shown)?;
         let read_through = match self.read_tails(&logs, shown) {

@@ -164,9 +164,6 @@ impl Follower {
     /// As for [`Follower::refresh`].
     pub fn wait(&self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(timeout);
-        if self.refresh()? {
-            return Ok(true);
-        }
         let env = Arc::clone(&self.moment.load().engine().context.env);
         let mut signal = ChangeSignal::of(&*env, &self.directory);
         // The first look after that misses nothing.

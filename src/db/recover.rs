@@ -26,7 +26,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::base::trace::{Span, span};
 use crate::db::log_memory::LogMemory;
 use crate::db::log_memtables::{LogMemtables, refuse_unknown_keyspaces};
-use crate::env::directory::{keep_in_lost, our_files};
+use crate::env::directory::{keep_in_lost, log_numbers, our_files};
 use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::log::recovery::{DroppedPart, Recovery, RecoveryReport};
 use crate::log::wal::consistency::ManifestFacts;
@@ -158,12 +158,8 @@ fn read_logs<'a>(
     files: &[FileName],
     state: &ManifestState,
 ) -> Result<Recovered<'a>> {
-    let wal = |name: &FileName| match name {
-        FileName::Wal(number) => Some(*number).filter(|number| *number >= state.facts.log_number),
-        _ => None,
-    };
-    let mut logs: Vec<u64> = files.iter().filter_map(wal).collect();
-    logs.sort_unstable();
+    let mut logs = log_numbers(files);
+    logs.retain(|number| *number >= state.facts.log_number);
     let mut report = RecoveryReport::default();
     report.dropped.extend(state.dropped.clone());
     let (env, directory, facts) = (&*engine.context.env, &engine.context.directory, state.facts);

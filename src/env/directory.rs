@@ -79,6 +79,18 @@ pub(crate) fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>
     Ok(entries.iter().filter_map(|entry| parse(&entry.name)).collect())
 }
 
+/// The numbers of the logs among `files`, in order.
+#[must_use]
+pub(crate) fn log_numbers<'a>(files: impl IntoIterator<Item = &'a FileName>) -> Vec<u64> {
+    let number = |name: &FileName| match name {
+        FileName::Wal(number) => Some(*number),
+        _ => None,
+    };
+    let mut logs: Vec<u64> = files.into_iter().filter_map(number).collect();
+    logs.sort_unstable();
+    logs
+}
+
 /// The number after the highest one in `files`. Numbers are never reused, not even those of files
 /// that no manifest names.
 #[must_use]

@@ -7,7 +7,8 @@
 //! the generation changes. A watcher that has just registered takes the lock of the log once before
 //! it looks for changes. A writer that did not see it yet has published by then.
 
-use crate::base::sync::{AtomicUsize, Condvar, Mutex, Ordering, signalled_until};
+use crate::base::sync::plain::AtomicU64;
+use crate::base::sync::{AtomicUsize, Mutex, Ordering, Wakeup};
 use siftdb_filter::policy::guarded;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,18 +19,11 @@ use std::time::Instant;
 #[derive(Default)]
 pub(crate) struct Watchers {
     count: AtomicUsize,
-    waiting: Mutex<Waiting>,
-    woken: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting {
-    /// How often watchers were woken.
-    generation: u64,
-    /// The number of the next watch.
-    next: u64,
+    /// The number of the last watch.
+    last: AtomicU64,
+    wakeup: Wakeup,
     /// The wakers of watches that were polled, by the number of the watch.
-    wakers: BTreeMap<u64, Waker>,
+    wakers: Mutex<BTreeMap<u64, Waker>>,
 }
 
 /// One line.
@@ -42,18 +36,14 @@ impl fmt::Debug for Watchers {
 impl Watchers {
     /// Registers a watch; returns its number.
     pub(crate) fn add(&self) -> u64 {
-        let mut waiting = self.waiting.lock();
         self.count.fetch_add(1, Ordering::Relaxed);
-        waiting.next += 1;
-        waiting.next
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Takes the registration of a watch back.
     pub(crate) fn remove(&self, watch: u64) {
-        let mut waiting = self.waiting.lock();
         self.count.fetch_sub(1, Ordering::Relaxed);
-        let waker = waiting.wakers.remove(&watch);
-        drop(waiting);
+        let waker = self.wakers.lock().remove(&watch);
         // Its drop is code of the user.
         drop(waker);
     }
@@ -68,11 +58,9 @@ impl Watchers {
 
     #[cold]
     fn wake_all(&self) {
-        let mut waiting = self.waiting.lock();
-        waiting.generation += 1;
-        let wakers = std::mem::take(&mut waiting.wakers);
-        drop(waiting);
-        self.woken.notify_all();
+        // The generation first: see `wake_by`.
+        self.wakeup.wake();
+        let wakers = std::mem::take(&mut *self.wakers.lock());
         for waker in wakers.into_values() {
             // A panic of a waker concerns no writer. It was printed when it happened.
             let _ = guarded(|| waker.wake());
@@ -81,34 +69,28 @@ impl Watchers {
 
     /// How often watches were woken so far.
     pub(crate) fn generation(&self) -> u64 {
-        self.waiting.lock().generation
+        self.wakeup.generation()
     }
 
     /// Waits for a wakeup newer than `generation`, until `deadline` if there is one; false if none
     /// came.
     pub(crate) fn wait_past(&self, generation: u64, deadline: Option<Instant>) -> bool {
-        let mut waiting = self.waiting.lock();
-        while waiting.generation <= generation {
-            match deadline {
-                None => self.woken.wait(&mut waiting),
-                Some(deadline) => {
-                    if !signalled_until(&self.woken, &mut waiting, deadline) {
-                        return waiting.generation > generation;
-                    }
-                }
-            }
-        }
-        true
+        let Some(deadline) = deadline else {
+            self.wakeup.wait_past(generation);
+            return true;
+        };
+        self.wakeup.wait_past_for(generation, deadline.duration_since(Instant::now()))
     }
 
     /// Has `waker` woken by the next wakeup. False if there was one newer than `generation`.
     pub(crate) fn wake_by(&self, watch: u64, generation: u64, waker: Waker) -> bool {
-        let mut waiting = self.waiting.lock();
-        if waiting.generation > generation {
+        let mut wakers = self.wakers.lock();
+        // A wakeup that this does not see takes the wakers later, and this one with them.
+        if self.wakeup.generation() > generation {
             return false;
         }
-        let before = waiting.wakers.insert(watch, waker);
-        drop(waiting);
+        let before = wakers.insert(watch, waker);
+        drop(wakers);
         drop(before);
         true
     }

@@ -113,8 +113,8 @@ async fn propose(app: &App, uri: &Uri, command: Command) -> Response {
     }
 }
 
-/// What became of a command. It goes on when nobody waits any more: openraft does, too, and the
-/// permit must count what openraft holds.
+/// Proposes a command and waits for its result, even after its client has gone: openraft goes on
+/// with it, and the permits must count all commands that openraft holds.
 async fn outcome(
     app: App,
     command: Command,

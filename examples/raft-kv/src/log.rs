@@ -1,6 +1,6 @@
-//! What a node tells on its standard error: a line for each event, after the number of the node.
+//! The log of a node on its standard error: a line for each event, with the number of the node.
 //!
-//! Refused requests are counted, and told once a second at most.
+//! Refused requests are counted: one line a second at most says how many there were.
 
 use crate::server::{App, REFUSALS};
 use crate::types::{NodeId, Snapshot};
@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::interval;
 
-/// How often refused requests are told.
+/// Refused requests are written once in this time at most.
 const REFUSALS_EVERY: Duration = Duration::from_secs(1);
 
 static NODE: OnceLock<NodeId> = OnceLock::new();
 
-/// Names the node that this process runs. Without a name nothing is told.
+/// Sets the number that each line begins with. Before that no line is written.
 pub fn begin(id: NodeId) {
     NODE.get_or_init(|| id);
 }
@@ -26,12 +26,13 @@ pub fn begin(id: NodeId) {
 /// Writes a line.
 pub fn line(what: impl Display) {
     if let Some(id) = NODE.get() {
-        // One write, because nodes may share the output. If it is closed, the node goes on.
+        // One call for the whole line, since several nodes may write to one terminal. A node whose
+        // output is closed goes on.
         let _ = io::stderr().write_all(format!("node {id}: {what}\n").as_bytes());
     }
 }
 
-/// Tells what happened with a snapshot.
+/// Writes a line about a snapshot.
 pub fn snapshot(what: impl Display, of: &Snapshot) {
     let last = of.meta.last_log_id.map_or(0, |last| last.index);
     let bytes = of.snapshot.bytes();

@@ -1,10 +1,12 @@
-//! Who leads and who is a member, as far as this node knows.
+//! The leader and the members that this node knows of.
 //!
-//! Openraft 0.9 leaves two gaps. A node believes in its leader until it stands for election itself,
-//! which a learner never does: so this node notes when a leader sent it something. And a leader
-//! stops sending to the nodes that a change of the membership removes, often before they have the
-//! entry that says so: so a node without a leader asks the members that it knows of. It asks again
-//! and again, so nothing is lost with a message or a leader.
+//! Openraft 0.9 leaves two things to the service:
+//!
+//! - A node takes its leader for alive until it becomes a candidate itself, which a learner never
+//!   does. So this node notes when a leader last sent it a message.
+//! - A leader stops sending to a node that a change of the membership removes, often before that
+//!   node has the entry about it. So a node without a leader asks the members that it knows of, again
+//!   and again.
 
 use crate::http_client::{Client, whole};
 use crate::node::ELECTION_TIMEOUT_MAX;

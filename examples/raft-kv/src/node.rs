@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 /// Entries in one message between nodes at most.
 pub const ENTRIES_PER_MESSAGE: u64 = 64;
 
-/// A follower that heard nothing from a leader for this time stands for election.
+/// A follower that gets no message of a leader for this time becomes a candidate.
 pub const ELECTION_TIMEOUT_MAX: Duration = Duration::from_millis(1400);
 
 /// What a node is started with.
@@ -88,7 +88,7 @@ pub async fn run(options: NodeOptions, stop: impl Future<Output = ()>) -> io::Re
     let mut metrics = raft.metrics();
     let ended = tokio::select! {
         served = axum::serve(listener, routes(app.clone())) => served,
-        // It has no end: that of the node is below.
+        // These two never end. The node ends by the arm below.
         ((), ()) = async { tokio::join!(log::watch(&app), members::ask(&app)) } => Ok(()),
         failed = metrics.wait_for(|now| now.running_state.is_err()) => {
             let why = failed.map_or_else(|end| end.to_string(), |now| format!("{now:?}"));

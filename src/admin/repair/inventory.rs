@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::env::api::{Env, FileKind};
-use crate::env::directory::TRUSTED_NUMBER_MAX;
+use crate::env::directory::{TRUSTED_NUMBER_MAX, log_numbers};
 use crate::env::foreign::is_foreign_table;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::cursor::{LogCursor, LogItem};
@@ -206,13 +206,7 @@ impl Inventory {
     /// The numbers of all logs, in order.
     #[must_use]
     pub(crate) fn all_logs(&self) -> Vec<u64> {
-        let files = self.files.iter().filter(|name| !self.not_files.contains(name));
-        let wal = |name: &FileName| match name {
-            FileName::Wal(number) => Some(*number),
-            _ => None,
-        };
-        // `files` is sorted, so the numbers are too.
-        files.filter_map(wal).collect()
+        log_numbers(self.files.iter().filter(|name| !self.not_files.contains(name)))
     }
 
     /// The file with the table of this id. Of several files, a sound one is preferred, then one

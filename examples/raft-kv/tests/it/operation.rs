@@ -1,4 +1,4 @@
-//! What operators and clients are told: by logs, figures and refusals.
+//! What operators and clients see of a node: its log, its metrics and its refusals.
 
 use crate::cluster::{Cluster, wait_until};
 use hyper::{Method, StatusCode};
