@@ -5,8 +5,9 @@
 //!
 //! - The budget is divided over the tree that the job leaves, with the level 0 that compactions
 //!   usually meet. Each run counts by the share of lookups that ask it in vain.
-//! - A compaction brings the sum to [`USED_AIM`] of the budget, less what flushes may add while it
-//!   runs, and stays within [`ALLOTTED_MIN`] and [`ALLOTTED_MAX`] of what its level is allotted.
+//! - A compaction brings the sum nearer to [`USED_AIM`] of the budget, less what flushes may add
+//!   while it runs: see [`CORRECTION`]. It stays within [`ALLOTTED_MIN`] and [`ALLOTTED_MAX`] of
+//!   what its level is allotted.
 //! - A flush takes at most [`FLUSH_SHARE`] of what is left, and about even bits where nothing is
 //!   left: a table without a filter costs more than the division saves. So a burst of flushes
 //!   may take the sum above the budget, until a compaction ends.
@@ -35,6 +36,11 @@ const USED_MAX: f64 = 0.998;
 
 /// Below this share, filters are rewritten although they are nearly right.
 const USED_MIN: f64 = 0.955;
+
+/// A key that a compaction writes gets this many times the bits that each key of the tree lacks.
+/// More would bring the sum to its aim sooner, but then the bits of a level vary from compaction to
+/// compaction, and the filters with few bits pass more than those with many save.
+const CORRECTION: f64 = 2.0;
 
 /// What a compaction may give its tables at least, of what their level is allotted.
 const ALLOTTED_MIN: f64 = 0.7;
@@ -305,7 +311,8 @@ pub(crate) fn compaction_filter(
     let used = division.used_bytes() - replaced + workload.pending_bytes.max(0.0);
     let room = USED_AIM * division.budget_bytes - used - flushed;
     let allotted = f64::from(division.allotted[level]);
-    let millibits = division.millibits(room, entries);
+    let missing = room - division.bytes(allotted, entries as f64);
+    let millibits = allotted + CORRECTION * division.millibits(missing, division.entries);
     let millibits = millibits.clamp(ALLOTTED_MIN * allotted, ALLOTTED_MAX * allotted);
     if !task.trivial_move {
         let level0_tables = if task.input_level == 0 { task.inputs.len() } else { 0 };
