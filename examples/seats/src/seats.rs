@@ -145,3 +145,24 @@ impl Seats {
         Ok(self.db.write(batch)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A watch may also hand out what a count of all orders has counted.
+    #[test]
+    fn a_change_is_counted_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let seats = Seats::open(directory.path()).unwrap();
+        while !(seats.hold("1", "ada").unwrap() && seats.buy("1", "ada").unwrap()) {}
+        let changes: Vec<_> = {
+            let mut watch = seats.seats.watch_from(.., 1).unwrap();
+            std::iter::from_fn(|| watch.next_timeout(Duration::ZERO).unwrap()).collect()
+        };
+        for _ in 0..2 {
+            changes.iter().for_each(|change| seats.count_one(change).unwrap());
+            assert_eq!(seats.count_of("ada").unwrap(), 1);
+        }
+    }
+}
