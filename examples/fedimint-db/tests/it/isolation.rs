@@ -5,8 +5,11 @@ use fedimint_core::db::{
     IRawDatabaseExt, IRawDatabaseTransaction,
 };
 use futures_util::StreamExt;
-use siftdb::Options;
+use siftdb::env::MemEnv;
+use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use siftdb::{Db, Options};
 use siftdb_fedimint_db::{SiftDb, SiftTransaction};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A database with the keys `a` to `e`.
@@ -106,11 +109,53 @@ async fn checkpoints_hold_what_was_committed() {
     let backup = directory.path().join("backup");
     let mut open = db.begin_transaction().await;
     open.raw_insert_bytes(b"f", b"not committed").await.unwrap();
-    db.checkpoint(&backup).unwrap();
-    write(&db, "g").await;
-    let copy = SiftDb::open(&backup).unwrap();
-    let found = keys(&mut copy.begin_transaction().await, b"").await;
-    assert_eq!(found, [b"a", b"b", b"c", b"d", b"e"]);
+    let mut expected = vec![b"a", b"b", b"c", b"d", b"e"];
+    for key in [b"g", b"h"] {
+        // The second one brings the first up to date.
+        db.checkpoint(&backup).unwrap();
+        let copy = SiftDb::from(Db::open_read_only(&backup).unwrap());
+        assert_eq!(keys(&mut copy.begin_transaction().await, b"").await, expected);
+        write(&db, str::from_utf8(key).unwrap()).await;
+        expected.push(key);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_writes_are_synced() {
+    let db = Options::new().env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    let adapter = SiftDb::from(db.clone());
+    write(&adapter, "a").await;
+    db.put("b", "not synced yet").unwrap();
+    let before = db.stats().wal_syncs;
+    let mut dbtx = adapter.begin_transaction().await;
+    assert_eq!(keys(&mut dbtx, b"").await, [b"a", b"b"]);
+    dbtx.commit_tx().await.unwrap();
+    assert_eq!(db.stats().wal_syncs, before);
+    write(&adapter, "c").await;
+    assert_eq!(db.stats().wal_syncs, before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_values_are_not_shown() {
+    let (_directory, db) = open().await;
+    let mut dbtx = db.begin_transaction().await;
+    dbtx.raw_insert_bytes(b"key", b"secret").await.unwrap();
+    assert_eq!(format!("{dbtx:?}"), "SiftTransaction { writes: 1, .. }");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[should_panic(expected = "a scan failed")]
+async fn a_scan_that_cannot_read_panics() {
+    let env = FaultEnv::new(Arc::new(MemEnv::new()));
+    let db = Options::new().env(Arc::new(env.clone())).block_cache_bytes(0).open("/db").unwrap();
+    let adapter = SiftDb::from(db.clone());
+    write(&adapter, "a").await;
+    db.flush().unwrap();
+    let fault = Fault::from_then_on(FaultKind::Error(EIO)).among(Calls::Reads);
+    env.fail_at(env.calls_of(Calls::Reads), fault);
+    let mut dbtx = adapter.begin_transaction().await;
+    dbtx.raw_get_bytes(b"a").await.unwrap_err();
+    keys(&mut dbtx, b"").await;
 }
 
 async fn add_one(dbtx: &mut DatabaseTransaction<'_>) -> Result<(), DatabaseError> {
@@ -138,4 +183,32 @@ async fn autocommits_lose_no_increment() {
     let mut dbtx = db.begin_transaction_nc().await;
     let count = dbtx.raw_get_bytes(b"count").await.unwrap();
     assert_eq!(count.unwrap(), 100_u64.to_be_bytes());
+}
+
+/// A commit while another transaction begins is in its snapshot, or conflicts with it. Without
+/// waits for a disk there are many of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_commit_comes_between_snapshot_and_transaction() {
+    let db = Options::new().env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    let db: Database = SiftDb::from(db).into_database();
+    let tasks = (0..4).map(|_| {
+        let db = db.clone();
+        tokio::spawn(async move {
+            for _ in 0..2000 {
+                loop {
+                    let mut dbtx = db.begin_transaction().await;
+                    add_one(&mut dbtx.to_ref_nc()).await.unwrap();
+                    if dbtx.commit_tx_result().await.is_ok() {
+                        break;
+                    }
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let mut dbtx = db.begin_transaction_nc().await;
+    let count = dbtx.raw_get_bytes(b"count").await.unwrap();
+    assert_eq!(count.unwrap(), 8000_u64.to_be_bytes());
 }
