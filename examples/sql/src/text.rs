@@ -65,7 +65,11 @@ fn table(labels: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
     }
     let mut text = String::new();
     for (number, row) in table.iter().enumerate() {
-        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        // Not by a format: it panics at widths above 65,535.
+        let pad = |(cell, width): (&String, &usize)| {
+            cell.clone() + &" ".repeat(width - cell.chars().count())
+        };
+        let padded = row.iter().zip(&widths).map(pad);
         text += padded.collect::<Vec<_>>().join(" | ").trim_end();
         text += "\n";
         if number == 0 {

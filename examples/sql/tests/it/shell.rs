@@ -56,6 +56,19 @@ fn tables_are_printed() {
 }
 
 #[test]
+fn texts_of_any_length_are_printed() {
+    in_new_directory(|db| {
+        let long = "ä".repeat(70_000);
+        let table = format!(
+            "a{0} | b\n{1}-+--\n{long} | 1\n(1 row)\n",
+            " ".repeat(69_999),
+            "-".repeat(70_000)
+        );
+        assert!(printed(&[db], &format!("SELECT '{long}' AS a, 1 AS b")) == table);
+    });
+}
+
+#[test]
 fn nothing_runs_after_a_failure() {
     in_new_directory(|db| {
         let said =
