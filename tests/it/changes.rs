@@ -4,10 +4,13 @@ use crate::support::data::key;
 use crate::support::mirror::write_some;
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options};
-use siftdb::env::MemEnv;
 use siftdb::env::testing::{Calls, Fault, FaultEnv, FaultKind};
-use siftdb::{Change, ChangedEntry, Error, Follower, Options, WriteBatch, WriteOptions};
+use siftdb::env::{DiskEnv, Env, MemEnv};
+use siftdb::{
+    Change, ChangedEntry, Error, Follower, KeyspaceOptions, Options, WriteBatch, WriteOptions,
+};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -194,6 +197,40 @@ fn a_gap_in_the_middle_follows_the_changes_before() {
 }
 
 #[test]
+fn a_missing_last_write_is_a_gap() {
+    let env = MemEnv::new();
+    let db = open(&env, &keeping(1 << 20)).unwrap();
+    (0..20).for_each(|number| db.put(key(number), "v").unwrap());
+    db.flush().unwrap();
+    let log = begun_logs(&env).remove(0);
+    let mut bytes = env.read_file(&log).unwrap();
+    bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).unwrap());
+    env.write_file(&log, &bytes);
+    let mut shown = follow(&env).changes(1).unwrap();
+    assert_eq!(shown.by_ref().take(19).filter(Result::is_ok).count(), 19);
+    let gap = shown.next().unwrap();
+    assert!(matches!(gap, Err(Error::ChangesGone { from: 20, first: 21, .. })), "{gap:?}");
+}
+
+#[test]
+fn changes_end_with_the_read_point() {
+    let env = MemEnv::new();
+    let db = open(&env, &keeping(1 << 20)).unwrap();
+    db.put("a", "1").unwrap();
+    let follower = follow(&env);
+    // Of a batch that creates a keyspace the logs have only the number.
+    let mut batch = WriteBatch::new();
+    batch.create_keyspace("new", &KeyspaceOptions::new()).put("b", "2");
+    db.write(batch).unwrap();
+    db.put("c", "3").unwrap();
+    let sequences = |from| changes(&follower, from).iter().map(|c| c.sequence).collect::<Vec<_>>();
+    assert_eq!(sequences(1), [1]);
+    follower.refresh().unwrap();
+    assert_eq!(sequences(1), [1, 2, 2, 3]);
+    assert_eq!(sequences(2), [2, 2, 3]);
+}
+
+#[test]
 fn taken_changes_outlive_their_logs() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
@@ -324,5 +361,27 @@ fn a_waiting_follower_wakes_for_writes() {
             });
             assert_eq!(follower.get(key(round)).unwrap().unwrap(), "v");
         }
+    }
+}
+
+#[test]
+fn a_waiting_follower_does_not_spin() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Env> = Arc::new(DiskEnv::new());
+    let told = if cfg!(target_os = "linux") { 3 } else { 10 };
+    // One that the file system tells, and one that looks by itself.
+    for (env, path, most) in
+        [(disk, directory.path(), told), (Arc::new(MemEnv::new()), Path::new(HOME), 10)]
+    {
+        let db = small_options().env(Arc::clone(&env)).open(path).unwrap();
+        db.put("a", "1").unwrap();
+        let env = FaultEnv::new(env);
+        let follower = small_options().env(Arc::new(env.clone())).open_follower(path).unwrap();
+        let begun = env.calls_of(Calls::All);
+        assert!(!follower.refresh().unwrap());
+        let of_a_look = env.calls_of(Calls::All) - begun;
+        assert!(!follower.wait(Duration::from_millis(300)).unwrap());
+        let looks = (env.calls_of(Calls::All) - begun) / of_a_look - 1;
+        assert!((2..=most).contains(&looks), "{looks} in {path:?}");
     }
 }

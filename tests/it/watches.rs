@@ -166,9 +166,9 @@ fn loads_and_drops_are_changes() {
     assert_eq!(load.entry, ChangedEntry::Load { start, end });
     assert_eq!(ready(&mut of_a), [load]);
     // Another keyspace, and keys outside of the range. A table of the other one has sequences on
-    // both sides of the second load.
+    // both sides of the second load: of two keys, because a flush keeps one version of each.
     b.ingest([("l", "3")]).unwrap();
-    b.put("k", "before").unwrap();
+    b.put("j", "before").unwrap();
     a.ingest([("x", "4")]).unwrap();
     b.put("k", "after").unwrap();
     db.flush().unwrap();
