@@ -9,6 +9,7 @@ use crate::store::EntryKind;
 use crate::table::{DataBlocks, Table};
 use siftdb::env::Env;
 use siftdb::{Error, Result};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,6 +35,20 @@ pub(crate) struct TableFile {
     pub expected: Option<TableFacts>,
     /// The order of its keys.
     pub order: KeyOrder,
+}
+
+/// Tables by level, with the manifest's facts about each.
+pub(crate) type Levels<'f> = BTreeMap<usize, Vec<(&'f TableFacts, TableFile)>>;
+
+/// Sorted runs of tables: those of level 0 one by one, then each deeper level.
+pub(crate) fn sorted_runs(mut levels: Levels<'_>, order: KeyOrder) -> Vec<Vec<TableFile>> {
+    let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
+    let mut runs: Vec<_> = alone.collect();
+    for mut tables in levels.into_values() {
+        tables.sort_by(|(a, _), (b, _)| order.compare_internal(&a.smallest, &b.smallest));
+        runs.push(tables.into_iter().map(|(_, file)| file).collect());
+    }
+    runs
 }
 
 /// A table, and what its store knows besides.

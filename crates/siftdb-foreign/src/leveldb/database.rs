@@ -20,7 +20,7 @@ use crate::leveldb::manifest::{Manifest, read_manifest};
 use crate::leveldb::table::open_expected;
 use crate::merged::{Logged, MergedRuns, Run, ends_lookup};
 use crate::range_deletes::RangeDeletes;
-use crate::run::{TableFacts, TableFile, TableRun};
+use crate::run::{Levels, TableFile, TableRun, sorted_runs};
 use siftdb::env::{Env, FileKind};
 use siftdb::{Error, Result};
 use std::collections::BTreeMap;
@@ -185,7 +185,7 @@ impl Files {
 
     /// The tables that the manifest names: those of level 0 one by one, then each level.
     fn tables_of(&self, manifest: &Manifest, directory: &Path, damage: &Damage) -> Result<Runs> {
-        let mut levels: BTreeMap<usize, Vec<(&TableFacts, TableFile)>> = BTreeMap::new();
+        let mut levels = Levels::new();
         for (number, facts) in &manifest.tables {
             let Some(path) = self.tables.get(number) else {
                 let path = directory.join(format!("{number:06}.ldb"));
@@ -197,14 +197,8 @@ impl Files {
             let file = TableFile { path: path.clone(), expected, order: ORDER };
             levels.entry(facts.level).or_default().push((facts, file));
         }
-        // By number, so the oldest comes first.
-        let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
-        let mut runs: Vec<_> = alone.collect();
-        let level_0 = runs.len();
-        for mut tables in levels.into_values() {
-            tables.sort_by(|(a, _), (b, _)| ORDER.compare_internal(&a.smallest, &b.smallest));
-            runs.push(tables.into_iter().map(|(_, file)| file).collect());
-        }
-        Ok(Runs { runs, level_0 })
+        let level_0 = levels.get(&0).map_or(0, Vec::len);
+        // Those of level 0 are by number, so the oldest comes first.
+        Ok(Runs { runs: sorted_runs(levels, ORDER), level_0 })
     }
 }

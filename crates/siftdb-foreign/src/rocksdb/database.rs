@@ -22,7 +22,7 @@ use crate::rocksdb::options::{FamilySettings, OptionsFile, read_options};
 use crate::rocksdb::salvage::manifest_of_tables;
 use crate::rocksdb::table::{self, open_expected};
 use crate::rocksdb::wal_directory::LogFiles;
-use crate::run::{TableFacts, TableFile, TableRun};
+use crate::run::{Levels, TableFacts, TableFile, TableRun, sorted_runs};
 use crate::store::{EntryKind, Store};
 use crate::table::range_delete_of;
 use siftdb::env::Env;
@@ -286,7 +286,7 @@ impl RocksDb {
         options: &OptionsFile,
         log: FamilyLog,
     ) -> Result<()> {
-        let mut levels: BTreeMap<usize, Vec<(&TableFacts, TableFile)>> = BTreeMap::new();
+        let mut levels = Levels::new();
         let settings = settings_of(options, facts).cloned().unwrap_or_default();
         let merge = self.merge_of(facts, &settings)?;
         let FamilyLog { entries, mut range_deletes } = log;
@@ -314,12 +314,7 @@ impl RocksDb {
         if let Some(kind) = kinds().find(is_refused).filter(|_| !self.keys_only) {
             return Err(refuse_kind(kind, &self.directory));
         }
-        let alone = levels.remove(&0).unwrap_or_default().into_iter().map(|(_, file)| vec![file]);
-        let mut runs: Vec<_> = alone.collect();
-        for mut tables in levels.into_values() {
-            tables.sort_by(|(a, _), (b, _)| order.compare_internal(&a.smallest, &b.smallest));
-            runs.push(tables.into_iter().map(|(_, file)| file).collect());
-        }
+        let runs = sorted_runs(levels, order);
         let name = facts.name.clone();
         let logged = Arc::new(entries);
         self.families.push(ColumnFamily {
