@@ -41,10 +41,15 @@ impl fmt::Debug for MergedRuns {
 }
 
 impl MergedRuns {
-    /// Before the first entry of runs that are in this order.
-    pub(crate) fn new(order: KeyOrder, runs: impl Iterator<Item = Run>) -> Self {
-        let (unread, runs) = (runs.collect(), BinaryHeap::new());
-        MergedRuns { order, unread, runs }
+    /// Before the first entry of runs of tables and of logs that are in this order.
+    pub(crate) fn new(
+        order: KeyOrder,
+        tables: impl Iterator<Item = TableRun>,
+        logged: &Arc<Logged>,
+    ) -> Self {
+        let tables = tables.map(|run| Run::Tables(Box::new(run)));
+        let logs = Run::Logs { entries: Arc::clone(logged), passed: 0 };
+        MergedRuns { order, unread: tables.chain([logs]).collect(), runs: BinaryHeap::new() }
     }
 
     /// Moves to the next entry; false after the last. After an error it must not be used again.
@@ -77,7 +82,7 @@ impl MergedRuns {
 }
 
 /// A sorted run of entries.
-pub(crate) enum Run {
+enum Run {
     Tables(Box<TableRun>),
     /// The current entry is the last of the first `passed` ones.
     Logs {
@@ -87,11 +92,6 @@ pub(crate) enum Run {
 }
 
 impl Run {
-    /// Before the first of the entries of logs.
-    pub(crate) fn logs(entries: &Arc<Logged>) -> Self {
-        Run::Logs { entries: Arc::clone(entries), passed: 0 }
-    }
-
     /// Moves to the next entry; false after the last.
     fn next(&mut self) -> Result<bool> {
         match self {

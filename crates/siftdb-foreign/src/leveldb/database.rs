@@ -18,7 +18,7 @@ use crate::key_order::KeyOrder;
 use crate::leveldb::logged::read_logs;
 use crate::leveldb::manifest::{Manifest, read_manifest};
 use crate::leveldb::table::open_expected;
-use crate::merged::{Logged, MergedRuns, Run, ends_lookup};
+use crate::merged::{Logged, MergedRuns, ends_lookup};
 use crate::range_deletes::RangeDeletes;
 use crate::run::{Levels, TableFile, TableRun, sorted_runs};
 use siftdb::env::{Env, FileKind};
@@ -88,11 +88,10 @@ impl LevelDb {
     /// The live entries, in ascending order of their keys.
     #[must_use]
     pub fn entries(&self) -> Entries {
-        let tables = self.runs.iter().map(|files| {
-            let run = TableRun::new(&self.env, open_expected, files.clone(), &self.damage);
-            Run::Tables(Box::new(run))
-        });
-        let runs = MergedRuns::new(ORDER, tables.chain([Run::logs(&self.logged)]));
+        let run = |files: &Vec<TableFile>| {
+            TableRun::new(&self.env, open_expected, files.clone(), &self.damage)
+        };
+        let runs = MergedRuns::new(ORDER, self.runs.iter().map(run), &self.logged);
         Entries::new(self.directory.clone(), runs, RangeDeletes::new(Vec::new()), None)
     }
 

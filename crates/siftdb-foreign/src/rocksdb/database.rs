@@ -12,7 +12,7 @@ use crate::entries::Entries;
 use crate::error;
 use crate::key_order::KeyOrder;
 use crate::merge::{Merge, MergeOperator};
-use crate::merged::{Logged, MergedRuns, Run, ends_lookup};
+use crate::merged::{Logged, MergedRuns, ends_lookup};
 use crate::range_deletes::{RangeDelete, RangeDeletes};
 use crate::refused::refuse_kind;
 use crate::rocksdb::files::Files;
@@ -420,11 +420,10 @@ impl RocksDb {
     /// [`ColumnFamily::has_reverse_keys`].
     #[must_use]
     pub fn entries(&self, family: &ColumnFamily) -> Entries {
-        let tables = family.runs.iter().map(|files| {
-            let run = TableRun::new(&self.env, open_expected, files.clone(), &self.damage);
-            Run::Tables(Box::new(run))
-        });
-        let runs = MergedRuns::new(family.order, tables.chain([Run::logs(&family.logged)]));
+        let run = |files: &Vec<TableFile>| {
+            TableRun::new(&self.env, open_expected, files.clone(), &self.damage)
+        };
+        let runs = MergedRuns::new(family.order, family.runs.iter().map(run), &family.logged);
         let range_deletes = RangeDeletes::new(family.range_deletes.clone());
         Entries::new(self.directory.clone(), runs, range_deletes, family.merge.clone())
     }
