@@ -1,6 +1,5 @@
 //! A single table of LevelDB or RocksDB: its parts, properties and entries.
 
-use crate::block::BlockEntries;
 use crate::block_file::BlockFile;
 use crate::block_handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::error;
@@ -15,7 +14,7 @@ use crate::rocksdb::table::{
     self as rocksdb, DICTIONARY_NAME, INDEX_NAME, RANGE_DELETES_NAME, RocksParts,
 };
 use crate::store::{EntryKind, Store};
-use crate::table::{DataBlocks, NamedBlocks, Table, TableEntries, range_delete_of};
+use crate::table::{DataBlocks, NamedBlocks, Table, TableEntries};
 use crate::trace::{Ends, Tracer};
 use crate::verify::{TableCounts, verify};
 use siftdb::env::Env;
@@ -292,10 +291,10 @@ impl ForeignTable {
     fn range_deletes(&self, each: &mut dyn FnMut(&TableItem<'_>) -> Result<bool>) -> Result<bool> {
         let handle = self.rocks.as_ref().and_then(|rocks| rocks.range_deletes);
         let Some(handle) = handle else { return Ok(true) };
-        let mut entries: BlockEntries = self.table.entries(handle)?;
-        while entries.next().map_err(|what| self.table.damage(handle, what))? {
-            let range = range_delete_of(&entries, self.table.style.order);
-            let (start, end, sequence) = range.map_err(|what| self.table.damage(handle, what))?;
+        let mut entries = self.table.entries(handle)?;
+        while let Some((start, end, sequence)) =
+            self.table.next_range_delete(handle, &mut entries)?
+        {
             if !each(&TableItem::RangeDelete { start, end, sequence })? {
                 return Ok(false);
             }

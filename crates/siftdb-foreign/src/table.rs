@@ -7,12 +7,14 @@ use crate::block_file::BlockFile;
 use crate::block_handle::BlockHandle;
 use crate::index::{IndexEntries, IndexStyle};
 use crate::internal_key::split;
-use crate::key_order::KeyOrder;
 use crate::store::EntryKind;
 use siftdb::{Error, Result};
 
 /// The kind of a range delete, which is in a block of its own.
 const RANGE_DELETION: u8 = 0xf;
+
+/// A range delete: its first key, the first key after it, and the sequence as it is stored.
+pub(crate) type StoredRange<'e> = (&'e [u8], &'e [u8], u64);
 
 /// An open table.
 #[derive(Debug)]
@@ -84,6 +86,28 @@ impl Table {
             }
         }
         Ok(ends)
+    }
+
+    /// Moves `entries` of `block` to the next range delete; `None` after the last.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub(crate) fn next_range_delete<'e>(
+        &self,
+        block: BlockHandle,
+        entries: &'e mut BlockEntries,
+    ) -> Result<Option<StoredRange<'e>>> {
+        if !entries.next().map_err(|what| self.damage(block, what))? {
+            return Ok(None);
+        }
+        let (key, end) = (entries.key(), entries.value());
+        let parts = split(key).filter(|(_, trailer)| *trailer as u8 == RANGE_DELETION);
+        match parts {
+            Some((start, trailer)) if self.style.order.compare(start, end).is_le() => {
+                Ok(Some((start, end, trailer >> 8)))
+            }
+            _ => Err(self.damage(block, "a malformed range delete")),
+        }
     }
 
     /// The error for damage in a block.
@@ -421,21 +445,5 @@ impl TableEntries {
     /// The value of the entry.
     pub(crate) fn value(&self) -> &[u8] {
         self.block.as_ref().map_or(&[], BlockEntries::value)
-    }
-}
-
-/// The range delete that `entries` of a table of this order is at: first key, the first key after
-/// it, and sequence. The error says what is wrong.
-pub(crate) fn range_delete_of(
-    entries: &BlockEntries,
-    order: KeyOrder,
-) -> std::result::Result<(&[u8], &[u8], u64), String> {
-    match split(entries.key()) {
-        Some((start, trailer))
-            if trailer as u8 == RANGE_DELETION && order.compare(start, entries.value()).is_le() =>
-        {
-            Ok((start, entries.value(), trailer >> 8))
-        }
-        _ => Err("a malformed range delete".into()),
     }
 }

@@ -6,7 +6,7 @@ use crate::filter::{FilterLayoutKind, TableFilter};
 use crate::internal_key::split;
 use crate::rocksdb::table::RocksParts;
 use crate::store::EntryKind;
-use crate::table::{Table, TableEntries, range_delete_of};
+use crate::table::{Table, TableEntries};
 use siftdb::Result;
 
 /// Counts of a table's contents.
@@ -151,10 +151,7 @@ fn check_entries(table: &Table, counts: &mut TableCounts) -> Result<()> {
 fn check_range_deletes(table: &Table, rocks: &RocksParts, counts: &mut TableCounts) -> Result<()> {
     let Some(handle) = rocks.range_deletes else { return Ok(()) };
     let mut entries = table.entries(handle)?;
-    while entries.next().map_err(|what| table.damage(handle, what))? {
-        let range = range_delete_of(&entries, table.style.order);
-        let range = range.map_err(|what| table.damage(handle, what))?;
-        let (_, _, sequence) = range;
+    while let Some((_, _, sequence)) = table.next_range_delete(handle, &mut entries)? {
         counts.range_deletes += 1;
         counts.add_bytes(sequence, entries.key(), entries.value());
     }

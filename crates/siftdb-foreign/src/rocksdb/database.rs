@@ -24,7 +24,6 @@ use crate::rocksdb::table::{self, open_expected};
 use crate::rocksdb::wal_directory::LogFiles;
 use crate::run::{Levels, TableFacts, TableFile, TableRun, sorted_runs};
 use crate::store::{EntryKind, Store};
-use crate::table::range_delete_of;
 use siftdb::env::Env;
 use siftdb::{Error, Result};
 use std::cmp::Reverse;
@@ -374,9 +373,9 @@ impl RocksDb {
         let mut range_deletes = Vec::new();
         let Some(handle) = rocks.range_deletes else { return Ok(range_deletes) };
         let mut entries = open.table.entries(handle)?;
-        while entries.next().map_err(|what| open.table.damage(handle, what))? {
-            let (start, end, sequence) = range_delete_of(&entries, file.order)
-                .map_err(|what| open.table.damage(handle, what))?;
+        while let Some((start, end, sequence)) =
+            open.table.next_range_delete(handle, &mut entries)?
+        {
             let sequence = open.global_sequence.unwrap_or(sequence);
             let range = RangeDelete::of_keys(start, end, sequence, file.order);
             range_deletes
