@@ -98,6 +98,17 @@ impl BlockFile {
         error::unsupported(&self.path, what)
     }
 
+    /// Refuses a block that does not lie within the file, or is of a size that is not read.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub(crate) fn expect_within(&self, handle: BlockHandle) -> Result<()> {
+        match handle.lies_within(self.blocks_end) {
+            true => Ok(()),
+            false => Err(self.damage(handle.offset, "a block that does not lie within the file")),
+        }
+    }
+
     /// Reads a block and checks it against its checksum.
     ///
     /// # Errors
@@ -117,10 +128,7 @@ impl BlockFile {
 
     /// The same without the check, and the checksum.
     fn read_unchecked(&self, handle: BlockHandle) -> Result<(Vec<u8>, u32)> {
-        if !handle.lies_within(self.blocks_end) {
-            let what = "a block that does not lie within the file";
-            return Err(self.damage(handle.offset, what));
-        }
+        self.expect_within(handle)?;
         let mut stored = vec![0; handle.size as usize + BLOCK_TRAILER_BYTES];
         self.read_at(handle.offset, &mut stored)?;
         let checksum = get_u32(&stored, stored.len() - 4).unwrap_or_default();

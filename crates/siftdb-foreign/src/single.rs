@@ -261,9 +261,7 @@ impl ForeignTable {
         handle: BlockHandle,
     ) -> Result<TablePart<'a>> {
         let file = &self.table.file;
-        if !handle.lies_within(file.blocks_end) {
-            return Err(self.table.damage(handle, "a block that does not lie within the file"));
-        }
+        file.expect_within(handle)?;
         let mut compression = [0];
         file.read_at(handle.offset + handle.size, &mut compression)?;
         let bytes = handle.size + BLOCK_TRAILER_BYTES as u64;

@@ -335,10 +335,7 @@ impl<'t> TableLookups<'t> {
         {
             return Ok(number);
         }
-        if !handle.lies_within(self.table.file.blocks_end) {
-            let what = "a block that does not lie within the file";
-            return Err(self.table.damage(handle, what));
-        }
+        self.table.file.expect_within(handle)?;
         let number = blocks.len() as u32;
         self.last[part] = Some((handle, number));
         let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
