@@ -229,11 +229,9 @@ impl LevelDb {
         for file in self.newest_first() {
             let mut filters = FilterFigures::default();
             let facts = file.expected.as_ref();
-            let read = leveldb::open(&**self.env(), &file.path, facts.map(|facts| facts.bytes))
-                .and_then(|table| filters.count(&table, None));
-            if let Err(error) = read {
-                self.pass(error)?;
-            }
+            leveldb::open(&*self.env, &file.path, facts.map(|facts| facts.bytes))
+                .and_then(|table| filters.count(&table, None))
+                .or_else(|error| self.damage.pass(error))?;
             let level = facts.map_or(0, |facts| facts.level);
             tables.push(TableFigures { path: file.path.clone(), level, filters });
         }
@@ -251,11 +249,9 @@ impl RocksDb {
         let mut tables = Vec::new();
         for file in family.newest_first() {
             let mut filters = FilterFigures::default();
-            let read = rocksdb::open(&**self.env(), &file.path, file.order)
-                .and_then(|(table, rocks)| filters.take(&table, &rocks.properties));
-            if let Err(error) = read {
-                self.pass(error)?;
-            }
+            rocksdb::open(&*self.env, &file.path, file.order)
+                .and_then(|(table, rocks)| filters.take(&table, &rocks.properties))
+                .or_else(|error| self.damage.pass(error))?;
             let level = file.expected.as_ref().map_or(0, |facts| facts.level);
             tables.push(TableFigures { path: file.path.clone(), level, filters });
         }

@@ -130,9 +130,7 @@ impl TableRun {
                     if self.next_file == self.files.len() {
                         return Ok(false);
                     }
-                    if let Err(error) = self.open_table() {
-                        self.damage.pass(error)?;
-                    }
+                    self.open_table().or_else(|error| self.damage.pass(error))?;
                 }
                 Err(error) => self.damage.pass(error)?,
             }

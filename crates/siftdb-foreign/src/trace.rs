@@ -36,12 +36,10 @@ impl LevelDb {
         tracer.end_logged(|key| self.ends_lookup(key));
         for file in self.newest_first() {
             let bytes = file.expected.as_ref().map(|facts| facts.bytes);
-            let traced = leveldb::open(&**self.env(), &file.path, bytes)
+            let traced = leveldb::open(&*self.env, &file.path, bytes)
                 .and_then(|table| tracer.ask(&table, Ends::of(file)));
             tracer.end_table();
-            if let Err(error) = traced {
-                self.pass(error)?;
-            }
+            traced.or_else(|error| self.damage.pass(error))?;
         }
         Ok(tracer.finish())
     }
@@ -62,12 +60,10 @@ impl RocksDb {
             files.len() > UNCHECKED_TABLES || files.iter().any(|file| level_of(file) > 0);
         for file in files {
             let ends = if is_checked { Ends::of(file) } else { Ends::Unchecked };
-            let traced = rocksdb::open(&**self.env(), &file.path, file.order)
+            let traced = rocksdb::open(&*self.env, &file.path, file.order)
                 .and_then(|(table, _)| tracer.ask(&table, ends));
             tracer.end_table();
-            if let Err(error) = traced {
-                self.pass(error)?;
-            }
+            traced.or_else(|error| self.damage.pass(error))?;
         }
         Ok(tracer.finish())
     }

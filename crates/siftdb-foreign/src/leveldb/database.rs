@@ -21,8 +21,8 @@ use crate::leveldb::table::open_expected;
 use crate::merged::{Logged, MergedRuns, ends_lookup};
 use crate::range_deletes::RangeDeletes;
 use crate::run::{Levels, TableFile, TableRun, sorted_runs};
+use siftdb::Result;
 use siftdb::env::{Env, FileKind};
-use siftdb::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,14 +33,14 @@ const ORDER: KeyOrder = KeyOrder::Bytewise;
 /// A LevelDB database, opened to be read. Nothing in its directory is created or changed.
 #[derive(Debug)]
 pub struct LevelDb {
-    env: Arc<dyn Env>,
+    pub(crate) env: Arc<dyn Env>,
     directory: PathBuf,
     /// Sorted runs of tables: each table of level 0, the oldest first, then each deeper level.
     runs: Vec<Vec<TableFile>>,
     /// The number of runs of level 0.
     level_0: usize,
     logged: Arc<Logged>,
-    damage: Damage,
+    pub(crate) damage: Damage,
 }
 
 impl LevelDb {
@@ -58,8 +58,10 @@ impl LevelDb {
     /// the same time.
     ///
     /// # Errors
-    /// [`Error::Io`] if there is no `CURRENT`, or a file cannot be read; [`Error::Corruption`] and
-    /// [`Error::Missing`] for damage; [`Error::UnsupportedFormat`] for a comparator that is not
+    /// [`Error::Io`](siftdb::Error::Io) if there is no `CURRENT`, or a file cannot be read;
+    /// [`Error::Corruption`](siftdb::Error::Corruption) and
+    /// [`Error::Missing`](siftdb::Error::Missing) for damage;
+    /// [`Error::UnsupportedFormat`](siftdb::Error::UnsupportedFormat) for a comparator that is not
     /// bytewise, and for a database of RocksDB.
     pub fn open(env: Arc<dyn Env>, directory: &Path, salvage: bool) -> Result<Self> {
         let damage = Damage::new(salvage);
@@ -104,19 +106,6 @@ impl LevelDb {
     /// Whether the logs have what ends a lookup of the key.
     pub(crate) fn ends_lookup(&self, key: &[u8]) -> bool {
         ends_lookup(&self.logged, key, KeyOrder::Bytewise)
-    }
-
-    /// Notes `error` if it is damage and the database was opened to salvage.
-    ///
-    /// # Errors
-    /// `error` itself otherwise.
-    pub(crate) fn pass(&self, error: Error) -> Result<()> {
-        self.damage.pass(error)
-    }
-
-    /// The environment of its files.
-    pub(crate) fn env(&self) -> &Arc<dyn Env> {
-        &self.env
     }
 
     /// The number of its tables.

@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// A RocksDB database, opened to be read. Nothing in its directory is created or changed.
 #[derive(Debug)]
 pub struct RocksDb {
-    env: Arc<dyn Env>,
+    pub(crate) env: Arc<dyn Env>,
     directory: PathBuf,
     options_file: Option<PathBuf>,
     families: Vec<ColumnFamily>,
@@ -42,7 +42,7 @@ pub struct RocksDb {
     unread_wal_directory: Option<PathBuf>,
     merge: Option<MergeOperator>,
     keys_only: bool,
-    damage: Damage,
+    pub(crate) damage: Damage,
 }
 
 /// How a RocksDB database is read.
@@ -382,19 +382,6 @@ impl RocksDb {
                 .extend(range.and_then(|range| range.within(&facts.smallest, &facts.largest)));
         }
         Ok(range_deletes)
-    }
-
-    /// Notes `error` if it is damage and the database was opened to salvage.
-    ///
-    /// # Errors
-    /// `error` itself otherwise.
-    pub(crate) fn pass(&self, error: Error) -> Result<()> {
-        self.damage.pass(error)
-    }
-
-    /// The environment of its files.
-    pub(crate) fn env(&self) -> &Arc<dyn Env> {
-        &self.env
     }
 
     /// The file `OPTIONS` that was read, if there is one.

@@ -27,9 +27,7 @@ pub(crate) fn manifest_of_tables(
 ) -> Result<Manifest> {
     let mut manifest = Manifest { is_made_up: true, ..Manifest::empty() };
     for (number, path) in files.tables() {
-        if let Err(error) = add(&mut manifest, env, number, path) {
-            damage.pass(error)?;
-        }
+        add(&mut manifest, env, number, path).or_else(|error| damage.pass(error))?;
     }
     Ok(manifest)
 }
