@@ -13,6 +13,7 @@ use crate::checksum::{ChecksumKind, checksum_context};
 use crate::coding::{get_u32, get_u64};
 use crate::compression::{Failure, decompress};
 use crate::error;
+use crate::file;
 use crate::store::Store;
 use siftdb::env::{Env, RandomFile};
 use siftdb::{Error, Result};
@@ -42,8 +43,7 @@ impl BlockFile {
     /// # Errors
     /// `Io`.
     pub(crate) fn open(env: &dyn Env, path: &Path) -> Result<Self> {
-        let file = env.open_random(path).map_err(|source| error::io("open", path, source))?;
-        let bytes = file.len().map_err(|source| error::io("read", path, source))?;
+        let (file, bytes) = file::open(env, path)?;
         let path = path.to_path_buf();
         let (store, checksum) = (Store::LevelDb, ChecksumKind::Crc32c);
         Ok(BlockFile {

@@ -1,6 +1,7 @@
 //! `CURRENT` of LevelDB and RocksDB: the name of the manifest.
 
 use crate::error;
+use crate::file;
 use crate::log::LogReader;
 use crate::store::Store;
 use siftdb::env::Env;
@@ -21,8 +22,7 @@ const ENCRYPTION_PREFIX_BYTES: u64 = 4096;
 /// long as an encrypted one.
 pub(crate) fn read_current(env: &dyn Env, directory: &Path) -> Result<Vec<u8>> {
     let path = directory.join("CURRENT");
-    let file = env.open_random(&path).map_err(|source| error::io("open", &path, source))?;
-    let bytes = file.len().map_err(|source| error::io("read", &path, source))?;
+    let (file, bytes) = file::open(env, &path)?;
     if bytes > ENCRYPTION_PREFIX_BYTES {
         let what = format!(
             "it has {bytes} bytes: files that an encrypting `Env` wrote are not read; make a \
@@ -30,13 +30,7 @@ pub(crate) fn read_current(env: &dyn Env, directory: &Path) -> Result<Vec<u8>> {
         );
         return Err(error::unsupported(&path, what));
     }
-    if bytes > CURRENT_BYTES_MAX {
-        let what = format!("the file has {bytes} bytes, expected at most {CURRENT_BYTES_MAX}");
-        return Err(error::corruption(&path, CURRENT_BYTES_MAX, what));
-    }
-    let mut contents = vec![0; bytes as usize];
-    file.read_exact_at(0, &mut contents).map_err(|source| error::io("read", &path, source))?;
-    Ok(contents)
+    file::read_whole(&*file, &path, bytes, CURRENT_BYTES_MAX)
 }
 
 /// Opens the manifest that `CURRENT` names.

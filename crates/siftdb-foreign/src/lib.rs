@@ -33,6 +33,7 @@ mod store;
 mod key_order;
 mod internal_key;
 mod coding;
+mod file;
 #[cfg(test)]
 mod testing;
 mod error;

@@ -16,6 +16,7 @@
 use crate::checksum::masked_crc32c;
 use crate::coding::{get_u16, get_u32};
 use crate::error;
+use crate::file;
 use crate::store::Store;
 use siftdb::Result;
 use siftdb::env::{Env, RandomFile};
@@ -87,8 +88,7 @@ impl LogReader {
     /// # Errors
     /// `Io`.
     pub(crate) fn open(env: &dyn Env, path: &Path, store: Store, number: u64) -> Result<Self> {
-        let file = env.open_random(path).map_err(|source| error::io("open", path, source))?;
-        let file_bytes = file.len().map_err(|source| error::io("read", path, source))?;
+        let (file, file_bytes) = file::open(env, path)?;
         let (path, block, number) = (path.to_path_buf(), Vec::new(), number as u32);
         Ok(LogReader {
             path,

@@ -7,7 +7,7 @@
 //!
 //! `#` begins a comment. A backslash stands before a character that would have another meaning.
 
-use crate::error;
+use crate::file;
 use siftdb::Result;
 use siftdb::env::Env;
 use std::collections::BTreeMap;
@@ -40,14 +40,8 @@ pub(crate) struct FamilySettings {
 /// # Errors
 /// `Io`; `Corruption` if it is too long, or no text.
 pub(crate) fn read_options(env: &dyn Env, path: &Path) -> Result<OptionsFile> {
-    let file = env.open_random(path).map_err(|source| error::io("open", path, source))?;
-    let bytes = file.len().map_err(|source| error::io("read", path, source))?;
-    if bytes > BYTES_MAX {
-        let what = format!("the file has {bytes} bytes, expected at most {BYTES_MAX}");
-        return Err(error::corruption(path, BYTES_MAX, what));
-    }
-    let mut contents = vec![0; bytes as usize];
-    file.read_exact_at(0, &mut contents).map_err(|source| error::io("read", path, source))?;
+    let (file, bytes) = file::open(env, path)?;
+    let contents = file::read_whole(&*file, path, bytes, BYTES_MAX)?;
     // Names of column families may have any bytes.
     Ok(parse(&String::from_utf8_lossy(&contents)))
 }
