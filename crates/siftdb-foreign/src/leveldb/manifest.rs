@@ -7,6 +7,7 @@ use crate::coding::Decoder;
 use crate::current::open_manifest;
 use crate::error;
 use crate::internal_key::{SEQUENCE_MAX, split};
+use crate::key_order::KeyOrder;
 use crate::log::Step;
 use crate::run::TableFacts;
 use crate::store::Store;
@@ -14,9 +15,6 @@ use siftdb::Result;
 use siftdb::env::Env;
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// The only order of keys that siftdb has.
-const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
 
 const LEVELS: usize = 7;
 
@@ -80,7 +78,7 @@ impl Manifest {
             1 => {
                 let comparator = decoder.length_prefixed()?;
                 self.has_comparator = true;
-                if comparator != COMPARATOR {
+                if comparator != KeyOrder::Bytewise.name().as_bytes() {
                     let name = String::from_utf8_lossy(comparator);
                     let what = format!("keys in the order of {name:?}; siftdb orders bytewise");
                     return Some(Field::Refused(what));
