@@ -50,7 +50,7 @@ pub fn alternatives(
     read: ReadSettings,
 ) -> Vec<Alternative> {
     let made = Maker::new(tables, trace, read);
-    let as_it_is = made.with("as it is", &[], "", |table| made.real(table));
+    let as_it_is = made.with("as it is", Vec::new(), "", |table| made.real(table));
     let has_filters = as_it_is.plan.tables.iter().any(|table| table.filter_bytes > 0);
     let mut all = vec![as_it_is];
     all.extend(has_filters.then(|| made.without_filters()));
@@ -94,13 +94,13 @@ impl<'a> Maker<'a> {
     fn with(
         &self,
         setting: &str,
-        options: &[&str],
+        options: Vec<String>,
         takes_effect: &'static str,
         plan: impl FnMut(&TableFigures) -> TablePlan,
     ) -> Alternative {
         Alternative {
             setting: setting.into(),
-            options: options.iter().map(|line| (*line).to_string()).collect(),
+            options,
             takes_effect,
             plan: Plan { tables: self.tables.iter().map(plan).collect(), read: self.read },
         }
@@ -154,7 +154,8 @@ impl<'a> Maker<'a> {
             Store::LevelDb => "options.filter_policy = nullptr;",
             Store::RocksDb => "filter_policy=nullptr",
         };
-        let mut none = self.with("no filters", &[line], AT_OPEN, |table| self.encoded(table, None));
+        let lines = vec![line.into()];
+        let mut none = self.with("no filters", lines, AT_OPEN, |table| self.encoded(table, None));
         none.plan.read.asks_filters = false;
         none
     }
@@ -168,7 +169,7 @@ impl<'a> Maker<'a> {
             Store::RocksDb => format!("block_cache={cache_bytes}"),
         };
         let mut twice =
-            self.with("twice the block cache", &[&line], AT_OPEN, |table| self.real(table));
+            self.with("twice the block cache", vec![line], AT_OPEN, |table| self.real(table));
         twice.plan.read.cache_bytes = cache_bytes;
         twice
     }
@@ -201,10 +202,9 @@ impl<'a> Maker<'a> {
             Store::LevelDb => vec![line],
             Store::RocksDb => self.lines_for_filters(line),
         };
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let setting = format!("Bloom, {bits} bits a key");
         Some(
-            self.with(&setting, &lines, FOR_NEW_TABLES, |table| {
+            self.with(&setting, lines, FOR_NEW_TABLES, |table| {
                 self.encoded(table, Some(&encoding))
             }),
         )
@@ -218,7 +218,7 @@ impl<'a> Maker<'a> {
             false => "filters and indexes outside of the cache",
         };
         let line = format!("cache_index_and_filter_blocks={caches}");
-        let mut changed = self.with(setting, &[&line], AT_OPEN, |table| self.real(table));
+        let mut changed = self.with(setting, vec![line], AT_OPEN, |table| self.real(table));
         changed.plan.read.caches_metadata = caches;
         changed
     }
@@ -236,7 +236,8 @@ impl<'a> Maker<'a> {
             "pin_top_level_index_and_filter=true",
         ];
         let setting = "partitioned filters and indexes";
-        let mut cut = self.with(setting, &options, FOR_NEW_TABLES, |table| {
+        let options = options.map(String::from).into();
+        let mut cut = self.with(setting, options, FOR_NEW_TABLES, |table| {
             let partitions = Layout::Partitions(PARTITION_BYTES);
             TablePlan { filter: partitions, index: partitions, ..self.real(table) }
         });
@@ -268,9 +269,8 @@ impl<'a> Maker<'a> {
         // With level 0, flushes would still make Bloom filters.
         let from = if last == 0 { -1 } else { last as i64 };
         let lines = self.lines_for_filters(format!("filter_policy=ribbonfilter:{bits:.1}:{from}"));
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let setting = "Ribbon of the same rate at the last level";
-        Some(self.with(setting, &lines, FOR_NEW_TABLES, |table| {
+        Some(self.with(setting, lines, FOR_NEW_TABLES, |table| {
             let encoding = if table.level == last { &encoding } else { &bloom };
             self.encoded(table, Some(encoding))
         }))
@@ -288,7 +288,7 @@ impl<'a> Maker<'a> {
         let is_last = |table: &TableFigures| table.level == self.last_level;
         let asks = |table: &TableFigures| self.read.asks_filters && !(skips && is_last(table));
         let mut changed =
-            self.with(setting, &[&line], AT_OPEN, |table| TablePlan::real(table, asks(table)));
+            self.with(setting, vec![line], AT_OPEN, |table| TablePlan::real(table, asks(table)));
         changed.plan.read.skips_last_level = skips;
         let has_filter = |table: &TableFigures| TablePlan::real(table, true).filter_bytes > 0;
         let has_others = self.tables.iter().any(|table| !is_last(table));
@@ -333,9 +333,8 @@ impl<'a> Maker<'a> {
             _ => format!("// level {level}: NewBloomFilterPolicy({:.1})", *millibits as f64 / 1e3),
         }));
         lines.push("// and whose CompatibilityName is \"rocksdb.BuiltinBloomFilter\"".into());
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let setting = "Bloom, the same memory divided over the levels";
-        Some(self.with(setting, &lines, FOR_NEW_TABLES, |table| {
+        Some(self.with(setting, lines, FOR_NEW_TABLES, |table| {
             let millibits = of_level.get(&table.level).copied().unwrap_or_default();
             self.encoded(table, Encoding::of_table(BLOOM, millibits).as_ref())
         }))
