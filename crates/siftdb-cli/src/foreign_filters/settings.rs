@@ -11,16 +11,6 @@ pub enum Store {
     RocksDb,
 }
 
-impl Store {
-    /// Its name in JSON.
-    pub fn label(self) -> &'static str {
-        match self {
-            Store::LevelDb => "leveldb",
-            Store::RocksDb => "rocksdb",
-        }
-    }
-}
-
 /// Which tables keep blocks of one kind in the cache for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pinning {
