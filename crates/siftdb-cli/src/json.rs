@@ -59,17 +59,16 @@ impl Described for Bytes {}
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_map(Some(1))?;
-        match self.bytes.as_deref().map(|bytes| (bytes, std::str::from_utf8(bytes))) {
-            Some((bytes, Err(_))) => {
-                fields.serialize_entry(&format!("{}_base64", self.name), &BASE64.encode(bytes))?;
-            }
-            text => fields.serialize_entry(self.name, &text.and_then(|(_, text)| text.ok()))?,
-        }
+        let (name, value) = match &self.bytes {
+            Some(bytes) => bytes_entry(self.name, bytes),
+            None => (self.name.into(), Value::Null),
+        };
+        fields.serialize_entry(&name, &value)?;
         fields.end()
     }
 }
 
-/// The field `name` of an object that is no struct.
+/// The field `name` of these bytes, with the name that it has in JSON.
 pub fn bytes_entry(name: &str, bytes: &[u8]) -> (String, Value) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (name.into(), text.into()),
