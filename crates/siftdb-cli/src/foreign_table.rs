@@ -102,14 +102,14 @@ pub fn layout(path: &Path, output: Output) -> Outcome<Shown> {
     output.show_json(&layout)
 }
 
-/// The name of the store, for people.
-pub fn store_name(table: &ForeignTable) -> &'static str {
-    if table.store() == "rocksdb" { "RocksDB" } else { "LevelDB" }
+/// The name of a store, for people; `store` is its name in JSON.
+pub fn store_name(store: &str) -> &'static str {
+    if store == "rocksdb" { "RocksDB" } else { "LevelDB" }
 }
 
 fn print_layout(table: &ForeignTable, path: &Path, out: &mut dyn Write) -> Outcome {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    write!(out, "{name}  {} B  {}", table.bytes(), store_name(table))?;
+    write!(out, "{name}  {} B  {}", table.bytes(), store_name(table.store()))?;
     if let (Some(version), Some(index)) = (table.format_version(), table.index_type()) {
         write!(out, ", format version {version}, index {index}")?;
     }
@@ -279,7 +279,8 @@ pub fn print_counts(
 ) -> io::Result<()> {
     let (entries, blocks) = (counted_entries(counts.entries), counts.data_blocks);
     let blocks = counted(blocks, "data block");
-    write!(out, "{}: ok, {}, {entries} in {blocks}", path.display(), store_name(table))?;
+    let store = store_name(table.store());
+    write!(out, "{}: ok, {store}, {entries} in {blocks}", path.display())?;
     if counts.range_deletes > 0 {
         write!(out, ", {}", counted(counts.range_deletes, "range delete"))?;
     }

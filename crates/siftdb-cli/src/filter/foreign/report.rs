@@ -158,13 +158,6 @@ result! {
     }
 }
 
-impl Report {
-    /// The name of the store.
-    pub fn name(&self) -> &'static str {
-        if self.store == "leveldb" { "LevelDB" } else { "RocksDB" }
-    }
-}
-
 fn interval_of(counts: &LookupCounts) -> Interval {
     Interval::of(wilson_95(counts.false_positives, counts.negatives + counts.false_positives))
 }

@@ -3,6 +3,7 @@
 use crate::filter::foreign::report::{
     Level, PARTITION_BYTES, Partitions, Report, SameRate, Simulated,
 };
+use crate::foreign_table::store_name;
 use crate::json::Interval;
 use crate::numbers::percent;
 use crate::text::counted;
@@ -12,7 +13,7 @@ use std::io::{self, Write};
 
 /// Prints a report.
 pub fn print(figures: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let name = figures.name();
+    let name = store_name(figures.store);
     if let Some(family) = &figures.family {
         writeln!(out, "column family {family:?}:")?;
     }
