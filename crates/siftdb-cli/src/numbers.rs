@@ -109,6 +109,16 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// An observed share with the ends of its interval, in percent; a dash if one is not known.
+pub fn percent_between(share: Option<f64>, ends: Option<(f64, f64)>) -> String {
+    match share.zip(ends) {
+        Some((share, (low, high))) => {
+            format!("{} ({} to {})", percent(share), percent(low), percent(high))
+        }
+        None => "-".into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ use crate::filter_args::WantedFilter;
 use crate::foreign_table;
 use crate::json::Interval;
 use crate::lines::each_line;
-use crate::numbers::{percent, size};
+use crate::numbers::{percent, percent_between, size};
 use crate::output::{Output, Shown, Text};
 use crate::page_args::PageArgs;
 use crate::text::{counted, date, write_log_note};
@@ -392,12 +392,7 @@ fn kind_of(group: &FilterGroup) -> String {
 
 /// The part of a line that comes from lookups.
 fn bill_of(counts: &LevelStats) -> String {
-    let observed = match (counts.observed_fpr(), counts.observed_fpr_interval()) {
-        (Some(observed), Some((low, high))) => {
-            format!("{} ({} to {})", percent(observed), percent(low), percent(high))
-        }
-        _ => "-".into(),
-    };
+    let observed = percent_between(counts.observed_fpr(), counts.observed_fpr_interval());
     let not_paying = match counts.not_paying {
         0 => String::new(),
         lookups => format!("; not asked after many hits: {lookups}"),

@@ -5,7 +5,7 @@ use crate::filter::foreign::report::{
 };
 use crate::foreign_table::store_name;
 use crate::json::Interval;
-use crate::numbers::percent;
+use crate::numbers::{percent, percent_between};
 use crate::text::counted;
 use siftdb_cli::experiment::{Unit, bytes};
 use std::collections::BTreeSet;
@@ -124,12 +124,7 @@ fn print_levels(levels: &[Level], out: &mut dyn Write) -> io::Result<()> {
         let or_dash = |words: String| if words.is_empty() { dash() } else { words };
         let Level { level: number, tables, keys, lookups, negatives, .. } = level;
         let Interval { observed_fpr_low: low, observed_fpr_high: high } = level.interval;
-        let observed = match (level.observed_fpr, low, high) {
-            (Some(observed), Some(low), Some(high)) => {
-                format!("{} ({} to {})", percent(observed), percent(low), percent(high))
-            }
-            _ => dash(),
-        };
+        let observed = percent_between(level.observed_fpr, low.zip(high));
         writeln!(
             out,
             "{number:>5} {tables:>6} {keys:>10} {bits:>8} {:<16} {:<11} {:>9} {:>9} {:>9} \
