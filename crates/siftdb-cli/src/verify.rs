@@ -135,32 +135,31 @@ fn tables_damaged(report: &VerifyReport) -> u64 {
     report.damage.iter().filter(is_table).count() as u64
 }
 
+fn tables_in_words(tables: u64, damaged: u64) -> String {
+    match damaged {
+        0 => counted(tables, "table"),
+        damaged => format!("{} ({damaged} damaged)", counted(tables, "table")),
+    }
+}
+
 fn print(
     report: &VerifyReport,
     unclean_end: Option<&RecoveryReport>,
     output: Output,
 ) -> Outcome<Shown> {
     let shown = output.show(&Verified::of(report, unclean_end), |out| {
-        let tables = counted(report.tables, "table");
-        let damaged = match tables_damaged(report) {
-            0 => String::new(),
-            count => format!(" ({count} damaged)"),
-        };
+        let tables = tables_in_words(report.tables, tables_damaged(report));
         let blocks = counted(report.data_blocks, "data block");
         let entries = counted_entries(report.entries);
         writeln!(
             out,
-            "{tables}{damaged}, {entries} in {blocks}, {} asked of filters",
+            "{tables}, {entries} in {blocks}, {} asked of filters",
             report.filter_probes
         )?;
         for keyspace in report.keyspaces.iter().filter(|_| report.keyspaces.len() > 1) {
-            let tables = counted(keyspace.tables, "table");
+            let tables = tables_in_words(keyspace.tables, keyspace.damaged);
             let entries = counted_entries(keyspace.entries);
-            let damaged = match keyspace.damaged {
-                0 => String::new(),
-                count => format!(" ({count} damaged)"),
-            };
-            writeln!(out, "keyspace {:?}: {tables}{damaged}, {entries}", keyspace.name)?;
+            writeln!(out, "keyspace {:?}: {tables}, {entries}", keyspace.name)?;
         }
         if report.log_entries > 0 {
             let entries = counted_entries(report.log_entries);
