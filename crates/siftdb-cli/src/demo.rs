@@ -208,8 +208,7 @@ impl Demo {
         let mut bars = Bars::default();
         let report = run(&settings, &keys, &mut |progress| bars.show(progress))
             .map_err(|error| without_space(directory.path(), error))?;
-        let pages = self.page.html.is_some() || self.page.csv.is_some();
-        let all = pages || output.is_json();
+        let all = self.page.is_asked() || output.is_json();
         let tell = &mut |progress| bars.show(progress);
         let mut figures = Figures { demo: &self, settings: &settings, keys: &keys, tell };
         let shows = figures.of(&report, all);

@@ -69,13 +69,10 @@ impl Report {
             // After `--` a key may begin with a dash.
             format!("siftdb explain --escaped{of} -- {directory} {key}")
         };
-        let named = match &self.key {
-            Some(_) => key.map_or(String::new(), |key| {
-                // A value of an option that begins with a dash needs the equals sign.
-                format!(" --escaped --key={}", shell_word(&escaped(key)))
-            }),
-            None => String::new(),
-        };
+        let named = key.map_or(String::new(), |key| {
+            // A value of an option that begins with a dash needs the equals sign.
+            format!(" --escaped --key={}", shell_word(&escaped(key)))
+        });
         let memory = match self.given.memory {
             Some(memory) => format!(" --memory {memory} --cache {}", self.given.cache),
             None => String::new(),
