@@ -68,6 +68,11 @@ pub(crate) fn below(state: &mut u64, bound: usize) -> usize {
     ((u128::from(splitmix64(state)) * bound as u128) >> 64) as usize
 }
 
+/// A number from 0 to 1, without 1.
+pub(crate) fn unit(state: &mut u64) -> f64 {
+    (splitmix64(state) >> 11) as f64 / (1u64 << 53) as f64
+}
+
 /// The numbers below `count` in an order that looks random.
 pub(crate) fn shuffled(count: u32, seed: u64) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..count).collect();

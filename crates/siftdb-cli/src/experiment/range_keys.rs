@@ -4,7 +4,7 @@
 //! has enough different ones. The ranges that hold no key of such a set begin at further keys of
 //! the source ([`at_random`]) or directly after a key of the set ([`after_a_key`]).
 
-use crate::experiment::keys::{KeySet, below, mix, splitmix64, swapped};
+use crate::experiment::keys::{KeySet, below, mix, splitmix64, swapped, unit};
 
 /// The shape of keys for range filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +129,7 @@ impl KeySource {
 
     /// A number below `count`. Number `n` is drawn about `1 / (n + 1)` as often as the number 0.
     fn zipf(&mut self, count: usize) -> usize {
-        let share = (self.random() >> 11) as f64 / (1u64 << 53) as f64;
-        ((count as f64 + 1.0).powf(share) as usize).clamp(1, count) - 1
+        ((count as f64 + 1.0).powf(unit(&mut self.state)) as usize).clamp(1, count) - 1
     }
 
     /// One of `count` words, by [`zipf`](Self::zipf).

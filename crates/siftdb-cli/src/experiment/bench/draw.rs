@@ -1,6 +1,6 @@
 //! Which entry an operation concerns: uniform, zipfian, latest or a hot set.
 
-use crate::experiment::keys::{mix, splitmix64};
+use crate::experiment::keys::{mix, splitmix64, unit};
 use std::fmt;
 
 /// How often entries are asked for.
@@ -64,11 +64,6 @@ impl Sampler {
             }
         }
     }
-}
-
-/// A number from 0 to 1, without 1.
-pub(crate) fn unit(state: &mut u64) -> f64 {
-    (splitmix64(state) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Ranks by Zipf's law, drawn as in "Quickly Generating Billion-Record Synthetic Databases" (Gray

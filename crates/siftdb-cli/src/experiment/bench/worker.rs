@@ -1,11 +1,11 @@
 //! One thread of a run: draws operations, keeps to its schedule, times each.
 
 use crate::experiment::bench::data::Data;
-use crate::experiment::bench::draw::{Sampler, unit};
+use crate::experiment::bench::draw::Sampler;
 use crate::experiment::bench::result::{ByKind, Kind};
 use crate::experiment::bench::store::{Direction, Reader, Result, Store};
 use crate::experiment::bench::workload::{Action, Workload};
-use crate::experiment::keys::{KeySet, splitmix64};
+use crate::experiment::keys::{KeySet, splitmix64, unit};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
