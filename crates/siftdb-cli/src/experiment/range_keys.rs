@@ -161,14 +161,8 @@ pub fn key_set(source: &mut KeySource, count: usize) -> KeySet {
     keys
 }
 
-/// The keys from `start` on and below `end`.
-#[derive(Clone, Debug)]
-pub struct Range {
-    /// The first key.
-    pub start: Vec<u8>,
-    /// The key after the last one.
-    pub end: Vec<u8>,
-}
+/// The keys from the start on and below the end.
+pub type Range = std::ops::Range<Vec<u8>>;
 
 /// A range without a key of `keys`. It begins at a drawn key, and has the keys that begin with
 /// that. One of integers is 2^-20 to 1/2 of the mean gap wide, each power of two as often. Ranges
@@ -201,7 +195,7 @@ pub fn after_a_key(source: &mut KeySource, keys: &KeySet) -> Range {
         let at = source.below(keys.len());
         let (key, next) = (keys.key(at), keys.key(at + 1));
         let start = [key, &[0]].concat();
-        let shared = key.iter().zip(next).take_while(|(one, other)| one == other).count();
+        let shared = shared_bytes(key, next);
         let (low, high) = (head(&key[shared..]), head(&next[shared..]));
         let end = match high.checked_sub(low) {
             // After the last key.
@@ -219,6 +213,11 @@ pub fn after_a_key(source: &mut KeySource, keys: &KeySet) -> Range {
 pub fn of_a_key(source: &mut KeySource, keys: &KeySet) -> Range {
     let start = keys.key(source.below(keys.len())).to_vec();
     Range { end: [&start[..], &[0]].concat(), start }
+}
+
+/// How many bytes two keys have in common at their front.
+pub(crate) fn shared_bytes(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
 /// The first eight bytes as a number; a shorter key is filled up with zeros.

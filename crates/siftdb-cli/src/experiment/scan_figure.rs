@@ -8,6 +8,7 @@
 use crate::experiment::databases::{Cache, Databases, PINNED_SHARE, load_one, read_indexes};
 use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::{KeySet, below};
+use crate::experiment::range_keys::{Range, shared_bytes};
 use crate::experiment::report::Column;
 use crate::experiment::settings::{Progress, Settings, Stage};
 use siftdb::{Error, Filter, LevelStats, Options, Prefix, ReadOptions, Result};
@@ -24,8 +25,6 @@ const RANGE_BITS: f64 = 12.0;
 
 /// All filters fit.
 const CACHE: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
-
-type Bounds = std::ops::Range<Vec<u8>>;
 
 /// One of the databases, after its scans of each kind.
 struct Scanned {
@@ -94,20 +93,18 @@ fn figure_of(scanned: &[Scanned], scans: f64) -> Figure {
 
 /// The shortest prefix that differs between nine of ten keys and the next one.
 fn prefix_bytes(keys: &KeySet) -> usize {
-    let shared = |(one, next): (&[u8], &[u8])| {
-        one.iter().zip(next).take_while(|(one, other)| one == other).count()
-    };
-    let mut shared: Vec<usize> = keys.iter().zip(keys.iter().skip(1)).map(shared).collect();
+    let pairs = keys.iter().zip(keys.iter().skip(1));
+    let mut shared: Vec<usize> = pairs.map(|(one, next)| shared_bytes(one, next)).collect();
     shared.sort_unstable();
     shared.get(shared.len() * 9 / 10).map_or(1, |bytes| bytes + 1)
 }
 
 /// Ranges without a key: the keys with one prefix, and a quarter of the mean gap from a key on.
-fn empty_ranges(settings: &Settings, keys: &KeySet, prefix_bytes: usize) -> [Vec<Bounds>; 2] {
+fn empty_ranges(settings: &Settings, keys: &KeySet, prefix_bytes: usize) -> [Vec<Range>; 2] {
     let mut state = settings.seed ^ 0x5ca9;
     let span = KeySet::generated_span(keys.len());
     let (gap, scans) = (span / keys.len().max(1) as u64, settings.lookups.min(SCANS_MAX));
-    let mut draw = |bounds: &dyn Fn(u64) -> Bounds| -> Vec<Bounds> {
+    let mut draw = |bounds: &dyn Fn(u64) -> Range| -> Vec<Range> {
         let drawn = std::iter::repeat_with(|| bounds(below(&mut state, span as usize) as u64));
         drawn.filter(|range| keys.rank(&range.start) == keys.rank(&range.end)).take(scans).collect()
     };
@@ -128,7 +125,7 @@ fn empty_ranges(settings: &Settings, keys: &KeySet, prefix_bytes: usize) -> [Vec
 }
 
 /// The counters of these scans.
-fn scanned(databases: &Databases<'_>, directory: &Path, ranges: &[Bounds]) -> Result<LevelStats> {
+fn scanned(databases: &Databases<'_>, directory: &Path, ranges: &[Range]) -> Result<LevelStats> {
     let db = databases.open_at(directory, CACHE)?;
     read_indexes(&db)?;
     let before = db.stats();
