@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// The share of the cache that pinned filters and indexes may take in the first acts: most of it,
 /// so that almost no data stays in the cache.
-pub(crate) const PINNED_SHARE: f64 = 0.9;
+const PINNED_SHARE: f64 = 0.9;
 
 /// The keys of a series of lookups, and whether each is there.
 pub(crate) struct Lookups<'a> {
@@ -30,6 +30,11 @@ pub(crate) struct Cache {
     pub(crate) bytes: u64,
     /// The share of it in which filters and indexes may be pinned.
     pub(crate) pinned_share: f64,
+}
+
+impl Cache {
+    /// One in which all filters fit.
+    pub(crate) const ROOMY: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
 }
 
 /// The loaded databases, ready to be probed.

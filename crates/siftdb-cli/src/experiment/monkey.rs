@@ -4,7 +4,7 @@
 //! written with. So the division is computed for the tree of the run, and the tree is loaded once
 //! more with these bits: both have the same tables.
 
-use crate::experiment::databases::{Cache, Databases, PINNED_SHARE, load_one};
+use crate::experiment::databases::{Cache, Databases, load_one};
 use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
 use crate::experiment::report::Column;
@@ -31,7 +31,7 @@ pub fn monkey_figure(
         return Ok(None);
     }
     let (even, divided) = (settings.database(Column::Full), settings.directory.join("monkey"));
-    let db = databases.open_at(&even, CACHE)?;
+    let db = databases.open_at(&even, Cache::ROOMY)?;
     let report = db.filter_report();
     db.close()?;
     let default = Encoding::FastLocalBloom { millibits: 10_000 };
@@ -52,9 +52,6 @@ pub fn monkey_figure(
     let [even, divided] = [even, divided].map(|directory| asked(&databases, &directory, &absent));
     Ok(Some(figure_of(&even?, &divided?, absent.len() as f64)))
 }
-
-/// All filters fit.
-const CACHE: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
 
 fn figure_of(even: &Stats, divided: &Stats, lookups: f64) -> Figure {
     let levels = even.levels.iter().cloned().zip(divided.levels.iter().cloned()).enumerate();
@@ -86,7 +83,7 @@ fn figure_of(even: &Stats, divided: &Stats, lookups: f64) -> Figure {
 
 /// The counters after lookups of these absent keys.
 fn asked(databases: &Databases<'_>, directory: &Path, absent: &[Vec<u8>]) -> Result<Stats> {
-    let db = databases.open_at(directory, CACHE)?;
+    let db = databases.open_at(directory, Cache::ROOMY)?;
     let before = db.stats();
     for key in absent {
         db.get(key)?;

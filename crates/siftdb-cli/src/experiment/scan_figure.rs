@@ -5,7 +5,7 @@
 //! across prefixes, and only a range filter can. Scans begin at keys that are drawn like the stored
 //! ones, so the keys are those of [`KeySet::generate`].
 
-use crate::experiment::databases::{Cache, Databases, PINNED_SHARE, load_one, read_indexes};
+use crate::experiment::databases::{Cache, Databases, load_one, read_indexes};
 use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::{KeySet, below};
 use crate::experiment::range_keys::{Range, shared_bytes};
@@ -22,9 +22,6 @@ const KEYS_MAX: usize = 100_000;
 
 /// Bits per key of the range filter.
 const RANGE_BITS: f64 = 12.0;
-
-/// All filters fit.
-const CACHE: Cache = Cache { bytes: 1 << 30, pinned_share: PINNED_SHARE };
 
 /// One of the databases, after its scans of each kind.
 struct Scanned {
@@ -126,7 +123,7 @@ fn empty_ranges(settings: &Settings, keys: &KeySet, prefix_bytes: usize) -> [Vec
 
 /// The counters of these scans.
 fn scanned(databases: &Databases<'_>, directory: &Path, ranges: &[Range]) -> Result<LevelStats> {
-    let db = databases.open_at(directory, CACHE)?;
+    let db = databases.open_at(directory, Cache::ROOMY)?;
     read_indexes(&db)?;
     let before = db.stats();
     // No scan finds its blocks in the cache.
