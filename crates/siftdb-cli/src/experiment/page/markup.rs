@@ -45,12 +45,9 @@ pub(crate) fn legend<N: AsRef<str>>(
     out + "</ul>\n"
 }
 
-/// A paragraph of less important text; nothing without text.
+/// A paragraph of less important text.
 pub(crate) fn note(text: &str) -> String {
-    match text {
-        "" => String::new(),
-        text => format!("<p class=\"note\">{}</p>\n", escaped(text)),
-    }
+    format!("<p class=\"note\">{}</p>\n", escaped(text))
 }
 
 /// About how many letters wide the widest of these texts is, as a length in the style sheet.
