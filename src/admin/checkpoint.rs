@@ -104,8 +104,7 @@ impl CapturedState {
     }
 
     fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
-        let levels = self.versions.iter().flat_map(|version| version.levels.iter().enumerate());
-        levels.flat_map(|(level, own)| own.handles.iter().map(move |handle| (level, handle)))
+        self.versions.iter().flat_map(|version| version.tables_by_level())
     }
 }
 

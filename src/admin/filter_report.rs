@@ -11,7 +11,6 @@
 use crate::admin::lookup_share::shares_of_level_0;
 use crate::admin::stats_report;
 use crate::base::error::{Error, Result};
-use crate::base::levels::LEVELS;
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
 use crate::jobs::compact::filter_budget::wanted_filters;
@@ -222,8 +221,7 @@ pub(crate) fn check_filters(
     }
     let version = Arc::clone(&view.version);
     let mut report = report_of(engine, keyspace, &version);
-    let handles = (0..LEVELS).flat_map(|level| version.level(level));
-    for (facts, handle) in report.tables.iter_mut().zip(handles) {
+    for (facts, handle) in report.tables.iter_mut().zip(version.tables()) {
         facts.damage = damage_of(handle)?;
     }
     report.were_read = true;
@@ -236,7 +234,7 @@ pub(crate) fn check_filters(
 /// As for [`check_filters`].
 pub(crate) fn damaged_tables(version: &Version) -> Result<Vec<u64>> {
     let mut numbers = Vec::new();
-    for handle in (0..LEVELS).flat_map(|level| version.level(level)) {
+    for handle in version.tables() {
         if damage_of(handle)?.is_some() {
             numbers.push(handle.meta.number);
         }

@@ -8,7 +8,7 @@
 //! levels a lookup searches one table at most.
 
 use crate::base::key::{LookupKey, SEQUENCE_MAX};
-use crate::base::levels::LEVELS;
+use crate::base::sync::Arc;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::overlap::compare_ends;
@@ -18,12 +18,12 @@ use std::ops::Bound;
 /// For each table of level 0, in search order, the share of lookups that search it.
 #[must_use]
 pub(crate) fn shares_of_level_0(version: &Version) -> Vec<f64> {
-    let all = || (0..LEVELS).flat_map(|level| version.level(level));
-    let entries: u64 = all().map(|handle| handle.meta.entries).sum();
+    let entries: u64 = version.tables().map(|handle| handle.meta.entries).sum();
     let shares = version.level(0).iter().map(|asked| {
-        let lookups: f64 =
-            all().map(|table| table.meta.entries as f64 * share_between(table, &asked.meta)).sum();
-        lookups / entries.max(1) as f64
+        let lookups = |table: &Arc<TableHandle>| {
+            table.meta.entries as f64 * share_between(table, &asked.meta)
+        };
+        version.tables().map(lookups).sum::<f64>() / entries.max(1) as f64
     });
     shares.collect()
 }

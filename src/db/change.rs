@@ -8,7 +8,6 @@
 use crate::base::batch_format::{BatchEntry, WriteKind};
 use crate::base::expiry::split_expiring;
 use crate::base::key::SequenceNumber;
-use crate::base::levels::LEVELS;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
 use crate::state::catalog::Catalog;
@@ -173,7 +172,7 @@ pub(super) fn is_load(catalog: &Catalog, sequence: SequenceNumber) -> bool {
 /// The tables that may have an entry with this sequence.
 fn tables_with(keyspace: &KeyspaceState, sequence: SequenceNumber) -> Vec<Arc<FileMeta>> {
     let view = keyspace.view.load_full();
-    let tables = (0..LEVELS).flat_map(|level| view.version.level(level)).map(|handle| &handle.meta);
+    let tables = view.version.tables().map(|handle| &handle.meta);
     let has = |meta: &&Arc<FileMeta>| {
         (meta.smallest_sequence..=meta.largest_sequence).contains(&sequence)
     };

@@ -14,7 +14,6 @@
 
 use crate::base::error::Result;
 use crate::base::key::SequenceNumber;
-use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::rewrite::stripes::is_deleted;
 use crate::memtable::range_deletes::MemtableRangeDeletes;
@@ -25,7 +24,6 @@ use crate::state::session;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::NewTables;
-use crate::tree::version::Version;
 
 /// Removes the tables of `keyspace` that range deletes hide whole.
 ///
@@ -57,9 +55,10 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
         let claims = engine.jobs.claims_before_change(keyspace.id)?;
         let is_claimed = |number: &u64| claims.iter().any(|claim| claim.tables.contains(number));
         let current = Arc::clone(&keyspace.view.load().version);
-        let deleted: Vec<_> = files(&current)
-            .filter(|(_, meta)| hidden.contains(&meta.number) && !is_claimed(&meta.number))
-            .map(|(level, meta)| DeletedFile { keyspace: keyspace.id, level, number: meta.number })
+        let numbers = current.tables_by_level().map(|(level, table)| (level, table.meta.number));
+        let deleted: Vec<_> = numbers
+            .filter(|(_, number)| hidden.contains(number) && !is_claimed(number))
+            .map(|(level, number)| DeletedFile { keyspace: keyspace.id, level, number })
             .collect();
         let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };
         Some(edit).filter(|edit| !edit.deleted.is_empty())
@@ -75,20 +74,15 @@ fn keep_deleted(view: &ReadView, snapshots: &[SequenceNumber], hidden: &[u64]) -
         _ => return false,
     };
     let is_kept = |meta: &FileMeta| meta.range_deletes > 0 && meta.largest_sequence > oldest;
-    files(&view.version).any(|(_, meta)| is_kept(meta))
+    view.version.tables().any(|table| is_kept(&table.meta))
         || deleted_tables(view, &[published]).len() > hidden.len()
-}
-
-fn files(version: &Version) -> impl Iterator<Item = (usize, &FileMeta)> {
-    let level = |level| version.level(level).iter().map(move |handle| (level, &*handle.meta));
-    (0..LEVELS).flat_map(level)
 }
 
 /// The numbers of the tables that range deletes of the same view hide.
 fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
     let memtables: Vec<_> = view.memtables().map(|memtable| memtable.range_deletes()).collect();
-    let tables = (0..LEVELS).flat_map(|level| view.version.level(level));
-    let tables: Vec<_> = tables.filter_map(|handle| handle.table.range_deletes()).collect();
+    let tables: Vec<_> =
+        view.version.tables().filter_map(|handle| handle.table.range_deletes()).collect();
     let coverages = |key: &[u8], at, above| {
         let of_memtable = |deletes: &&MemtableRangeDeletes| {
             let mut coverage = deletes.coverage(key, at);
@@ -102,8 +96,8 @@ fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
         of_memtables.chain(tables.iter().map(|deletes| deletes.coverage(key, at))).collect()
     };
     let is_hidden = |meta: &FileMeta| is_deleted(meta, snapshots, coverages);
-    let hidden = files(&view.version).filter(|(_, meta)| is_hidden(meta));
-    hidden.map(|(_, meta)| meta.number).collect()
+    let hidden = view.version.tables().filter(|table| is_hidden(&table.meta));
+    hidden.map(|table| table.meta.number).collect()
 }
 
 /// I21: makes the range deletes of the memtables of `view` durable, if there are any.

@@ -279,7 +279,7 @@ impl Tree {
     fn range_deletes(&self) -> RangeDeletes {
         let mut all: Vec<_> =
             self.memtables.iter().flat_map(|memtable| memtable.range_deletes().all()).collect();
-        for handle in (0..LEVELS).flat_map(|level| self.version.level(level)) {
+        for handle in self.version.tables() {
             let own: Vec<_> =
                 handle.table.range_deletes().iter().flat_map(|own| own.deletes()).collect();
             assert_eq!(own.len() as u64, handle.meta.range_deletes);

@@ -5,7 +5,6 @@
 //! only.
 
 use crate::base::key::SequenceNumber;
-use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::Memtable;
@@ -50,7 +49,7 @@ impl ReadView {
 
     /// True if there are range deletes and tables: they may hide some of these whole.
     pub(crate) fn may_have_deleted_tables(&self) -> bool {
-        let mut tables = (0..LEVELS).flat_map(|level| self.version.level(level)).peekable();
+        let mut tables = self.version.tables().peekable();
         tables.peek().is_some()
             && (self.memtables().any(|memtable| memtable.range_deletes().count() > 0)
                 || tables.any(|handle| handle.meta.range_deletes > 0))

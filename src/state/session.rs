@@ -21,7 +21,6 @@
 use crate::base::error::{Error, Result};
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
-use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Counter;
 use crate::base::sync::{Arc, Ordering};
 use crate::log::wal::consistency::CleanClose;
@@ -437,8 +436,7 @@ fn live_loads(catalog: &Catalog) -> Vec<LoadedTable> {
     let mut loads = Vec::new();
     for keyspace in catalog.all_keyspaces() {
         let view = keyspace.view.load();
-        let tables = (0..LEVELS).flat_map(|level| view.version.level(level));
-        loads.extend(tables.filter_map(|handle| handle.meta.loaded()));
+        loads.extend(view.version.tables().filter_map(|handle| handle.meta.loaded()));
     }
     loads
 }

@@ -24,7 +24,7 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
-        (0..LEVELS).flat_map(|level| self.current.level(level).iter().map(move |h| (level, h)))
+        self.current.tables_by_level()
     }
 }
 

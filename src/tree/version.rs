@@ -145,6 +145,17 @@ impl Version {
         self.levels.get(level).map_or(&[], |level| &level.handles)
     }
 
+    /// All tables, level by level, each in the order of [`level`](Self::level).
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        self.levels.iter().flat_map(|level| &level.handles)
+    }
+
+    /// The same with their levels.
+    pub(crate) fn tables_by_level(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        let levels = self.levels.iter().enumerate();
+        levels.flat_map(|(level, own)| own.handles.iter().map(move |handle| (level, handle)))
+    }
+
     /// The descriptions of the tables, by level.
     #[must_use]
     pub(crate) fn files(&self) -> LevelFiles {
