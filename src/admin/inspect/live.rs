@@ -11,8 +11,9 @@
 use crate::admin::inspect::tables::verify_expected;
 use crate::admin::inspect::text::TableFacts;
 use crate::base::error::{Error, Result};
-use crate::base::filename::{FileName, parse};
+use crate::base::filename::FileName;
 use crate::env::api::{Env, LockMode};
+use crate::env::directory::{log_numbers, our_files};
 use crate::env::foreign::refuse_foreign;
 use crate::log::wal::cursor::{LogCursor, LogItem};
 use crate::log::wal::format::WalBody;
@@ -119,11 +120,8 @@ pub fn unchecked_logs(env: &Arc<dyn Env>, directory: &Path) -> Result<UncheckedL
     let mut unchecked =
         UncheckedLogs { in_use: is_in_use(&**env, directory), ..Default::default() };
     let Some(state) = current_manifest(&**env, directory)? else { return Ok(unchecked) };
-    let listed = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
-    let logs = listed.iter().filter_map(|file| match parse(&file.name) {
-        Some(FileName::Wal(number)) if number >= state.facts.log_number => Some(number),
-        _ => None,
-    });
+    let mut logs = log_numbers(&our_files(&**env, directory)?);
+    logs.retain(|number| *number >= state.facts.log_number);
     for number in logs {
         // A missing log was flushed: its entries are in a table now.
         let opened = LogCursor::open(&**env, directory, number, u64::MAX)?;
@@ -183,9 +181,7 @@ fn current_manifest(env: &dyn Env, directory: &Path) -> Result<Option<ManifestSt
 /// Refuses a directory with logs, tables or manifests but without CURRENT, which is a damaged
 /// database. (An interrupted creation may leave the first manifest alone: that is no database.)
 fn refuse_remnants(env: &dyn Env, directory: &Path) -> Result<()> {
-    let listed = env.list(directory).map_err(|error| Error::io("list", directory, error))?;
-    let ours = listed.iter().filter_map(|file| parse(&file.name));
-    let remnant = ours.into_iter().find(|name| match name {
+    let remnant = our_files(env, directory)?.into_iter().find(|name| match name {
         FileName::Manifest(number) => *number != 1,
         FileName::Wal(_) | FileName::Table(_) => true,
         FileName::Current | FileName::Lock | FileName::Stats | FileName::Temporary(_) => false,
