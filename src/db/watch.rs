@@ -267,7 +267,9 @@ impl Watch {
         // Before the published sequence: no write and no drop comes after the end.
         let is_closed = catalog.default.view.load().lock.is_none();
         self.keyspaces.find_dropped(catalog);
-        let through = catalog.published.visible();
+        let published = catalog.published.visible();
+        // Before what was written after it: a drop waits for no later write.
+        let through = self.keyspaces.first_drop().map_or(published, |drop| drop.min(published));
         while self.read_ahead.is_empty() && self.reader.next() <= through {
             self.read_some(through)?;
         }
@@ -456,6 +458,11 @@ impl WatchedKeyspaces {
         };
         let new: Vec<_> = self.names.keys().copied().filter(is_new).collect();
         self.dropped.extend(new.into_iter().map(|id| (through, id)));
+    }
+
+    /// The sequence of the next drop.
+    fn first_drop(&self) -> Option<SequenceNumber> {
+        self.dropped.front().map(|(last, _)| *last)
     }
 
     /// The next drop, if all writes to the keyspace were read: those before sequence `next`.

@@ -248,6 +248,27 @@ fn a_keyspace_that_came_and_went_is_dropped() {
 }
 
 #[test]
+fn a_drop_comes_before_later_writes() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let brief = db.keyspace("brief").unwrap();
+    let mut watch = db.watch().unwrap();
+    brief.put("a", "1").unwrap();
+    brief.put("b", "2").unwrap();
+    db.drop_keyspace("brief").unwrap();
+    let mut found = vec![watch.next_timeout(NOW).unwrap().unwrap()];
+    // Whoever writes on and on does not hold the drop back.
+    for key in ["c", "d"] {
+        db.put(key, "3").unwrap();
+        found.push(watch.next_timeout(NOW).unwrap().unwrap());
+    }
+    found.extend(ready(&mut watch));
+    let is_drop = |change: &Change| change.entry == ChangedEntry::DropKeyspace;
+    let found: Vec<_> = found.iter().map(|change| (change.sequence, is_drop(change))).collect();
+    assert_eq!(found, [(1, false), (2, false), (2, true), (3, false), (4, false)]);
+}
+
+#[test]
 fn a_slow_watch_goes_on_after_a_gap() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
