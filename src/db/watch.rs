@@ -251,6 +251,10 @@ impl Watch {
             Ok(reader) => {
                 self.reader = reader;
                 self.registration.keep_logs_from(self.reader.oldest_log());
+                // After the reader was placed: a copy that is read again has keyspaces whose writes
+                // are all in the gap, and their drop is a change.
+                let only = self.scope.as_ref().map(|(id, _)| *id);
+                self.keyspaces.add_present(&self.registration.engine.catalog, only);
                 Error::ChangesGone { directory, from, first: self.reader.next() }
             }
             Err(error) => error,
@@ -422,11 +426,16 @@ impl WatchedKeyspaces {
         let drops = catalog.drops.load(Ordering::SeqCst);
         let mut watched =
             WatchedKeyspaces { names: BTreeMap::new(), drops, dropped: VecDeque::new() };
+        watched.add_present(catalog, only);
+        watched
+    }
+
+    /// Adds those that are there, or `only` one of them.
+    fn add_present(&mut self, catalog: &Catalog, only: Option<KeyspaceId>) {
         let ids = catalog.all_keyspaces().into_iter().map(|keyspace| keyspace.id);
         let ids: Vec<_> = ids.filter(|id| only.is_none_or(|only| *id == only)).collect();
         // One that was dropped since then is found as a drop.
-        ids.into_iter().chain(only).for_each(|id| drop(watched.name_of(id, catalog)));
-        watched
+        ids.into_iter().chain(only).for_each(|id| drop(self.name_of(id, catalog)));
     }
 
     /// The name of a keyspace; `None` if it was dropped before it was asked for.

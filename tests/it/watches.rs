@@ -269,6 +269,23 @@ fn a_drop_comes_before_later_writes() {
 }
 
 #[test]
+fn a_gap_hides_no_drop() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let mut watch = db.watch().unwrap();
+    // All writes to it are in the gap: only who reads the database again knows of it.
+    let brief = db.keyspace("brief").unwrap();
+    brief.put("k", "v").unwrap();
+    (0..1000).for_each(|number| db.put(key(number), vec![0; 1000]).unwrap());
+    assert!(matches!(watch.next_timeout(NOW), Err(Error::ChangesGone { from: 1, .. })));
+    db.drop_keyspace("brief").unwrap();
+    let found = ready(&mut watch);
+    let is_drop = |change: &Change| change.entry == ChangedEntry::DropKeyspace;
+    assert!(found.len() == 1 && is_drop(&found[0]), "{found:?}");
+    assert_eq!(found[0].keyspace.as_deref(), Some("brief"));
+}
+
+#[test]
 fn a_slow_watch_goes_on_after_a_gap() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
