@@ -60,9 +60,9 @@ pub enum ChangedEntry {
     /// Entries came as tables: of a bulk load ([`Keyspace::ingest`](crate::Keyspace::ingest)), or
     /// of a batch that created or dropped keyspaces. No log has them. Read the range again, at a
     /// read point that has this sequence; keys outside of it have not changed. The range may be
-    /// larger than that of the entries. Once the tables of a load were compacted, several keyspaces
-    /// may have a change for it. For a batch each keyspace has one, of all its keys, and so have
-    /// numbers of refused writes.
+    /// larger than that of the entries. Once tables of a load were compacted or removed, its
+    /// keyspace has a change of all its keys, or each keyspace has one. For a batch each keyspace
+    /// has one, of all its keys, and so have numbers of refused writes.
     Load {
         /// The first key of the range.
         start: Vec<u8>,
@@ -121,20 +121,28 @@ fn overlaps(start: &[u8], end: Option<&[u8]>, range: &KeyBounds) -> bool {
     !written.within(range).is_empty()
 }
 
-/// The changes of the bulk load with this sequence: one, as long as it has tables.
+/// A first key, and the key after the last one; all keys by default.
+type Keys = (Vec<u8>, Option<Vec<u8>>);
+
+/// The changes of the bulk load with this sequence, which made `tables` tables, or some number that
+/// is not known if that is 0: one, as long as all of them are there.
 ///
-/// A compaction puts its entries into tables that have sequences on both sides of it, so the keys
-/// of all such tables cover the load.
-pub(super) fn load(catalog: &Catalog, sequence: SequenceNumber) -> Vec<Change> {
+/// A compaction leaves no trace of entries that have expired, or that a compaction filter removed.
+/// So a load without one of its tables may have any key: its keyspace has a change of all keys, or
+/// each keyspace if none of its tables is left.
+pub(super) fn load(catalog: &Catalog, sequence: SequenceNumber, tables: usize) -> Vec<Change> {
     let all = catalog.all_keyspaces();
-    let tables = |keyspace: &Arc<KeyspaceState>| tables_with(keyspace, sequence);
-    let has_own = |keyspace: &&Arc<KeyspaceState>| {
-        tables(keyspace).iter().any(|meta| meta.global_sequence == Some(sequence))
+    let mut loaded = all.iter().map(|keyspace| (keyspace, loaded_tables(keyspace, sequence)));
+    let Some((keyspace, own)) = loaded.find(|(_, own)| !own.is_empty()) else {
+        return changes_of_all(&all, sequence);
     };
-    let own = all.iter().find(has_own);
-    let spans = all.iter().filter(|keyspace| own.is_none_or(|own| own.id == keyspace.id));
-    let change = |keyspace| Some(change_of(keyspace, sequence, span(&tables(keyspace))?));
-    spans.filter_map(change).collect()
+    let keys = span(&own).filter(|_| own.len() >= tables);
+    vec![change_of(keyspace, sequence, keys.unwrap_or_default())]
+}
+
+/// A change of all keys for each of the keyspaces.
+fn changes_of_all(all: &[Arc<KeyspaceState>], sequence: SequenceNumber) -> Vec<Change> {
+    all.iter().map(|keyspace| change_of(keyspace, sequence, Keys::default())).collect()
 }
 
 /// The changes of a batch that is in no log, or of numbers that were not used: all keyspaces. The
@@ -146,16 +154,15 @@ pub(super) fn unlogged(
 ) -> Vec<Change> {
     let last = *sequences.end();
     if *sequences.start() == last && is_load(catalog, last) {
-        return load(catalog, last);
+        return load(catalog, last, 0);
     }
-    let all = catalog.all_keyspaces();
-    all.iter().map(|keyspace| change_of(keyspace, last, (Vec::new(), None))).collect()
+    changes_of_all(&catalog.all_keyspaces(), last)
 }
 
 fn change_of(
     keyspace: &Arc<KeyspaceState>,
     sequence: SequenceNumber,
-    (start, end): (Vec<u8>, Option<Vec<u8>>),
+    (start, end): Keys,
 ) -> Change {
     let (keyspace_number, name) = (keyspace.id, Arc::from(&*keyspace.name));
     let entry = ChangedEntry::Load { start, end };
@@ -165,22 +172,18 @@ fn change_of(
 /// True if a table of a load has this sequence.
 pub(super) fn is_load(catalog: &Catalog, sequence: SequenceNumber) -> bool {
     let all = catalog.all_keyspaces();
-    let tables = all.iter().flat_map(|keyspace| tables_with(keyspace, sequence));
-    tables.into_iter().any(|meta| meta.global_sequence == Some(sequence))
+    all.iter().any(|keyspace| !loaded_tables(keyspace, sequence).is_empty())
 }
 
-/// The tables that may have an entry with this sequence.
-fn tables_with(keyspace: &KeyspaceState, sequence: SequenceNumber) -> Vec<Arc<FileMeta>> {
+/// The tables of the load with this sequence.
+fn loaded_tables(keyspace: &KeyspaceState, sequence: SequenceNumber) -> Vec<Arc<FileMeta>> {
     let view = keyspace.view.load_full();
     let tables = view.version.tables().map(|handle| &handle.meta);
-    let has = |meta: &&Arc<FileMeta>| {
-        (meta.smallest_sequence..=meta.largest_sequence).contains(&sequence)
-    };
-    tables.filter(has).cloned().collect()
+    tables.filter(|meta| meta.global_sequence == Some(sequence)).cloned().collect()
 }
 
 /// From the first key of all tables to the end of the last one; `None` without tables.
-fn span(tables: &[Arc<FileMeta>]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+fn span(tables: &[Arc<FileMeta>]) -> Option<Keys> {
     let start = tables.iter().map(|meta| meta.start.clone()).min()?;
     let end = |meta: &Arc<FileMeta>| match &meta.end {
         Bound::Unbounded => None,

@@ -13,7 +13,7 @@ use crate::env::directory::{log_numbers, our_files};
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::tail::{LogTail, Reach, TailEnd};
 use crate::state::context::Context;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -24,8 +24,8 @@ const READ_BYTES: usize = 1 << 20;
 pub(super) enum Found<'a> {
     /// A write, and its sequence.
     Entry(SequenceNumber, &'a BatchEntry<'a>),
-    /// The sequence of a bulk load, which no log has.
-    Load(SequenceNumber),
+    /// The sequence of a bulk load, which no log has, and how many tables it made.
+    Load(SequenceNumber, usize),
     /// Other sequences that no log has.
     Unlogged(RangeInclusive<SequenceNumber>),
 }
@@ -154,10 +154,11 @@ impl ChangeReader {
         }
     }
 
-    /// Passes the load with the next sequence, which no log tells of yet.
+    /// Passes the load with the next sequence, which no log tells of yet: all of its tables are
+    /// there.
     pub(super) fn pass_load(&mut self) -> Found<'static> {
         self.next += 1;
-        Found::Load(self.next - 1)
+        Found::Load(self.next - 1, 0)
     }
 
     fn gone(&self, first: SequenceNumber) -> Error {
@@ -168,15 +169,15 @@ impl ChangeReader {
 /// Hands out `sequences`, which no log has: each of `loads`, and what is between them.
 fn pass(
     sequences: RangeInclusive<SequenceNumber>,
-    loads: &BTreeSet<SequenceNumber>,
+    loads: &BTreeMap<SequenceNumber, usize>,
     take: &mut dyn FnMut(Found<'_>),
 ) {
     let (mut next, last) = sequences.clone().into_inner();
-    for &load in loads.range(sequences) {
+    for (&load, &tables) in loads.range(sequences) {
         if next < load {
             take(Found::Unlogged(next..=load - 1));
         }
-        take(Found::Load(load));
+        take(Found::Load(load, tables));
         next = load + 1;
     }
     if next <= last {

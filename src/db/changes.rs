@@ -66,7 +66,9 @@ impl Changes {
                 Found::Entry(sequence, entry) => {
                     read_ahead.push_back(change(names, sequence, entry))
                 }
-                Found::Load(sequence) => read_ahead.extend(load(&engine.catalog, sequence)),
+                Found::Load(sequence, tables) => {
+                    read_ahead.extend(load(&engine.catalog, sequence, tables));
+                }
                 Found::Unlogged(sequences) => {
                     read_ahead.extend(unlogged(&engine.catalog, &sequences));
                 }

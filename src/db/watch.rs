@@ -305,7 +305,7 @@ impl Watch {
                     }
                     return;
                 }
-                Found::Load(sequence) => load(catalog, sequence),
+                Found::Load(sequence, tables) => load(catalog, sequence, tables),
                 Found::Unlogged(sequences) => unlogged(catalog, &sequences),
             };
             for load in loads {

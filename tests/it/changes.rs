@@ -1,13 +1,14 @@
 //! Changes: the writes of a database in their order, read while another process makes them.
 
-use crate::support::data::key;
+use crate::support::data::{bytes, key};
 use crate::support::mirror::write_some;
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options};
 use siftdb::env::testing::{Calls, Fault, FaultEnv, FaultKind};
 use siftdb::env::{DiskEnv, Env, MemEnv};
 use siftdb::{
-    Change, ChangedEntry, Error, Follower, KeyspaceOptions, Options, WriteBatch, WriteOptions,
+    Change, ChangedEntry, CompactRangeOptions, Error, Follower, KeyspaceOptions, Options,
+    WriteBatch, WriteOptions,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -314,6 +315,48 @@ fn a_load_is_a_change_of_its_range() {
 }
 
 /// The manifest has a load a moment before a log skips its sequence. The writer may die there.
+#[test]
+fn a_load_that_has_expired_is_a_change() {
+    let env = MemEnv::new();
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    env.set_now(at(1_000_000));
+    let db = open(&env, &keeping(1 << 20).auto_compaction(false)).unwrap();
+    let mut watch = db.watch().unwrap();
+    let load = |keys: [&str; 2]| {
+        db.put("z", "old").unwrap();
+        db.flush().unwrap();
+        let mut load = db.table_writer().unwrap();
+        for (key, seconds) in keys.into_iter().zip([9000, 5]) {
+            let expiry = WriteOptions::new().expire_after(Duration::from_secs(seconds));
+            load.put_with(key, bytes(seconds, 20_000), &expiry).unwrap();
+        }
+        assert_eq!(load.finish().unwrap().tables, 2);
+        env.set_now(env.now() + Duration::from_secs(10));
+    };
+    let rewrite = CompactRangeOptions::new().force(true);
+    // Of this load nothing is left as it came, and of the next one a table.
+    load(["x", "z"]);
+    db.compact_range_with(.., &rewrite).unwrap();
+    load(["a", "z"]);
+    db.compact_range_with("z".., &rewrite).unwrap();
+    // The log that begins now names the table that is left.
+    db.put("m", "new").unwrap();
+    db.flush().unwrap();
+    assert_eq!(db.get("z").unwrap(), None);
+    let follower = follow(&env);
+    let of_watch = std::iter::from_fn(|| watch.next_timeout(Duration::ZERO).unwrap()).collect();
+    for found in [of_watch, changes(&follower, 1)] {
+        let has_z = |change: &Change| match &change.entry {
+            ChangedEntry::Load { start, end } => {
+                start[..] <= b"z"[..] && end.as_ref().is_none_or(|end| end[..] > b"z"[..])
+            }
+            _ => false,
+        };
+        let loads: Vec<_> = found.iter().filter(|c| has_z(c)).map(|c| c.sequence).collect();
+        assert_eq!(loads, [2, 4], "{found:?}");
+    }
+}
+
 #[test]
 fn a_load_that_no_log_tells_of_is_a_change() {
     let mut only_in_manifest = 0;

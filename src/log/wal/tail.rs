@@ -28,7 +28,7 @@ use crate::log::wal::consistency::{ConsistencyCheck, ManifestFacts};
 use crate::log::wal::cursor::{LogCursor, LogEntry, LogFile, LogItem, missing_log};
 use crate::log::wal::format::{WalBody, WalStart};
 use crate::log::wal::replay::Apply;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// How a reading of the logs ended.
@@ -57,8 +57,8 @@ struct OpenLog {
     start: WalStart,
     /// The end of the start record, or of the last record that was handed out.
     end: u64,
-    /// The sequences of bulk loads whose tables were there when it was begun.
-    loads: Vec<SequenceNumber>,
+    /// The bulk loads whose tables were there when it was begun: how many tables each of them had.
+    loads: BTreeMap<SequenceNumber, usize>,
 }
 
 /// The state of the beginning of a log.
@@ -351,10 +351,14 @@ impl LogTail {
         self.open_ahead(logs, &mut check).map(drop)
     }
 
-    /// The sequences from `first` on that open logs say are those of bulk loads.
-    pub(crate) fn loads(&self, first: SequenceNumber) -> BTreeSet<SequenceNumber> {
-        let open = self.current.iter().chain(self.ahead.values());
-        open.flat_map(|log| &log.loads).copied().filter(|load| *load >= first).collect()
+    /// The sequences from `first` on that open logs say are those of bulk loads, and how many
+    /// tables each load made.
+    pub(crate) fn loads(&self, first: SequenceNumber) -> BTreeMap<SequenceNumber, usize> {
+        // The first log that names a load names all of its tables; later ones those that are left.
+        let open = self.current.iter().chain(self.ahead.values()).rev();
+        open.flat_map(|log| log.loads.range(first..))
+            .map(|(load, tables)| (*load, *tables))
+            .collect()
     }
 
     /// Places a new tail at byte `end` of its first log, where the last sequence before it ends.
@@ -501,12 +505,12 @@ fn try_open_log(env: &dyn Env, number: u64, check: &mut ConsistencyCheck<'_>) ->
             // A record of loads that is not all there yet, or beyond this page, is read later. What
             // it says of durable writes counts when it is handed out.
             let mut ahead = ConsistencyCheck::new(check.directory, check.facts);
-            let loads = match ahead.next(&mut log)?.item {
-                LogItem::Record(WalBody::Loads(loads)) => {
-                    loads.tables().map(|(_, sequence)| sequence).collect()
+            let mut loads = BTreeMap::new();
+            if let LogItem::Record(WalBody::Loads(tables)) = ahead.next(&mut log)?.item {
+                for (_, sequence) in tables.tables() {
+                    *loads.entry(sequence).or_default() += 1;
                 }
-                _ => Vec::new(),
-            };
+            }
             Ok(Beginning::Start(Box::new(OpenLog { cursor: log, start, end, loads })))
         }
         LogItem::StartOfNewerManifest => match log.expect_no_writes() {
