@@ -239,6 +239,7 @@ impl Watch {
             Step::End => true,
         };
         if is_end {
+            self.registration.end();
             self.lock = None;
         }
         step
@@ -388,6 +389,14 @@ impl Registration {
             self.kept_from = log;
             let unneeded = self.engine.writer.live_logs.lock().watch(self.number, log);
             self.remove(unneeded);
+        }
+    }
+
+    /// Lets go of all logs: the watch may be dropped long after its end.
+    fn end(&mut self) {
+        // In a forked child another thread may have held the lock.
+        if self.engine.context.process.is_current() {
+            self.keep_logs_from(u64::MAX);
         }
     }
 

@@ -286,6 +286,22 @@ fn a_gap_hides_no_drop() {
 }
 
 #[test]
+fn an_ended_watch_keeps_no_log() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let brief = db.keyspace("brief").unwrap();
+    let mut watch = brief.watch(..).unwrap();
+    db.drop_keyspace("brief").unwrap();
+    assert_eq!(watch.by_ref().count(), 1);
+    for number in 0..20 {
+        db.put(key(number), "v").unwrap();
+        db.flush().unwrap();
+    }
+    until("without old logs", || begun_logs(&env).len() <= 2);
+    assert!(watch.next().is_none());
+}
+
+#[test]
 fn a_slow_watch_goes_on_after_a_gap() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
