@@ -368,6 +368,8 @@ impl Registration {
         // The lock that a writer holds while it publishes: see `Watchers`.
         let log = writer.log.lock();
         let (last, next) = (log.last_sequence, log.next_sequence);
+        // Refused writes have later numbers; the next opening may have them.
+        let after_last = catalog.published.visible() + 1;
         let end = log.current.as_ref().map(|wal| (wal.number(), wal.bytes()));
         // Without a log every later one has a new number.
         let new_log = catalog.numbers.next_file.load(Ordering::Relaxed);
@@ -376,10 +378,13 @@ impl Registration {
         match from {
             Some(from) if from > next => {
                 let directory = context.directory.clone();
-                Err(Error::ChangesGone { directory, from, first: next })
+                Err(Error::ChangesGone { directory, from, first: after_last })
             }
             Some(from) if from <= last => ChangeReader::new(context, needed, from, last),
-            _ => ChangeReader::at_end(context, (last, next), end.unwrap_or((new_log, 0))),
+            _ => {
+                let next = from.unwrap_or(after_last);
+                ChangeReader::at_end(context, (last, next), end.unwrap_or((new_log, 0)))
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use crate::support::data::key;
 use crate::support::mirror::{Mirror, write_some};
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options, until};
-use siftdb::env::testing::{Calls, ENOSPC, Fault, FaultEnv, FaultKind};
+use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
 use siftdb::{Change, ChangedEntry, Error, Watch, WriteBatch, WriteOptions};
 use std::sync::Arc;
@@ -413,6 +413,23 @@ fn refused_writes_are_no_changes() {
     });
     assert!(keys.clone().all(|key| key != b"refused") && keys.count() >= 1, "{found:?}");
     assert_eq!(found.last().unwrap().sequence, db.snapshot().last_sequence());
+}
+
+#[test]
+fn a_gap_ends_before_refused_writes() {
+    let fault = FaultEnv::new(Arc::new(MemEnv::new()));
+    let options = small_options().env(Arc::new(fault.clone()));
+    let db = options.open(HOME).unwrap();
+    let mut watch = db.watch().unwrap();
+    (0..1000).for_each(|number| db.put(key(number), vec![0; 1000]).unwrap());
+    let calls = Calls::Named("sync_data");
+    let fails = Fault::from_then_on(FaultKind::Error(EIO)).among(calls);
+    fault.fail_at(fault.calls_of(calls), fails);
+    db.put_with("refused", "1", &WriteOptions::new().sync(true)).unwrap_err();
+    // The next opening has it, with the number after the last write.
+    for gone in [watch.next_timeout(NOW).unwrap_err(), db.watch_from(2000).unwrap_err()] {
+        assert!(matches!(gone, Error::ChangesGone { first: 1001, .. }), "{gone:?}");
+    }
 }
 
 #[test]
