@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[non_exhaustive]
 pub struct Change {
     /// Its sequence number. They never fall from change to change. That of a dropped keyspace is
-    /// the number of a write before the drop.
+    /// the number of a write before the drop, which may be below the `first` of a `ChangesGone`.
     pub sequence: u64,
     /// The number of its keyspace: 0 for `default`. No other keyspace ever gets it.
     pub keyspace_number: u32,

@@ -68,9 +68,8 @@ impl ChangeReader {
         }
     }
 
-    /// Reads from sequence `next` on, which nothing has yet: the history ends with `last`. It
-    /// comes after byte `end` of log `log`, or in a later log; there is no such log yet if `end` is
-    /// 0.
+    /// Reads from sequence `next` on, which nothing has yet: the history ends with `last`, at byte
+    /// `end` of log `log`. If `end` is 0, that log is not there yet, and will be the next one.
     ///
     /// # Errors
     /// `Io`; `Corruption` of the log.

@@ -106,7 +106,7 @@ impl fmt::Debug for Watch {
 impl Keyspace {
     /// The writes to keys of `range` from now on, as they are committed: see [`Watch`]. To have
     /// everything before, too, take a snapshot after this call, read it, and skip the changes up to
-    /// [`Snapshot::last_sequence`](crate::Snapshot::last_sequence).
+    /// [`Snapshot::last_sequence`](crate::Snapshot::last_sequence), but no `DropKeyspace`.
     ///
     /// # Errors
     /// `Closed`, `OpenedReadOnly`, `KeyspaceDropped`, `Io`.

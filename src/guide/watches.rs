@@ -27,7 +27,7 @@
 //! | [`Watch::poll_next`] | not at all: a waker is called, as for a stream |
 //!
 //! - **A copy that is complete:** watch first, then take a snapshot and read it. Skip the changes
-//!   up to [`Snapshot::last_sequence`]. `examples/changes.rs` does this.
+//!   up to [`Snapshot::last_sequence`], but no `DropKeyspace`. `examples/changes.rs` does this.
 //! - **A watch that falls behind:** writers never wait for it, and nothing is kept in memory. Logs
 //!   that it has not read stay on disk, up to four write buffers or [`Options::keep_log_bytes`].
 //!   Beyond that it returns [`Error::ChangesGone`] once and goes on after the last write. Then read
@@ -38,11 +38,13 @@
 //!   covers, and their numbers are given again. After a repair old changes are gone.
 //! - **What is no single write:** [`ChangedEntry::Load`] says which range came as tables, of a bulk
 //!   load or of a batch that created keyspaces. [`ChangedEntry::DropKeyspace`] comes after the last
-//!   write to a keyspace. No change tells of expiry.
+//!   write to a keyspace. For drops while there was no watch, compare [`Db::keyspaces`]. No change
+//!   tells of expiry.
 //! - **Another process** has the same changes by [`Follower::wait`] and [`Follower::changes`].
 //!
 //! [`ChangedEntry::DropKeyspace`]: crate::ChangedEntry::DropKeyspace
 //! [`ChangedEntry::Load`]: crate::ChangedEntry::Load
+//! [`Db::keyspaces`]: crate::Db::keyspaces
 //! [`Db::sync`]: crate::Db::sync
 //! [`Db::watch`]: crate::Db::watch
 //! [`Error::ChangesGone`]: crate::Error::ChangesGone

@@ -502,8 +502,9 @@ fn try_open_log(env: &dyn Env, number: u64, check: &mut ConsistencyCheck<'_>) ->
     let LogEntry { file, start: at, end, item, .. } = check.next(&mut log)?.due(None);
     match item {
         LogItem::Record(WalBody::Start(start)) => {
-            // A record of loads that is not all there yet, or beyond this page, is read later. What
-            // it says of durable writes counts when it is handed out.
+            // A record of loads that is not all there yet, or does not fit into this page, is left
+            // out: then their sequences are in no log. What it says of durable writes counts when
+            // it is handed out.
             let mut ahead = ConsistencyCheck::new(check.directory, check.facts);
             let mut loads = BTreeMap::new();
             if let LogItem::Record(WalBody::Loads(tables)) = ahead.next(&mut log)?.item {
