@@ -35,12 +35,14 @@ fn answer(seats: &Seats, line: &str) -> Outcome<String> {
 fn serve(seats: &Seats, mut client: &TcpStream) -> std::io::Result<()> {
     let (mut lines, mut line) = (BufReader::new(client), Vec::new());
     while lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? > 0 {
-        let is_cut = line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n");
-        let answer = if is_cut {
+        let answer = if line.ends_with(b"\n") {
+            str::from_utf8(&line).map_err(Into::into).and_then(|line| answer(seats, line))
+        } else if line.len() as u64 == LINE_BYTES_MAX {
             lines.skip_until(b'\n')?;
             Err(format!("a line has at most {LINE_BYTES_MAX} bytes").into())
         } else {
-            str::from_utf8(&line).map_err(Into::into).and_then(|line| answer(seats, line))
+            // The client is gone. The rest of its command may say who buys.
+            return Ok(());
         };
         let answer = answer.unwrap_or_else(|error| format!("error: {error}"));
         client.write_all(format!("{}\n", answer.replace('\n', " ")).as_bytes())?;

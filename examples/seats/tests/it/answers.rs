@@ -4,6 +4,7 @@ use crate::{Client, Service, sold, wait_for_counts};
 use siftdb::{Db, Options, keys};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -142,6 +143,15 @@ fn lost_counts_are_made_again() {
         service = Service::start(&path);
         wait_for_counts(&service, &both);
     }
+}
+
+#[test]
+fn a_command_that_is_cut_off_is_not_run() {
+    let (_directory, service, mut client) = start();
+    client.stream.write_all(b"hold 1 buyer1").unwrap();
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.receive(), None);
+    assert_eq!(service.client().answer("hold 1 buyer2"), "done");
 }
 
 #[test]
