@@ -162,8 +162,9 @@ impl Filter {
     /// The small upper levels get more bits a key, 30 at most. The largest level gets fewer than an
     /// even division would give, or no filter if memory is short. In a tree at rest with levels
     /// that grow tenfold, this saves a third of the false positives of the same bytes with two
-    /// levels, and half of them with three. If levels have the same size or disjoint keys, it saves
-    /// little. While writes are faster than compactions, level 0 has many tables, and it saves a
+    /// levels, and half of them with three, if each lookup asks all levels. After a load fewer do,
+    /// and a seventh was saved. If levels have the same size or disjoint keys, it saves little.
+    /// While writes are faster than compactions, level 0 has many tables, and it saves a
     /// third to a half. `docs/measurements.md` has the measurements.
     ///
     /// Bits are computed at each flush and compaction, from the entries of each level and from the
