@@ -60,9 +60,9 @@ pub enum ChangedEntry {
     /// Entries came as tables: of a bulk load ([`Keyspace::ingest`](crate::Keyspace::ingest)), or
     /// of a batch that created or dropped keyspaces. No log has them. Read the range again, at a
     /// read point that has this sequence; keys outside of it have not changed. The range may be
-    /// larger than that of the entries. Once tables of a load were compacted or removed, its
-    /// keyspace has a change of all its keys, or each keyspace has one. For a batch each keyspace
-    /// has one, of all its keys, and so have numbers of refused writes.
+    /// larger than that of the entries: all keys of the keyspace, once a table of a load was
+    /// compacted or removed. If no table of the load is left, each keyspace has such a change. It
+    /// has one, too, for a batch and for the numbers of refused writes.
     Load {
         /// The first key of the range.
         start: Vec<u8>,

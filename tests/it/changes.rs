@@ -314,7 +314,6 @@ fn a_load_is_a_change_of_its_range() {
     assert_eq!(changes(&follower, 1).len(), 5);
 }
 
-/// The manifest has a load a moment before a log skips its sequence. The writer may die there.
 #[test]
 fn a_load_that_has_expired_is_a_change() {
     let env = MemEnv::new();
@@ -357,6 +356,7 @@ fn a_load_that_has_expired_is_a_change() {
     }
 }
 
+/// The manifest has a load a moment before a log skips its sequence. The writer may die there.
 #[test]
 fn a_load_that_no_log_tells_of_is_a_change() {
     let mut only_in_manifest = 0;

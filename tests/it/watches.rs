@@ -257,7 +257,7 @@ fn a_drop_comes_before_later_writes() {
     brief.put("b", "2").unwrap();
     db.drop_keyspace("brief").unwrap();
     let mut found = vec![watch.next_timeout(NOW).unwrap().unwrap()];
-    // Whoever writes on and on does not hold the drop back.
+    // Later writes do not delay the drop.
     for key in ["c", "d"] {
         db.put(key, "3").unwrap();
         found.push(watch.next_timeout(NOW).unwrap().unwrap());
@@ -273,7 +273,7 @@ fn a_gap_hides_no_drop() {
     let env = MemEnv::new();
     let db = open(&env, &small_options()).unwrap();
     let mut watch = db.watch().unwrap();
-    // All writes to it are in the gap: only who reads the database again knows of it.
+    // All writes to it are in the gap, so the watch has no change of it.
     let brief = db.keyspace("brief").unwrap();
     brief.put("k", "v").unwrap();
     (0..1000).for_each(|number| db.put(key(number), vec![0; 1000]).unwrap());

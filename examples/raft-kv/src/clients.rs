@@ -113,8 +113,8 @@ async fn propose(app: &App, uri: &Uri, command: Command) -> Response {
     }
 }
 
-/// Proposes a command and waits for its result, even after its client has gone: openraft goes on
-/// with it, and the permits must count all commands that openraft holds.
+/// Proposes a command and waits for its result. It waits even if the client is gone: openraft still
+/// holds the command, and a permit stands for each command that it holds.
 async fn outcome(
     app: App,
     command: Command,

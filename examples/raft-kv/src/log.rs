@@ -26,8 +26,8 @@ pub fn begin(id: NodeId) {
 /// Writes a line.
 pub fn line(what: impl Display) {
     if let Some(id) = NODE.get() {
-        // One call for the whole line, since several nodes may write to one terminal. A node whose
-        // output is closed goes on.
+        // One call for the whole line: several nodes may write to one terminal. The node needs no
+        // log, so a failure is ignored.
         let _ = io::stderr().write_all(format!("node {id}: {what}\n").as_bytes());
     }
 }

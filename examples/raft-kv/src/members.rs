@@ -5,8 +5,8 @@
 //! - A node takes its leader for alive until it becomes a candidate itself, which a learner never
 //!   does. So this node notes when a leader last sent it a message.
 //! - A leader stops sending to a node that a change of the membership removes, often before that
-//!   node has the entry about it. So a node without a leader asks the members that it knows of, again
-//!   and again.
+//!   node has the entry about it. So a node without a leader asks the members that it knows of,
+//!   again and again.
 
 use crate::http_client::{Client, whole};
 use crate::node::ELECTION_TIMEOUT_MAX;
