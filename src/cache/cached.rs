@@ -3,19 +3,17 @@
 //! A [`Cached`] value is held by the cache, by readers, or by both. A table's index owns [`Slots`],
 //! one per block, next to the heads that it searches by. The cache stores a pointer to each block
 //! that it holds in the block's slot. The next reader finds the block there without a lock, a hash
-//! or a reference count. An evicted block is removed from its slot. A slot also remembers when a
-//! block was last rejected: a second request soon afterwards is a ghost hit, and the block is
-//! admitted.
+//! or a reference count. An evicted block is removed from its slot. A slot also has [`Marks`]: what
+//! is remembered of a block that the cache does not hold.
 //!
 //! `cache/cache.rs` fills and empties slots; `table/index.rs` owns them. A value is inserted into a
 //! slot only under the lock of its shard and only while the cache holds it. So no slot keeps an
 //! evicted value (I19). Values do not keep slots alive.
 
-use crate::base::sync::plain::AtomicU32;
 use crate::base::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::cache::ghosts::Marks;
 use arc_swap::Guard;
 use siftdb_filter::cache_line::{prefetch_line, prefetch_line_before};
-use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::sync::Weak;
 
@@ -51,14 +49,6 @@ struct Group<V>([Slot<V>; GROUP_SLOTS]);
 struct Slot<V> {
     head: u64,
     value: ArcSwapOption<Cached<V>>,
-}
-
-#[derive(Default)]
-struct Marks {
-    /// The checksum with which the block was found sound; 0 before. It survives eviction.
-    checksum: AtomicU32,
-    /// The number of the request that was rejected last; 0 for none.
-    rejected_at: AtomicU32,
 }
 
 /// Names one slot.
@@ -273,14 +263,15 @@ impl<V> Clone for SlotRef<'_, V> {
 
 impl<V> Copy for SlotRef<'_, V> {}
 
-impl<V> SlotRef<'_, V> {
+impl<'s, V> SlotRef<'s, V> {
     #[inline]
     fn cell(&self) -> Option<&ArcSwapOption<Cached<V>>> {
         self.slots.cell(self.position)
     }
 
+    /// What the slot remembers of its block.
     #[inline]
-    fn marks(&self) -> Option<&Marks> {
+    pub(crate) fn marks(self) -> Option<&'s Marks> {
         self.slots.marks.get(self.position)
     }
 
@@ -294,43 +285,6 @@ impl<V> SlotRef<'_, V> {
             value.used.store(true, Ordering::Relaxed);
         }
         Some(Slotted(held))
-    }
-
-    /// The checksum with which the block was found sound, if it was.
-    #[inline]
-    pub(crate) fn known_checksum(self) -> Option<NonZeroU32> {
-        NonZeroU32::new(self.marks()?.checksum.load(Ordering::Relaxed))
-    }
-
-    /// Remembers the checksum of a block that was found sound.
-    pub(crate) fn remember_checksum(self, checksum: Option<NonZeroU32>) {
-        if let Some(marks) = self.marks() {
-            marks.checksum.store(checksum.map_or(0, NonZeroU32::get), Ordering::Relaxed);
-        }
-    }
-
-    /// True if this block was rejected at most `within` rejections before number `now`: a second
-    /// request soon afterwards, which is a ghost hit.
-    pub(crate) fn was_rejected(self, now: u32, within: u32) -> bool {
-        let last = self.marks().map_or(0, |marks| marks.rejected_at.load(Ordering::Relaxed));
-        // Numbers wrap after 2^32. A block may then be admitted one request early.
-        last != 0 && now.wrapping_sub(last) <= within
-    }
-
-    /// Rejects this block, as number `now`.
-    pub(crate) fn reject(self, now: u32) {
-        self.set_rejected_at(now.max(1));
-    }
-
-    /// Forgets the rejection of this block, which is admitted.
-    pub(crate) fn forget_rejection(self) {
-        self.set_rejected_at(0);
-    }
-
-    fn set_rejected_at(self, now: u32) {
-        if let Some(marks) = self.marks() {
-            marks.rejected_at.store(now, Ordering::Relaxed);
-        }
     }
 
     /// Prefetches the cache lines that a reader of the slot's value touches first. Does not wait.
@@ -417,25 +371,6 @@ mod tests {
         for value in values {
             assert_eq!(Arc::strong_count(&value), 1, "{}", **value);
         }
-    }
-
-    #[test]
-    fn rejections_are_known_for_a_while() {
-        let slots: Arc<Slots<u64>> = Slots::of(2);
-        let slot = slots.slot(1);
-        assert!(!slot.was_rejected(0, 10));
-        slot.reject(10);
-        assert!(slot.was_rejected(10, 10) && slot.was_rejected(20, 10));
-        assert!(!slot.was_rejected(21, 10), "eleven rejections later");
-        assert!(!slots.slot(0).was_rejected(12, 10), "another value");
-        slot.forget_rejection();
-        assert!(!slot.was_rejected(12, 10), "admitted, so forgotten");
-        slot.reject(u32::MAX);
-        assert!(slot.was_rejected(3, 10), "numbers wrapped");
-        slot.reject(0);
-        assert!(slot.was_rejected(1, 10), "number 0 is a number");
-        slots.slot(2).reject(1);
-        assert!(!slots.slot(2).was_rejected(1, 10), "no slot");
     }
 
     /// The drop of slots relies on the inside of `arc-swap`: an empty slot owns nothing. Here

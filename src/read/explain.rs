@@ -117,7 +117,7 @@ pub struct ExplainTouched {
     pub index_seeks: u64,
     /// Bytes of the index that were read from the file.
     pub index_bytes_read: u64,
-    /// Data blocks found in the cache.
+    /// Data blocks, or single entries in place of them, found in the cache.
     pub data_blocks_cached: u64,
     /// Data blocks read from the file.
     pub data_blocks_read: u64,

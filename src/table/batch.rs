@@ -69,10 +69,13 @@ impl Table {
         if use_filters && keys.iter().any(|key| is_undecided(key)) {
             self.ask_blocks(keys, io);
         }
-        for key in keys.iter().filter(|key| key.may_be_here()) {
-            if let (Some(index), Some(entry)) = (self.index_naming(key, BlockKind::Data), key.block)
-            {
-                index.slot(entry).prefetch();
+        for key in keys.iter_mut().filter(|key| key.may_be_here()) {
+            let named = self.index_naming(key, BlockKind::Data).zip(key.block);
+            let Some((index, entry)) = named else { continue };
+            index.slot(entry).prefetch();
+            let answer = self.row_answer((index, entry), &key.lookup, &key.hash, io);
+            if let Some(answer) = answer {
+                (key.answer, key.block) = (answer, None);
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::sync::Arc;
 use crate::base::value::{COPY_BYTES, Value};
-use crate::cache::cache::{Answer, CacheKey, Priority, Request};
+use crate::cache::cache::{Answer, CacheKey, Priority, Request, RowRequest};
 use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::table::block::block::{Block, Found};
 use crate::table::block::directory::HashedBlock;
@@ -22,6 +22,7 @@ use crate::table::format::{BLOCK_TRAILER_BYTES, BlockHandle, BlockKind, Codec, f
 use crate::table::index::{CachedBlock, Index, IndexEntry};
 use siftdb_filter::cache_line::AlignedBytes;
 use siftdb_filter::hash::KeyHash;
+use std::num::NonZeroU32;
 
 /// A block that a reader holds.
 pub(crate) enum BlockRef<'f> {
@@ -50,7 +51,7 @@ impl TableFile {
             Some(block) => Ok(block),
             None => {
                 let (handle, slot) = (index.handle_of(entry), index.slot(entry));
-                self.fetch_through_cache(handle, Some(slot), kind, fill, io)
+                Ok(self.fetch_through_cache(handle, Some(slot), kind, fill, None, io)?.0)
             }
         }
     }
@@ -89,7 +90,7 @@ impl TableFile {
         let (handle, slot) = (index.handle_of(entry), index.slot(entry));
         let read = self.in_memory(handle)?;
         let is_usable =
-            read.has_checksum(slot.known_checksum()) && read.codec() == Some(Codec::None);
+            read.has_checksum(known_checksum(Some(slot))) && read.codec() == Some(Codec::None);
         if !is_usable || (fill && !self.cache().leaves_in_place(slot, handle.size)) {
             return None;
         }
@@ -108,50 +109,56 @@ impl TableFile {
         fill: bool,
         io: &mut TableIo,
     ) -> Result<BlockRef<'_>> {
-        self.fetch_through_cache(handle, None, kind, fill, io)
+        Ok(self.fetch_through_cache(handle, None, kind, fill, None, io)?.0)
     }
 
-    /// Not inlined: readers that find a block in its slot should not carry this code.
+    /// The block, and whether the cache wants the row of it that is asked for.
+    // Not inlined: readers that find a block in its slot should not carry this code.
     #[inline(never)]
-    fn fetch_through_cache(
+    pub(super) fn fetch_through_cache(
         &self,
         handle: BlockHandle,
         slot: Option<SlotRef<'_, CachedBlock>>,
         kind: BlockKind,
         fill: bool,
+        row: Option<RowRequest>,
         io: &mut TableIo,
-    ) -> Result<BlockRef<'_>> {
+    ) -> Result<(BlockRef<'_>, bool)> {
         let request = Request {
             key: CacheKey { table: self.table_id(), offset: handle.offset },
             priority: if kind == BlockKind::Data { Priority::Low } else { Priority::High },
             slot,
             bytes: handle.size,
             fill,
+            row,
         };
         if let Err(refusal) = self.check_may_read(handle, io) {
             // `Cache::block` would begin a load, or wait for that of another thread.
             let held = self.cache().get(request.key, request.priority).ok_or(refusal)?;
             io.count(kind, false, 0);
-            return Ok(BlockRef::Shared(held));
+            return Ok((BlockRef::Shared(held), false));
         }
-        let was_known = slot.is_some_and(|slot| slot.known_checksum().is_some());
+        let was_known = known_checksum(slot).is_some();
         let read = || self.decode(&self.read(handle, kind, None)?, handle, kind);
-        let block = match self.cache().block(request) {
+        let answer = self.cache().block(request);
+        let keeps_row = matches!(answer, Answer::UncachedButRow);
+        let block = match answer {
             Answer::Held(held) => {
                 io.count(kind, false, 0);
-                return Ok(BlockRef::Shared(held));
+                return Ok((BlockRef::Shared(held), false));
             }
             Answer::Load(load) => {
                 let block = read()?;
                 let bytes = block.heap_bytes();
                 BlockRef::Shared(load.keep(block, bytes))
             }
+            Answer::UncachedButRow => self.read_uncached(handle, slot)?,
             Answer::Uncached if kind == BlockKind::Data => self.read_uncached(handle, slot)?,
             Answer::Uncached => BlockRef::Shared(Cached::uncached(read()?)),
         };
         io.count(kind, true, handle.size + BLOCK_TRAILER_BYTES as u64);
         io.data_in_memory += u32::from(was_known && self.in_memory(handle).is_some());
-        Ok(block)
+        Ok((block, keeps_row))
     }
 
     /// A data block that the cache does not keep: it stays in its buffer. Its checksum is checked
@@ -162,15 +169,20 @@ impl TableFile {
         handle: BlockHandle,
         slot: Option<SlotRef<'_, CachedBlock>>,
     ) -> Result<BlockRef<'_>> {
-        let known = slot.and_then(SlotRef::known_checksum);
+        let known = known_checksum(slot);
         let read = self.read(handle, BlockKind::Data, known)?;
         let (checksum, is_sound) = (read.checksum(), read.has_checksum(known));
         let block = self.decode_in_place(read, is_sound, handle)?;
-        if let Some(slot) = slot.filter(|_| !is_sound) {
-            slot.remember_checksum(checksum);
+        if let Some(marks) = slot.and_then(SlotRef::marks).filter(|_| !is_sound) {
+            marks.remember_checksum(checksum);
         }
         Ok(BlockRef::Uncached(block))
     }
+}
+
+/// The checksum with which the block of a slot was found sound, if it was.
+fn known_checksum(slot: Option<SlotRef<'_, CachedBlock>>) -> Option<NonZeroU32> {
+    slot?.marks()?.known_checksum()
 }
 
 impl BlockRef<'_> {
@@ -365,9 +377,10 @@ mod tests {
         {
             let (file, handles) = file_of(BlockKind::Data, &[(contents, Codec::None)]);
             let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
-            let fetched = file.fetch_through_cache(handles[0], slot, BlockKind::Data, false, io);
+            let fetched =
+                file.fetch_through_cache(handles[0], slot, BlockKind::Data, false, None, io);
             match fetched {
-                Ok(block) => {
+                Ok((block, _)) => {
                     let found = block.search(&LookupKey::new(b"key", 9), &KeyHash::new(b"key"), 0);
                     let value = Value::from(&[b'v'; 400][..]);
                     assert!(is_sound && found == Some(Lookup::found(value)));
@@ -380,7 +393,7 @@ mod tests {
                 kind: BlockKind::Data,
             }
             .trailer(contents, Codec::None);
-            let known = slots.slot(0).known_checksum().map(|known| known.get().to_le_bytes());
+            let known = known_checksum(Some(slots.slot(0))).map(|known| known.get().to_le_bytes());
             let known = known.is_some_and(|known| known == trailer[1..]);
             assert_eq!(known, is_sound);
         }
@@ -426,11 +439,12 @@ mod tests {
             let slots = Slots::of(1);
             let fetch = || {
                 let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
-                file.fetch_through_cache(handles[0], slot, BlockKind::Data, false, io)
+                file.fetch_through_cache(handles[0], slot, BlockKind::Data, false, None, io)
+                    .map(|(block, _)| block)
             };
             for _ in 0..2 {
                 assert!(fetch().err().unwrap().is_corruption(), "damaged at its first use");
-                assert_eq!(slots.slot(0).known_checksum(), None);
+                assert_eq!(known_checksum(Some(slots.slot(0))), None);
             }
             table.now.store(false, Ordering::Relaxed);
             assert!(fetch().is_ok());
@@ -442,7 +456,7 @@ mod tests {
             drop(block);
             // A block that the cache keeps is checked at every read.
             let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
-            let kept = file.fetch_through_cache(handles[0], slot, BlockKind::Data, true, io);
+            let kept = file.fetch_through_cache(handles[0], slot, BlockKind::Data, true, None, io);
             assert!(kept.err().unwrap().is_corruption());
         }
     }
@@ -456,13 +470,13 @@ mod tests {
         let slots = Slots::of(1);
         let fetch = |file: &TableFile, handle| {
             let (slot, io) = (Some(slots.slot(0)), &mut TableIo::default());
-            file.fetch_through_cache(handle, slot, BlockKind::Data, false, io).map(drop)
+            file.fetch_through_cache(handle, slot, BlockKind::Data, false, None, io).map(drop)
         };
         let (file, handles) = file_of(BlockKind::Data, &[(&block, Codec::None)]);
         let mut bytes = vec![0; file.bytes() as usize];
         file.read_bytes(0, &mut bytes).unwrap();
         fetch(&file, handles[0]).unwrap();
-        let known = slots.slot(0).known_checksum();
+        let known = known_checksum(Some(slots.slot(0)));
         assert_ne!(known, None);
         // Damaged bytes, read by a call.
         let middle = handles[0].offset as usize + block.len() / 2;
@@ -481,7 +495,7 @@ mod tests {
         let map = Arc::new(Changing { contents, now: AtomicBool::new(false) });
         another.handle.replace(map);
         assert!(fetch(&another, handles[0]).unwrap_err().is_corruption());
-        assert_eq!(slots.slot(0).known_checksum(), known);
+        assert_eq!(known_checksum(Some(slots.slot(0))), known);
     }
 
     /// A file that was opened again may be shorter than the table. The call has the error.

@@ -45,7 +45,7 @@ pub(crate) struct TableIo {
     pub filter_bytes: u64,
     pub index_read: u32,
     pub index_bytes: u64,
-    /// Data blocks found in the cache.
+    /// Data blocks, or rows in place of them, found in the cache.
     pub data_cached: u32,
     pub data_read: u32,
     /// Bytes of those, as stored.
@@ -309,7 +309,7 @@ impl TableFile {
     /// Says which bytes of the file will be read soon.
     pub(super) fn read_ahead(&self, bytes: Range<u64>) {
         let bytes = bytes.start..bytes.end.min(self.blocks_end());
-        if !bytes.is_empty() && self.handle.in_memory().is_none() {
+        if !bytes.is_empty() && !self.is_in_memory() {
             self.handle.read_ahead(bytes.start, bytes.end - bytes.start);
         }
     }
@@ -362,6 +362,11 @@ impl TableFile {
             }
         }
         Ok(read)
+    }
+
+    /// Whether its blocks are in memory, so that no call reads them.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.handle.in_memory().is_some()
     }
 
     /// The block as stored, if its file is in memory.

@@ -41,10 +41,10 @@
 //! `builder`, `block_file` and `writer` write a table. `reader` opens it, with `opening`, and looks
 //! up a key, `batch` many keys at once, `iter` iterates, `verify` and `salvage` read all of it.
 //! `filter` has the layouts of filters, `properties` what a reader must know. `fetch` is the only
-//! way to a block (slot, cache, file), `file` reads it, `compression` has the codecs, `features`
-//! what a table needs of its reader. `index` names blocks; `partitioned_index` cuts a large one,
-//! `data_index` decides how much of it is in memory, `index_cursor` iterates over it. `block` has
-//! the blocks themselves, `format` the rest.
+//! way to a block (slot, cache, file), `row` is one entry in place of it, `file` reads blocks,
+//! `compression` has the codecs, `features` what a table needs of its reader. `index` names blocks;
+//! `partitioned_index` cuts a large one, `data_index` decides how much of it is in memory,
+//! `index_cursor` iterates over it. `block` has the blocks themselves, `format` the rest.
 
 #[cfg(test)]
 mod ingested_tests;
@@ -54,6 +54,8 @@ mod walk_tests;
 mod padding_tests;
 #[cfg(test)]
 mod salvage_tests;
+#[cfg(test)]
+mod row_tests;
 #[cfg(test)]
 mod range_deletes_tests;
 #[cfg(test)]
@@ -75,6 +77,7 @@ pub(crate) mod writer;
 mod partitioned_index;
 pub(crate) mod filter;
 pub(crate) mod batch_key;
+mod row;
 pub(crate) mod fetch;
 pub(crate) mod file;
 pub(crate) mod index;

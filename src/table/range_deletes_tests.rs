@@ -19,7 +19,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::path::Path;
 
-fn written(
+pub(super) fn written(
     options: &TableOptions,
     entries: &Entries,
     deletes: &[RangeDelete],
@@ -49,7 +49,7 @@ fn any_deletes() -> impl Strategy<Value = Vec<RangeDelete>> {
 }
 
 /// The newest version of a key among the entries, unless a newer range delete covers it.
-fn expected(entries: &Entries, deletes: &[RangeDelete], user: &[u8], at: u64) -> Lookup {
+pub(super) fn expected(entries: &Entries, deletes: &[RangeDelete], user: &[u8], at: u64) -> Lookup {
     let covering = RangeDeletes::fragmented(deletes, &[]).covering(user, at);
     let key = LookupKey::new(user, at);
     let found = entries.iter().find(|(k, _)| compare_internal(k, key.internal_key()).is_ge());

@@ -21,7 +21,8 @@ use crate::base::events::delivery::Events;
 use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber, user_key};
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, OnceLock};
-use crate::cache::cache::Reservation;
+use crate::cache::cache::{CacheKey, Reservation, RowRequest};
+use crate::cache::ghosts::Marks;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::data_index::DataIndex;
 use crate::table::fetch::{BlockRef, not_found};
@@ -37,12 +38,17 @@ use crate::table::opening::{
     given_sequence, read_footer, read_metaindex, read_properties, read_range_deletes,
 };
 use crate::table::properties::Properties;
+use crate::table::row;
 use siftdb_filter::encoding::{FilterVerdict, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
 use siftdb_filter::policy::FilterPolicy;
 use siftdb_filter::prefix::PrefixExtractor;
 use siftdb_filter::range::BlockRange;
 use std::path::Path;
+
+/// A row is kept in place of a block only if a block has that many entries, so that it takes less
+/// memory than a block by far.
+const ROWS_IN_BLOCK_MIN: u64 = 8;
 
 /// What all tables of a database share.
 #[derive(Clone, Debug)]
@@ -270,14 +276,86 @@ impl Table {
             }
         }
 
-        let block = match in_memory {
-            Some(block) => block,
-            None => self.fetch_data(index, entry, options.fill_cache, io)?,
+        let in_memory = in_memory.or_else(|| {
+            self.file.in_memory_block(index, entry, BlockKind::Data, options.fill_cache, io)
+        });
+        let found = match in_memory {
+            Some(block) => block.search(key, hash, floor),
+            None => self.search_missing_block((index, entry), key, hash, options.fill_cache, io)?,
         };
-        match block.search(key, hash, floor) {
+        match found {
             Some(lookup) => Ok((lookup, verdict)),
             None => Err(self.not_data(index.handle_of(entry))),
         }
+    }
+
+    /// What a data block has of a key; the block is not in memory. `None` if it is no data block.
+    // Not inlined: a lookup that finds its block in memory should not carry this code.
+    #[inline(never)]
+    fn search_missing_block(
+        &self,
+        (index, entry): (&Index, IndexEntry),
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        fill_cache: bool,
+        io: &mut TableIo,
+    ) -> Result<Option<Lookup>> {
+        if let Some(answer) = self.row_answer((index, entry), key, hash, io) {
+            return Ok(Some(answer));
+        }
+        let (handle, slot) = (index.handle_of(entry), index.slot(entry));
+        let row = self.row_request(key, hash);
+        let (block, keeps_row) = self.file.fetch_through_cache(
+            handle,
+            Some(slot),
+            BlockKind::Data,
+            fill_cache,
+            row,
+            io,
+        )?;
+        let found = block.search(key, hash, self.covering(key));
+        if let Some(answer) = found.as_ref().filter(|_| keeps_row) {
+            let row = row::encode(key.user_key(), answer);
+            self.file.cache().keep_row(CacheKey::of_row(self.table_id(), hash.xxph3()), row);
+            slot.marks().into_iter().for_each(Marks::has_row);
+        }
+        Ok(found)
+    }
+
+    /// The answer from the row of a key, if its slot has no block and the cache has the row.
+    pub(super) fn row_answer(
+        &self,
+        (index, entry): (&Index, IndexEntry),
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+        io: &mut TableIo,
+    ) -> Option<Lookup> {
+        let slot = index.slot(entry);
+        let may_have_row = slot.marks()?.may_have_row() && self.has_row_of(key);
+        if !may_have_row || slot.get().is_some() {
+            return None;
+        }
+        let row = self.file.cache().row(CacheKey::of_row(self.table_id(), hash.xxph3()))?;
+        let answer = row::decode(row, key.user_key())?;
+        io.count(BlockKind::Data, false, 0);
+        Some(answer)
+    }
+
+    /// The row that a lookup wants, if the cache may keep it: entries are small, and a block would
+    /// have to be read by a call.
+    fn row_request(&self, key: &LookupKey, hash: &KeyHash<'_>) -> Option<RowRequest> {
+        let properties = &self.properties;
+        let is_small =
+            properties.entries >= properties.data_blocks.saturating_mul(ROWS_IN_BLOCK_MIN);
+        let is_wanted = is_small && self.has_row_of(key) && !self.file.is_in_memory();
+        let raw_bytes = properties.raw_key_bytes.saturating_add(properties.raw_value_bytes);
+        let bytes = raw_bytes / properties.entries.max(1);
+        is_wanted.then(|| RowRequest { hash: hash.xxph3(), bytes })
+    }
+
+    /// Whether a row is the answer to this lookup: it sees all versions of the table.
+    fn has_row_of(&self, key: &LookupKey) -> bool {
+        key.sequence() >= self.properties.largest_sequence
     }
 
     /// The newest range delete that covers the key and that its sequence can see; 0 without one.

@@ -260,9 +260,9 @@ fn scans_of_keys_find_all_keys() {
 #[test]
 fn scans_of_keys_hold_no_block() {
     let (_env, _, db) = settled(&small_options().block_cache_bytes(16 << 10), 400, 300);
-    // A second request admits a block to the full cache, in place of an older one.
+    // A third request admits a block to the full cache, in place of an older one.
     let held = || {
-        let numbers = (0..400).chain((0..400).rev()).flat_map(|n| [n, n]);
+        let numbers = (0..400).chain((0..400).rev()).flat_map(|n| [n; 3]);
         numbers.for_each(|n| assert!(db.contains_key(key(n)).unwrap()));
         db.stats().evicted_bytes_in_use
     };

@@ -213,8 +213,8 @@ report! {
         /// Blocks that were not cached because each is too large: a data block of more than a
         /// quarter of the capacity, a filter or index of more than three quarters.
         cache_uncached: u64 => counter,
-        /// Blocks that were not cached because the cache was full and they were not read lately:
-        /// data, and filters and indexes of more than a 64th of the capacity.
+        /// Blocks that were not cached because the cache was full and they were not read often of
+        /// late: data, and filters and indexes of more than a 64th of the capacity.
         cache_rejected: u64 => counter,
         /// Bytes of filters and indexes that are pinned in memory, charged to the same budget.
         pinned_bytes: u64 => gauge,
@@ -282,7 +282,7 @@ report! {
         BytesAvoided: bytes_avoided,
         /// Data indexes searched.
         IndexSeeks: index_seeks,
-        /// Data blocks found in the cache.
+        /// Data blocks, or single entries in place of them, found in the cache.
         DataBlocksCached: data_blocks_cached,
         /// Data blocks read from files.
         DataBlocksRead: data_blocks_read,
