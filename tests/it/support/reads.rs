@@ -59,10 +59,13 @@ pub fn keyspace_reads(
     for use_filters in [true, false] {
         let options = ReadOptions::new().use_filters(use_filters);
         let together = db.multi_get_with(&asked, &options).unwrap();
-        for (key, together) in asked.iter().zip(together) {
+        for (number, (key, together)) in asked.iter().zip(together).enumerate() {
             let place = format!("{what}, key {}, filters {use_filters}", key.escape_ascii());
-            let alone = db.get_with(key, &options).unwrap_or_else(|e| panic!("{place}: {e}"));
-            assert_eq!(alone.as_deref(), found.get(key).map(|v| &v[..]), "{place}: get");
+            // A full cache may keep an entry at the third request, and answers the fourth from it.
+            for _ in 0..if number % 4 == 0 { 4 } else { 1 } {
+                let alone = db.get_with(key, &options).unwrap_or_else(|e| panic!("{place}: {e}"));
+                assert_eq!(alone.as_deref(), found.get(key).map(|v| &v[..]), "{place}: get");
+            }
             assert_eq!(together.as_deref(), found.get(key).map(|v| &v[..]), "{place}: multi_get");
         }
     }
