@@ -30,8 +30,9 @@ use crate::table::partitioned_index::TopLevel;
 use crate::table::properties::Properties;
 use std::ops::Deref;
 
-/// Memory of an [`Index`] for each data block, besides its entry: head, slot and position.
-const BYTES_PER_BLOCK: u64 = 36;
+/// Memory of an [`Index`] for each data block, besides its entry: head, slot with its marks, and
+/// position.
+const BYTES_PER_BLOCK: u64 = 40;
 
 /// The data index of one table.
 pub(crate) struct DataIndex {
@@ -116,7 +117,7 @@ impl DataIndex {
             file.cache().try_reserve_for(purpose, bytes.saturating_add(size_of::<Index>() as u64))
         };
         // With their arrays, the entries of a block take less than three times its size, unless
-        // keys are shorter than four bytes.
+        // keys are shorter than six bytes.
         let of_block = || reserve(Purpose::Pinned, handle.size.min(file.bytes()).saturating_mul(3));
         let whole = if !is_partitioned {
             of_block()

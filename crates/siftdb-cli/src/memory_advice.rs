@@ -28,7 +28,7 @@ const WHOLE_INDEX_SHARE: f64 = 0.25;
 const PARTITION_SHARE: f64 = 0.75;
 
 /// What an index takes in memory for each data block, besides its entry.
-const INDEX_BYTES_PER_BLOCK: f64 = 36.0;
+const INDEX_BYTES_PER_BLOCK: f64 = 40.0;
 
 /// What the cache takes for a block besides its bytes.
 const CACHED_BLOCK_BYTES: f64 = 250.0;
