@@ -37,7 +37,8 @@ tests! {
         slot_hits_protect_a_block_from_eviction
         slots_die_with_their_partition
         concurrent_misses_share_one_load
-        a_rejected_block_is_kept_when_asked_again;
+        a_rejected_block_is_kept_when_asked_again
+        a_row_is_kept_once;
     files:
         files_stay_open_while_they_are_read;
     tickets:
