@@ -1,9 +1,14 @@
-//! Tests of the log that is made ahead of need, before the one in use is full.
+//! Tests of switches to a new log, and of the log that is made ahead of need, before the one in use
+//! is full.
 
+use crate::base::error::Error;
 use crate::db::database::Db;
 use crate::env::api::{Env, RandomFile, WritableFile};
 use crate::env::layer::EnvLayer;
 use crate::env::mem::MemEnv;
+use crate::env::testing::crash::CrashModel;
+use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
+use crate::jobs::flush::switch_all;
 use crate::options::database::Options;
 use std::io;
 use std::path::Path;
@@ -111,4 +116,30 @@ fn puts_make_and_remove_no_file() {
     assert_eq!(empty_logs(&disk), 0, "a close removes it");
     let db = options.env(Arc::new(disk)).open("/db").unwrap();
     assert_eq!(db.iter().filter(Result::is_ok).count(), number + 1);
+}
+
+/// The start of the new log may be there after a crash. It names the last sequence of the old log,
+/// and a later one in that log would be taken for damage.
+#[test]
+fn no_write_follows_a_switch_that_failed() {
+    let disk = MemEnv::with_log();
+    let env = FaultEnv::new(Arc::new(disk.clone()));
+    let db = Options::new().env(Arc::new(env.clone())).open("/db").unwrap();
+    db.put("k", "1").unwrap();
+    db.sync().unwrap();
+    let writes = Calls::Named("write_at");
+    env.fail_at(env.calls_of(writes), Fault::once(FaultKind::ErrorAfter(EIO)).among(writes));
+    // As a job does that has not recorded the failure yet.
+    assert!(switch_all(db.engine()).is_err() && env.has_fired());
+    let written = db.put("k", "2");
+    for model in [CrashModel::Kill, CrashModel::Journal, CrashModel::Posix] {
+        for seed in 0..200 {
+            let left = disk.replay(usize::MAX, model, seed);
+            let after = Options::new().env(Arc::new(left)).open("/db");
+            let after = after.unwrap_or_else(|error| panic!("{model:?} {seed}: {error}"));
+            let found = after.get("k").unwrap().unwrap();
+            assert!(found == "1" || written.is_ok(), "{model:?} {seed}");
+        }
+    }
+    assert!(matches!(written, Err(Error::ReadOnly { .. })));
 }

@@ -116,11 +116,14 @@ pub(crate) fn switch_for_tombstones(
     for keyspace in &due {
         keyspace.scans_pass_tombstones.store(false, Ordering::Relaxed);
     }
-    switch_memtables(engine, &mut log, &due).map_err(|error| engine.set_background_error(error))?;
+    switch_memtables(engine, &mut log, &due)?;
     Ok(true)
 }
 
 /// Makes the active memtables of `keyspaces` immutable and begins a new log.
+///
+/// # Errors
+/// The failure of the new log; it becomes the background error.
 pub(crate) fn switch_memtables(
     engine: &Engine,
     log: &mut LogState,
@@ -167,17 +170,25 @@ pub(crate) fn switch_memtables(
 }
 
 /// Begins a new log, the one after the current one. No view has the tables of `load` yet.
+///
+/// # Errors
+/// The failure of the log. It becomes the background error while the caller has the lock of the
+/// log: the start of the new log may be there after a crash, and no write may follow in the old log
+/// that the start does not know of.
 fn next_log(engine: &Engine, log: &mut LogState, load: &[LoadedTable]) -> Result<WalWriter> {
     if let Some(old) = &log.current {
         log.previous_log = old.number();
     }
     let started = Instant::now();
     let file = match log.ahead.take() {
-        Some(file) => file,
-        None => log_file(engine, engine.catalog.numbers.take_file_number())?,
+        Some(file) => Ok(file),
+        None => log_file(engine, engine.catalog.numbers.take_file_number()),
     };
-    let number = file.number();
-    let wal = create_log(engine, log, file, *engine.catalog.numbers.position.lock(), load)?;
+    let manifest = *engine.catalog.numbers.position.lock();
+    let wal = file
+        .and_then(|file| create_log(engine, log, file, manifest, load))
+        .map_err(|error| engine.set_background_error(error))?;
+    let number = wal.number();
     engine.context.counters.add(Counter::LogSwitches, 1);
     engine.context.counters.add(Counter::LogSwitchNanos, nanos(started));
     engine.context.events.emit(|| Event::LogSwitched {

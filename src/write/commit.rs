@@ -246,8 +246,7 @@ fn try_commit(
     // The log is long without a full memtable if keyspaces were dropped.
     let log_bytes = log.current.as_ref().map_or(0, WalWriter::bytes);
     if !switched.is_empty() || log_bytes >= engine.context.options.write_buffer_bytes as u64 {
-        switch_memtables(engine, &mut log, &switched)
-            .map_err(|error| engine.set_background_error(error))?;
+        switch_memtables(engine, &mut log, &switched)?;
     }
     let named = accept(&engine.catalog, group, refused);
     let expiring = expiring_batches(&engine.context, &engine.catalog, group, &named, refused);
