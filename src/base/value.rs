@@ -1,10 +1,9 @@
 //! The keys and values that reads return: owned, cheap to clone, without a lifetime.
 //!
 //! Up to [`INLINE_BYTES`] bytes are stored in the `Value` itself. Point lookups copy up to
-//! [`COPY_BYTES`] of a block. Larger values, and those of iterators, share their memory with the
-//! cached block, or with the row if the cache has that instead; a memtable has an allocation for
-//! each larger value, which is shared. A shared value keeps its block in memory while it lives,
-//! even after eviction; [`Value::detach`] ends that.
+//! [`COPY_BYTES`]. Larger values, and those of iterators, share their memory with the cached block;
+//! a memtable has an allocation for each larger value, which is shared. A shared value keeps its
+//! block in memory while it lives, even after eviction; [`Value::detach`] ends that.
 
 use crate::base::sync::Arc;
 use std::borrow::Borrow;

@@ -2,11 +2,11 @@
 //!
 //! A reader that finds the slot of a block empty asks where the block is by one call,
 //! [`Cache::block`]: it returns the cached block, or says that the reader must read the file and
-//! whether the cache wants the block ([`Load::keep`]). A shard is a mutex over two
-//! LRU lists, [`Priority::High`] (filters, indexes) and [`Priority::Low`] (data). A block that was
-//! found in its slot counts as used when it comes up for eviction. All shards share one budget: the
-//! capacity less what is reserved for pinned filters and indexes, and less what filters take while
-//! they are built ([`ConstructionBudget`]).
+//! whether the cache wants the block ([`Load::keep`]) or a row of it ([`Cache::keep_row`]). A shard
+//! is a mutex over two LRU lists, [`Priority::High`] (filters, indexes) and [`Priority::Low`]
+//! (data). A filter or index that was found in its slot counts as used when it comes up for
+//! eviction. All shards share one budget: the capacity less what is reserved for pinned filters and
+//! indexes, and less what filters take while they are built ([`ConstructionBudget`]).
 //!
 //! Invariants: bytes held and reserved, bookkeeping included, never exceed the capacity. No value
 //! is dropped and no block is read while a shard is locked. Concurrent misses of one block load it
@@ -21,79 +21,18 @@
 use crate::base::process::Process;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::cache::budget::{Budget, Purpose};
+use crate::cache::cache_key::{CacheKey, HashedKey, SHARDS};
 use crate::cache::cached::{Cached, SlotRef};
-use crate::cache::ghosts::{Ghosts, Window};
+use crate::cache::ghosts::{Ghosts, LargeGhosts, Window};
 use crate::cache::held::{Held, block_charge, row_charge};
 use crate::cache::recency_list::RecencyList;
 use crate::cache::single_flight::Calls;
 use siftdb_filter::budget::ConstructionBudget;
-use std::collections::VecDeque;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 /// A filter or index of more than the budget divided by this is large: so few fit that a lookup
 /// which asks for one in each of several tables would evict each before it asks for it again.
 const LARGE: u64 = 64;
-
-/// That many rejections of large filters and indexes are remembered.
-const LARGE_GHOSTS: usize = 64;
-
-/// Shards of the cache, a power of two.
-const SHARDS: usize = 16;
-
-/// Names a block: the random id of its table and its offset in the file; or a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CacheKey {
-    /// Id of the table.
-    pub table: u64,
-    /// Offset of the block. Of a row the hash of its key, with the highest bit set, which no offset
-    /// has.
-    pub offset: u64,
-}
-
-/// A key with its hash: one hash chooses the shard and the bucket in it, by different bits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct HashedKey {
-    key: CacheKey,
-    hash: u64,
-}
-
-impl CacheKey {
-    /// Names the row of the key with this hash. Keys with equal hashes have one name, so a row has
-    /// its key.
-    pub(crate) fn of_row(table: u64, hash: u64) -> Self {
-        CacheKey { table, offset: hash | 1 << 63 }
-    }
-
-    #[inline]
-    fn hashed(self) -> HashedKey {
-        // A folded multiply: every input bit reaches the low bits (bucket) and the high (tag).
-        let a = u128::from(self.table ^ 0x9e37_79b9_7f4a_7c15);
-        let b = u128::from(self.offset ^ 0xd6e8_feb8_6659_fd93);
-        let product = a * b;
-        HashedKey { key: self, hash: product as u64 ^ (product >> 64) as u64 }
-    }
-
-    /// The shard that the block belongs to.
-    #[cfg(any(test, feature = "interleavings"))]
-    pub(crate) fn shard(self) -> usize {
-        self.hashed().shard()
-    }
-}
-
-impl HashedKey {
-    #[inline]
-    fn shard(&self) -> usize {
-        (self.hash >> 48) as usize % SHARDS
-    }
-}
-
-impl Hash for HashedKey {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
 
 /// The priority of an entry, which decides whether it is evicted early or late. A key must always
 /// come with the same priority.
@@ -123,8 +62,8 @@ pub(crate) struct Request<'s, V> {
 /// A row that a reader wants of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct RowRequest {
-    /// The hash of its key.
-    pub hash: u64,
+    /// The name of the row.
+    pub key: CacheKey,
     /// About its size.
     pub bytes: u64,
 }
@@ -135,10 +74,9 @@ pub(crate) enum Answer<'c, V> {
     Held(Arc<Cached<V>>),
     /// From the file, for this reader and all others that ask until it is read.
     Load(Load<'c, V>),
-    /// From the file, for this reader alone: the cache does not keep it.
-    Uncached,
-    /// The same, but the cache keeps the row ([`Cache::keep_row`]).
-    UncachedButRow,
+    /// From the file, for this reader alone: the cache does not keep the block, but the row that is
+    /// wanted ([`Cache::keep_row`]) if `keeps_row` is set.
+    Uncached { keeps_row: bool },
 }
 
 /// What a full cache keeps of a request.
@@ -169,10 +107,7 @@ pub(crate) struct Cache<V> {
     held: [AtomicU64; 2],
     uncached: AtomicU64,
     ghosts: Ghosts,
-    /// The time of [`Node::used_at`].
-    rejected_large: AtomicU64,
-    /// The last large filters and indexes that were rejected, oldest first.
-    large_ghosts: Mutex<VecDeque<HashedKey>>,
+    large_ghosts: LargeGhosts,
     evicted_in_use: Arc<AtomicU64>,
 }
 
@@ -197,8 +132,7 @@ impl<V> Cache<V> {
             held: [AtomicU64::new(0), AtomicU64::new(0)],
             uncached: AtomicU64::new(0),
             ghosts: Ghosts::default(),
-            rejected_large: AtomicU64::new(0),
-            large_ghosts: Mutex::new(VecDeque::new()),
+            large_ghosts: LargeGhosts::default(),
             evicted_in_use: Arc::new(AtomicU64::new(0)),
         })
     }
@@ -212,42 +146,34 @@ impl<V> Cache<V> {
         }
         // The cache may hold a block whose slot is empty: partitions of an index are evicted and
         // read again, with new slots. To look takes little of the time of a read.
-        match (self.get(request.key, request.priority), admitted) {
-            (Some(held), _) => Answer::Held(held),
-            (None, Admitted::Row) => Answer::UncachedButRow,
-            (None, _) => Answer::Uncached,
-        }
+        let keeps_row = matches!(admitted, Admitted::Row);
+        let held = self.get(request.key, request.priority);
+        held.map_or(Answer::Uncached { keeps_row }, Answer::Held)
     }
 
-    /// The value of `key`, if it is held.
+    /// The block that `key` names, if it is held.
     #[inline]
     pub(crate) fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
-        let key = key.hashed();
-        let now = self.now();
-        match self.lock_shard(&key)?.lists[priority as usize].get(&key, now)? {
-            Held::Block(block) => Some(block),
-            Held::Row(_) => None,
-        }
+        self.find(key, priority)?.into_block()
     }
 
     /// The row that `key` names, if it is held.
     pub(crate) fn row(&self, key: CacheKey) -> Option<Arc<[u8]>> {
-        let key = key.hashed();
-        let now = self.now();
-        match self.lock_shard(&key)?.lists[Priority::Low as usize].get(&key, now)? {
-            Held::Row(row) => Some(row),
-            Held::Block(_) => None,
-        }
+        self.find(key, Priority::Low)?.into_row()
     }
 
-    /// Keeps a row, unless it is held. It evicts the oldest data, even blocks that were used since
-    /// they came: of such a block, the entries in use come back as rows, in far less memory.
+    #[inline]
+    fn find(&self, key: CacheKey, priority: Priority) -> Option<Held<V>> {
+        let key = key.hashed();
+        let now = self.now();
+        self.lock_shard(&key)?.lists[priority as usize].get(&key, now)
+    }
+
+    /// Keeps a row, unless it is held.
     pub(crate) fn keep_row(&self, key: CacheKey, row: Arc<[u8]>) {
         let (key, list) = (key.hashed(), Priority::Low as usize);
         let charge = row_charge(row.len() as u64);
-        if charge > self.largest(Priority::Low)
-            || !self.make_room(charge, key.shard(), Eviction::ForRow)
-        {
+        if charge > self.largest(Priority::Low) || !self.make_room(charge, key.shard(), None) {
             return;
         }
         let mut shard = self.shards[key.shard()].lock();
@@ -281,17 +207,17 @@ impl<V> Cache<V> {
         if self.has_room(charge) {
             return Admitted::Block;
         }
+        let held_bytes = self.held_bytes(Priority::Low);
+        let row = request.row.filter(|row| marks.note_row(row.key));
+        let (charge, window, admitted) = match row.map(|row| row_charge(row.bytes)) {
+            Some(charge) => (charge, Window::of_row(held_bytes, charge), Admitted::Row),
+            None => (charge, Window::of_block(held_bytes, charge), Admitted::Block),
+        };
         if charge > self.largest(Priority::Low) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return Admitted::Nothing;
         }
-        let held_bytes = self.held_bytes(Priority::Low);
-        let row = request.row.filter(|row| marks.asks_again(row.hash));
-        let (window, kept) = match row {
-            Some(row) => (Window::of_row(held_bytes, row_charge(row.bytes)), Admitted::Row),
-            None => (Window::of_block(held_bytes, charge), Admitted::Block),
-        };
-        if self.ghosts.admits(marks, window) { kept } else { Admitted::Nothing }
+        if self.ghosts.admits(marks, window) { admitted } else { Admitted::Nothing }
     }
 
     /// Whether to leave a block of `bytes` where its reader can use it without reading it: true,
@@ -313,7 +239,9 @@ impl<V> Cache<V> {
         let (key, list) = (request.key.hashed(), request.priority as usize);
         loop {
             let waiters = {
-                let Some(mut shard) = self.lock_shard(&key) else { return Answer::Uncached };
+                let Some(mut shard) = self.lock_shard(&key) else {
+                    return Answer::Uncached { keeps_row: false };
+                };
                 if let Some(Held::Block(entry)) = shard.lists[list].get(&key, self.now()) {
                     let replaced = request.slot.and_then(|slot| entry.insert_into(slot));
                     drop(shard);
@@ -327,7 +255,7 @@ impl<V> Cache<V> {
             };
             // A forked child has no thread that leads.
             if !self.process.is_current() {
-                return Answer::Uncached;
+                return Answer::Uncached { keeps_row: false };
             }
             if let Some(value) = waiters.wait() {
                 return Answer::Held(value);
@@ -356,7 +284,7 @@ impl<V> Cache<V> {
         if !self.budget.promise(purpose, bytes) {
             return false;
         }
-        let granted = self.make_room(bytes, 0, Eviction::Any);
+        let granted = self.make_room(bytes, 0, None);
         if !granted {
             self.budget.withdraw(purpose, bytes);
         }
@@ -410,13 +338,13 @@ impl<V> Cache<V> {
     }
 
     /// Blocks that were read and not kept, since the cache was full and they had not been asked for
-    /// recently.
+    /// often of late.
     pub(crate) fn rejected(&self) -> u64 {
         self.ghosts.rejected() + self.now()
     }
 
     fn now(&self) -> u64 {
-        self.rejected_large.load(Ordering::Relaxed)
+        self.large_ghosts.rejected()
     }
 
     fn held_bytes(&self, priority: Priority) -> u64 {
@@ -436,12 +364,12 @@ impl<V> Cache<V> {
             self.is_full.store(!self.budget.has_room(charge), Ordering::Relaxed);
         }
         if is_kept && request.priority == Priority::High && self.is_large(charge) {
-            let unused_since = Eviction::UnusedSince(self.asked_before(&key));
+            let unused_since = Some(self.large_ghosts.asked_before(&key));
             if !self.make_room(charge, key.shard(), unused_since) {
-                self.reject_large(key);
+                self.large_ghosts.reject(key);
                 return Cached::uncached(value);
             }
-        } else if !is_kept || !self.make_room(charge, key.shard(), Eviction::Any) {
+        } else if !is_kept || !self.make_room(charge, key.shard(), None) {
             self.uncached.fetch_add(1, Ordering::Relaxed);
             return Cached::uncached(value);
         }
@@ -475,80 +403,48 @@ impl<V> Cache<V> {
         charge > self.budget.for_blocks() / LARGE
     }
 
-    /// When a large filter or index was rejected last: what was not used since was used less. For
-    /// one whose rejection is not remembered, a time before all that are.
-    fn asked_before(&self, key: &HashedKey) -> u64 {
-        let ghosts = self.large_ghosts.lock();
-        let later = ghosts.iter().rev().position(|ghost| ghost == key);
-        self.now().saturating_sub(later.unwrap_or(LARGE_GHOSTS) as u64)
-    }
-
-    fn reject_large(&self, key: HashedKey) {
-        let mut ghosts = self.large_ghosts.lock();
-        if ghosts.len() == LARGE_GHOSTS {
-            ghosts.pop_front();
-        }
-        ghosts.push_back(key);
-        self.rejected_large.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Takes `bytes` of the budget, evicting what that needs, from shard `home` first. False if
-    /// nothing is left to evict.
-    fn make_room(&self, bytes: u64, home: usize, eviction: Eviction) -> bool {
+    /// nothing is left to evict. With `unused_since` the bytes are for a large filter or index: the
+    /// others that were used since then stay, and so does the quarter of the data.
+    fn make_room(&self, bytes: u64, home: usize, unused_since: Option<u64>) -> bool {
         while !self.budget.spend(bytes) {
             // Data that is above its quarter goes first. Below it, filters and indexes have more
             // than half, or one comes that needs what the others have.
-            let order: &[Priority] = match eviction {
-                Eviction::UnusedSince(_) if !self.leaves_data(bytes) => &[Priority::High],
-                Eviction::Any | Eviction::ForRow
-                    if self.held_bytes(Priority::Low) < self.budget.for_blocks() / 4 =>
-                {
+            let order: &[Priority] = match unused_since {
+                Some(_) if !self.leaves_data(bytes) => &[Priority::High],
+                None if self.held_bytes(Priority::Low) < self.budget.for_blocks() / 4 => {
                     &[Priority::High, Priority::Low]
                 }
                 _ => &[Priority::Low, Priority::High],
             };
-            if !order.iter().any(|&priority| self.evict_one(priority, home, eviction)) {
+            if !order.iter().any(|&priority| self.evict_one(priority, home, unused_since)) {
                 return self.budget.spend(bytes);
             }
         }
         true
     }
 
-    fn evict_one(&self, priority: Priority, home: usize, eviction: Eviction) -> bool {
-        let (unused_since, spares_used) = match (eviction, priority) {
-            (Eviction::UnusedSince(time), Priority::High) => (Some(time), true),
-            (Eviction::ForRow, Priority::Low) => (None, false),
-            _ => (None, true),
-        };
-        let was_used = |held: &Held<V>| spares_used && held.take_used();
+    /// Evicts data, or a filter or index that was not used since that time if one is given. Use
+    /// through a slot spares filters and indexes, not data. Data in use comes back at its third
+    /// request, as rows if that suffices. Spared, a block with one hot entry would stay for good.
+    fn evict_one(&self, priority: Priority, home: usize, unused_since: Option<u64>) -> bool {
+        let is_high = priority == Priority::High;
+        let (now, unused_since) = (self.now(), unused_since.filter(|_| is_high));
+        let was_used = |held: &Held<V>| is_high && held.take_used();
         for i in 0..SHARDS {
             let mut shard = self.shards[(home + i) % SHARDS].lock();
             let list = &mut shard.lists[priority as usize];
-            let popped = list.pop_oldest(was_used, self.now(), unused_since);
+            let popped = list.pop_oldest(was_used, now, unused_since);
             drop(shard);
             if let Some(held) = popped {
                 self.held[priority as usize].fetch_sub(held.charge(), Ordering::Relaxed);
                 self.budget.give_back(held.charge());
-                if let Held::Block(block) = held {
-                    block.evict();
-                }
+                held.evict();
                 return true;
             }
         }
         false
     }
-}
-
-/// What may be evicted.
-#[derive(Clone, Copy)]
-enum Eviction {
-    /// The oldest, but not what was found in its slot since it came or was spared.
-    Any,
-    /// The oldest data, even if it was found in its slot; else as `Any`.
-    ForRow,
-    /// For a large filter or index: of the others, what was not used since this time. A quarter of
-    /// the budget stays to the data.
-    UnusedSince(u64),
 }
 
 /// The right and duty to read a block for all that ask for it. Dropping it publishes the outcome:
@@ -646,9 +542,7 @@ mod tests {
         match cache.block(request) {
             Answer::Held(held) => Ok(held),
             Answer::Load(load) => read().map(|(value, bytes)| load.keep(value, bytes)),
-            Answer::Uncached | Answer::UncachedButRow => {
-                read().map(|(value, _)| Cached::uncached(value))
-            }
+            Answer::Uncached { .. } => read().map(|(value, _)| Cached::uncached(value)),
         }
     }
 
@@ -697,7 +591,7 @@ mod tests {
             match cache.block(request) {
                 Answer::Held(_) => true,
                 Answer::Load(load) => **load.keep(n, 10_000) != n,
-                Answer::Uncached | Answer::UncachedButRow => false,
+                Answer::Uncached { .. } => false,
             }
         };
         (0..5).for_each(|n| assert!(!ask(&old, n, true), "{n} was read"));
@@ -872,24 +766,21 @@ mod tests {
         assert!(cache.get(key(same[1]), Priority::Low).is_none());
     }
 
+    /// Of data in use, what is needed comes back.
     #[test]
-    fn slot_hits_count_as_recent_use() {
-        let cache = Cache::new(4_000, 0.0);
-        let slots = Slots::of(1000);
-        let home = key(0).shard();
-        let same: Vec<u64> =
-            (0..1000).filter(|&n| n % 3 > 0 && key(n).shard() == home).take(6).collect();
-        for &n in &same[..4] {
-            load_listed(&cache, &slots, n, KILO);
+    fn slot_hits_spare_filters_and_not_data() {
+        for is_high in [true, false] {
+            let cache = Cache::new(100_000, 0.0);
+            let slots = Slots::of(20_000);
+            let is_same = |n: &u64| n.is_multiple_of(3) == is_high && key(*n).shard() == 5;
+            let same: Vec<u64> = (0..20_000).filter(is_same).take(101).collect();
+            let held = |n: usize| slots.slot(same[n] as usize).get().is_some();
+            let load = |n: usize| drop(load_listed(&cache, &slots, same[n], KILO));
+            (0..100).for_each(load);
+            assert!(held(0), "the oldest is found in its slot");
+            (0..3).for_each(|_| load(100));
+            assert_eq!([0, 1, 2, 100].map(held), [is_high, !is_high, true, true]);
         }
-        // Of four, the oldest is found in its slot.
-        assert!(slots.slot(same[0] as usize).get().is_some());
-        for _ in 0..3 {
-            load_listed(&cache, &slots, same[4], KILO);
-        }
-        let held = |n: u64| slots.slot(n as usize).get().is_some();
-        let held: Vec<bool> = same.iter().map(|&n| held(n)).collect();
-        assert_eq!(held, [true, false, true, true, true, false]);
     }
 
     #[test]
@@ -935,15 +826,15 @@ mod tests {
             if slot.get().is_some() {
                 return (count - 1, false);
             }
-            let row = Some(RowRequest { hash: hash << 40, bytes: 100 });
+            let row = Some(RowRequest { key: CacheKey::of_row(n as u64, hash << 40), bytes: 100 });
             let key = key(n as u64);
             let (priority, bytes) = (Priority::Low, KILO as u64);
             let request = Request { key, priority, slot: Some(slot), bytes, fill: true, row };
             match cache.block(request) {
                 Answer::Held(_) => panic!("{n} is not held"),
                 Answer::Load(load) => drop(load.keep(n as u64, KILO)),
-                Answer::Uncached => {}
-                Answer::UncachedButRow => return (count, true),
+                Answer::Uncached { keeps_row: false } => {}
+                Answer::Uncached { keeps_row: true } => return (count, true),
             }
         }
         (usize::from(slots.slot(n).get().is_some()) * keys.len(), false)
@@ -981,7 +872,7 @@ mod tests {
         check_slots(&cache, &slots);
     }
 
-    /// Else blocks with one hot entry would stay, and the other rows have no room.
+    /// Blocks with one hot entry would stay, and rows would have no room.
     #[test]
     fn rows_evict_blocks_in_use() {
         let cache = Cache::new(100_000, 0.0);
@@ -1241,6 +1132,7 @@ mod tests {
                         match (state >> 50) % 16 {
                             0 => drop(cache.try_reserve((state >> 40) % 20_000)),
                             1 => drop(cache.get(key(n), priority_of(n))),
+                            2 | 3 => cache.keep_row(CacheKey::of_row(n, n), [0; 99].into()),
                             _ => drop(load_listed(cache, slots, n, (n * 13) as usize)),
                         }
                         assert!(cache.budget.spent() <= cache.capacity_bytes());

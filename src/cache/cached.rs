@@ -288,14 +288,17 @@ impl<'s, V> SlotRef<'s, V> {
     }
 
     /// Prefetches the cache lines that a reader of the slot's value touches first. Does not wait.
+    /// False if the slot is empty.
     #[inline]
-    pub(crate) fn prefetch(self) {
+    pub(crate) fn prefetch(self) -> bool {
         let held = self.cell().map(|cell| cell.load());
-        if let Some(value) = held.as_deref().and_then(Option::as_deref) {
+        let value = held.as_deref().and_then(Option::as_deref);
+        if let Some(value) = value {
             prefetch_line(value);
             // A reader that takes a share of the value writes the counts.
             prefetch_line_before(value);
         }
+        value.is_some()
     }
 }
 

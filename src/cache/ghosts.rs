@@ -7,26 +7,28 @@
 //! "Soon" is counted in rejections: within [`Window`] of them.
 //!
 //! 2Q admits a block at its second request. But of blocks that are asked for at random, one in a
-//! hundred is asked for again within the window that 2Q advises, and where entries are small, such
-//! blocks kept the cache full of entries that nobody asks for. A third request is hardly ever
-//! chance.
+//! hundred is asked for again within the window that 2Q advises. Where entries are small, the cache
+//! was full of such blocks, and nearly all of their entries were of no use. One in ten thousand is
+//! asked for a third time.
 //!
 //! A lookup asks for one entry of a block. If the last two lookups asked for the same one, the
 //! cache keeps that entry as a *row*, which takes a small part of the memory of its block. A block
 //! that is asked for different entries is kept whole.
 
 use crate::base::sync::plain::AtomicU32;
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::sync::{AtomicU64, Mutex, Ordering};
+use crate::cache::cache_key::{CacheKey, HashedKey};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 /// A ghost is remembered for at least this many rejections, however small the cache is.
 const WINDOW_MIN: u64 = 16;
 
+/// That many rejections of large filters and indexes are remembered.
+const LARGE_GHOSTS: usize = 64;
+
 /// Flag of [`Marks::requests`]: the last request was soon after the one before.
 const IS_SECOND: u32 = 1;
-
-/// Flag of [`Marks::requests`]: a row of the block was kept.
-const HAS_ROW: u32 = 2;
 
 /// What the slot of a block remembers of it while the cache does not hold it.
 #[derive(Default)]
@@ -35,7 +37,7 @@ pub(crate) struct Marks {
     checksum: AtomicU32,
     /// The number of the request that was rejected last; 0 for none.
     rejected_at: AtomicU32,
-    /// Which entry was asked for last, and flags.
+    /// Bits of the row that was wanted last, and [`IS_SECOND`].
     requests: AtomicU32,
 }
 
@@ -47,6 +49,16 @@ pub(crate) struct Window(u64);
 #[derive(Default)]
 pub(crate) struct Ghosts {
     rejected: AtomicU64,
+}
+
+/// The last large filters and indexes that were rejected. What was used since its own last
+/// rejection is not evicted for one of them.
+#[derive(Default)]
+pub(crate) struct LargeGhosts {
+    /// How many were rejected: the time of [`Node::used_at`](crate::cache::recency_list).
+    rejected: AtomicU64,
+    /// Oldest first.
+    keys: Mutex<VecDeque<HashedKey>>,
 }
 
 impl Marks {
@@ -61,24 +73,11 @@ impl Marks {
         self.checksum.store(checksum.map_or(0, NonZeroU32::get), Ordering::Relaxed);
     }
 
-    /// Whether a row of the block was kept. It may be evicted by now.
-    #[inline]
-    pub(crate) fn may_have_row(&self) -> bool {
-        self.requests.load(Ordering::Relaxed) & HAS_ROW != 0
-    }
-
-    /// Remembers that a row of the block is kept.
-    pub(crate) fn has_row(&self) {
-        self.requests.fetch_or(HAS_ROW, Ordering::Relaxed);
-    }
-
-    /// Whether the last lookup in the block asked for the same entry, by a hash of its key.
-    /// Remembers this one.
-    pub(crate) fn asks_again(&self, hash: u64) -> bool {
+    /// Notes the row that a lookup in the block wants. True if the lookup before wanted the same.
+    pub(crate) fn note_row(&self, row: CacheKey) -> bool {
         let before = self.requests.load(Ordering::Relaxed);
-        let flags = before & (IS_SECOND | HAS_ROW);
-        let now = (hash >> 32) as u32 & !(IS_SECOND | HAS_ROW) | flags;
-        // Another thread may set a flag in between. Lost, it costs a read of the block.
+        let now = (row.offset >> 31) as u32 & !IS_SECOND | before & IS_SECOND;
+        // Another thread may set the flag in between. Lost, it costs a request more.
         self.requests.store(now, Ordering::Relaxed);
         before == now
     }
@@ -117,7 +116,9 @@ impl Ghosts {
         // Numbers wrap after 2^32. A block may then be admitted early.
         let is_hit = last != 0 && since <= window.0;
         if !is_hit {
-            marks.requests.fetch_and(!IS_SECOND, Ordering::Relaxed);
+            if marks.requests.load(Ordering::Relaxed) & IS_SECOND != 0 {
+                marks.requests.fetch_and(!IS_SECOND, Ordering::Relaxed);
+            }
             self.reject(marks);
         }
         is_hit
@@ -141,6 +142,30 @@ impl Ghosts {
     fn reject(&self, marks: &Marks) {
         let number = self.rejected.fetch_add(1, Ordering::Relaxed) as u32;
         marks.rejected_at.store(number.max(1), Ordering::Relaxed);
+    }
+}
+
+impl LargeGhosts {
+    /// How many were rejected.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// When a filter or index was rejected last: what was not used since was used less. For one
+    /// whose rejection is not remembered, a time before all that are.
+    pub(crate) fn asked_before(&self, key: &HashedKey) -> u64 {
+        let keys = self.keys.lock();
+        let later = keys.iter().rev().position(|ghost| ghost == key);
+        self.rejected().saturating_sub(later.unwrap_or(LARGE_GHOSTS) as u64)
+    }
+
+    pub(crate) fn reject(&self, key: HashedKey) {
+        let mut keys = self.keys.lock();
+        if keys.len() == LARGE_GHOSTS {
+            keys.pop_front();
+        }
+        keys.push_back(key);
+        self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -183,15 +208,11 @@ mod tests {
 
     #[test]
     fn lookups_of_one_key_in_a_row_are_seen() {
-        let marks = Marks::default();
-        let [a, b] = [0x1234_5678_0000_0000, 0x1234_567c_0000_0000];
-        assert!(!marks.asks_again(a) && marks.asks_again(a) && !marks.asks_again(b));
-        assert!(!marks.may_have_row());
-        marks.has_row();
-        assert!(marks.asks_again(b) && marks.may_have_row(), "flags are no part of the hash");
-        let ghosts = at(1);
+        let (marks, ghosts) = (Marks::default(), at(1));
+        let [a, b] = [1 << 40, 1 << 41].map(|hash| CacheKey::of_row(7, hash));
+        assert!(!marks.note_row(a) && marks.note_row(a) && !marks.note_row(b));
         assert!(!ghosts.admits(&marks, Window(10)) && !ghosts.admits(&marks, Window(10)));
-        assert!(marks.asks_again(b) && !marks.asks_again(a));
-        assert!(ghosts.admits(&marks, Window(10)) && marks.may_have_row());
+        assert!(marks.note_row(b) && !marks.note_row(a), "the flag is no part of the row");
+        assert!(ghosts.admits(&marks, Window(10)), "the flag is kept");
     }
 }

@@ -9,7 +9,7 @@ const ENTRY_BYTES: usize = 120;
 /// The same for a row, with the counts of its [`Arc`].
 const ROW_BYTES: usize = ENTRY_BYTES + 16;
 
-/// A block, or a row: one entry of a block, as the table that it is of encodes it.
+/// A block, or a row: one entry of a block, in bytes of its table's making (`table/row.rs`).
 pub(crate) enum Held<V> {
     Block(Arc<Cached<V>>),
     Row(Arc<[u8]>),
@@ -29,6 +29,27 @@ impl<V> Held<V> {
         match self {
             Held::Block(block) => block.take_used(),
             Held::Row(_) => false,
+        }
+    }
+
+    /// Called once, when no list holds it.
+    pub(crate) fn evict(self) {
+        if let Held::Block(block) = self {
+            block.evict();
+        }
+    }
+
+    pub(crate) fn into_block(self) -> Option<Arc<Cached<V>>> {
+        match self {
+            Held::Block(block) => Some(block),
+            Held::Row(_) => None,
+        }
+    }
+
+    pub(crate) fn into_row(self) -> Option<Arc<[u8]>> {
+        match self {
+            Held::Block(_) => None,
+            Held::Row(row) => Some(row),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Many lookups in one table: the steps of `Table::get`, each taken for all keys before the next.
 //!
 //! `tree/multi_get.rs` calls them for the keys between the fences of a table, ascending:
-//! [`Table::ask_batch`] sets the verdict of each key, [`Table::locate_batch`] finds the blocks,
-//! [`Table::search_batch`] sets the answers. Neighbours share one fetch of filter, partition, index
-//! or data block. One filter partition and one data block are held at a time, besides blocks that
-//! were read ahead, and until the search ends the parts of data indexes that name the blocks.
+//! [`Table::ask_batch`] sets the verdict of each key, [`Table::locate_batch`] finds the blocks, or
+//! the rows in place of them, [`Table::search_batch`] sets the other answers. Neighbours share one
+//! fetch of filter, partition, index or data block. One filter partition and one data block are
+//! held at a time, besides blocks that were read ahead, and until the search ends the parts of data
+//! indexes that name the blocks.
 //!
 //! Between these steps it may call the functions that look ahead, for all tables of a level, so
 //! that the cache misses and the reads of all keys overlap. A step that prefetches changes no
@@ -52,7 +53,7 @@ impl Table {
     }
 
     /// Finds the blocks of the keys that the filter did not exclude, and prefetches what leads to
-    /// them. A block-based filter is asked here.
+    /// them. A block-based filter is asked here, and a key that has a row gets its answer.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -72,9 +73,11 @@ impl Table {
         for key in keys.iter_mut().filter(|key| key.may_be_here()) {
             let named = self.index_naming(key, BlockKind::Data).zip(key.block);
             let Some((index, entry)) = named else { continue };
-            index.slot(entry).prefetch();
-            let answer = self.row_answer((index, entry), &key.lookup, &key.hash, io);
-            if let Some(answer) = answer {
+            if index.slot(entry).prefetch() {
+                continue;
+            }
+            let handle = index.handle_of(entry);
+            if let Some(answer) = self.row_answer(handle, &key.lookup, &key.hash, io) {
                 (key.answer, key.block) = (answer, None);
             }
         }

@@ -13,7 +13,8 @@ use crate::base::error::Result;
 use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trailer};
 use crate::base::sync::Arc;
 use crate::base::value::{COPY_BYTES, Value};
-use crate::cache::cache::{Answer, CacheKey, Priority, Request, RowRequest};
+use crate::cache::cache::{Answer, Priority, Request, RowRequest};
+use crate::cache::cache_key::CacheKey;
 use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::table::block::block::{Block, Found};
 use crate::table::block::directory::HashedBlock;
@@ -140,9 +141,8 @@ impl TableFile {
         }
         let was_known = known_checksum(slot).is_some();
         let read = || self.decode(&self.read(handle, kind, None)?, handle, kind);
-        let answer = self.cache().block(request);
-        let keeps_row = matches!(answer, Answer::UncachedButRow);
-        let block = match answer {
+        let mut keeps = false;
+        let block = match self.cache().block(request) {
             Answer::Held(held) => {
                 io.count(kind, false, 0);
                 return Ok((BlockRef::Shared(held), false));
@@ -152,13 +152,15 @@ impl TableFile {
                 let bytes = block.heap_bytes();
                 BlockRef::Shared(load.keep(block, bytes))
             }
-            Answer::UncachedButRow => self.read_uncached(handle, slot)?,
-            Answer::Uncached if kind == BlockKind::Data => self.read_uncached(handle, slot)?,
-            Answer::Uncached => BlockRef::Shared(Cached::uncached(read()?)),
+            Answer::Uncached { keeps_row } if kind == BlockKind::Data => {
+                keeps = keeps_row;
+                self.read_uncached(handle, slot)?
+            }
+            Answer::Uncached { .. } => BlockRef::Shared(Cached::uncached(read()?)),
         };
         io.count(kind, true, handle.size + BLOCK_TRAILER_BYTES as u64);
         io.data_in_memory += u32::from(was_known && self.in_memory(handle).is_some());
-        Ok((block, keeps_row))
+        Ok((block, keeps))
     }
 
     /// A data block that the cache does not keep: it stays in its buffer. Its checksum is checked
@@ -235,8 +237,8 @@ impl BlockRef<'_> {
 
     /// What the block knows of a key; `None` if it is no data block. A range delete with the
     /// sequence `floor` covers the key, unless it is 0.
-    // Inlined with everything below it into its one caller on the way of a single lookup: the calls
-    // would be a twentieth of it.
+    // Inlined with everything below it into a lookup that finds its block in memory, of which the
+    // calls would be a twentieth.
     #[inline(always)]
     pub(crate) fn search(
         &self,

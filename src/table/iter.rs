@@ -299,7 +299,9 @@ impl Prefetcher {
         self.due_at = at + STEP_BYTES;
         if !self.head_done {
             self.head_done = true;
-            next().into_iter().for_each(SlotRef::prefetch);
+            if let Some(slot) = next() {
+                slot.prefetch();
+            }
             return;
         }
         if self.next.is_none() {

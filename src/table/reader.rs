@@ -21,8 +21,8 @@ use crate::base::events::delivery::Events;
 use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber, user_key};
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, OnceLock};
-use crate::cache::cache::{CacheKey, Reservation, RowRequest};
-use crate::cache::ghosts::Marks;
+use crate::cache::cache::{Reservation, RowRequest};
+use crate::cache::cache_key::CacheKey;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::data_index::DataIndex;
 use crate::table::fetch::{BlockRef, not_found};
@@ -46,8 +46,8 @@ use siftdb_filter::prefix::PrefixExtractor;
 use siftdb_filter::range::BlockRange;
 use std::path::Path;
 
-/// A row is kept in place of a block only if a block has that many entries, so that it takes less
-/// memory than a block by far.
+/// A row is kept in place of a block only where a block has at least that many entries on average:
+/// it then takes a quarter of the memory at most.
 const ROWS_IN_BLOCK_MIN: u64 = 8;
 
 /// What all tables of a database share.
@@ -281,7 +281,7 @@ impl Table {
         });
         let found = match in_memory {
             Some(block) => block.search(key, hash, floor),
-            None => self.search_missing_block((index, entry), key, hash, options.fill_cache, io)?,
+            None => self.search_missing_block((index, entry), key, hash, floor, options, io)?,
         };
         match found {
             Some(lookup) => Ok((lookup, verdict)),
@@ -297,65 +297,57 @@ impl Table {
         (index, entry): (&Index, IndexEntry),
         key: &LookupKey,
         hash: &KeyHash<'_>,
-        fill_cache: bool,
+        floor: SequenceNumber,
+        options: TableReadOptions,
         io: &mut TableIo,
     ) -> Result<Option<Lookup>> {
-        if let Some(answer) = self.row_answer((index, entry), key, hash, io) {
+        let (handle, slot) = (index.handle_of(entry), Some(index.slot(entry)));
+        if let Some(answer) = self.row_answer(handle, key, hash, io) {
             return Ok(Some(answer));
         }
-        let (handle, slot) = (index.handle_of(entry), index.slot(entry));
-        let row = self.row_request(key, hash);
-        let (block, keeps_row) = self.file.fetch_through_cache(
-            handle,
-            Some(slot),
-            BlockKind::Data,
-            fill_cache,
-            row,
-            io,
-        )?;
-        let found = block.search(key, hash, self.covering(key));
-        if let Some(answer) = found.as_ref().filter(|_| keeps_row) {
-            let row = row::encode(key.user_key(), answer);
-            self.file.cache().keep_row(CacheKey::of_row(self.table_id(), hash.xxph3()), row);
-            slot.marks().into_iter().for_each(Marks::has_row);
+        let row = self.row_request(handle, key, hash);
+        let (kind, fill) = (BlockKind::Data, options.fill_cache);
+        let (block, keeps_row) =
+            self.file.fetch_through_cache(handle, slot, kind, fill, row, io)?;
+        let found = block.search(key, hash, floor);
+        if let (true, Some(row), Some(answer)) = (keeps_row, row, &found) {
+            self.file.cache().keep_row(row.key, row::encode(key.user_key(), answer));
         }
         Ok(found)
     }
 
-    /// The answer from the row of a key, if its slot has no block and the cache has the row.
+    /// The row that a lookup wants of a block, if it may have one: entries are small, the lookup
+    /// sees all versions, and the block would have to be read by a call.
+    fn row_request(
+        &self,
+        handle: BlockHandle,
+        key: &LookupKey,
+        hash: &KeyHash<'_>,
+    ) -> Option<RowRequest> {
+        let properties = &self.properties;
+        let entries = properties.entries.max(1);
+        let are_small = entries >= properties.data_blocks.saturating_mul(ROWS_IN_BLOCK_MIN)
+            // A large entry has a block of its own.
+            && handle.size <= self.mean_block_bytes().saturating_mul(2);
+        let sees_all = key.sequence() >= properties.largest_sequence;
+        let raw_bytes = properties.raw_key_bytes.saturating_add(properties.raw_value_bytes);
+        let row_key = CacheKey::of_row(self.table_id(), hash.xxph3());
+        (are_small && sees_all && !self.file.is_in_memory())
+            .then_some(RowRequest { key: row_key, bytes: raw_bytes / entries })
+    }
+
+    /// The answer from the row of a key, if the cache has it.
     pub(super) fn row_answer(
         &self,
-        (index, entry): (&Index, IndexEntry),
+        handle: BlockHandle,
         key: &LookupKey,
         hash: &KeyHash<'_>,
         io: &mut TableIo,
     ) -> Option<Lookup> {
-        let slot = index.slot(entry);
-        let may_have_row = slot.marks()?.may_have_row() && self.has_row_of(key);
-        if !may_have_row || slot.get().is_some() {
-            return None;
-        }
-        let row = self.file.cache().row(CacheKey::of_row(self.table_id(), hash.xxph3()))?;
-        let answer = row::decode(row, key.user_key())?;
+        let row = self.row_request(handle, key, hash)?;
+        let answer = row::decode(&self.file.cache().row(row.key)?, key.user_key())?;
         io.count(BlockKind::Data, false, 0);
         Some(answer)
-    }
-
-    /// The row that a lookup wants, if the cache may keep it: entries are small, and a block would
-    /// have to be read by a call.
-    fn row_request(&self, key: &LookupKey, hash: &KeyHash<'_>) -> Option<RowRequest> {
-        let properties = &self.properties;
-        let is_small =
-            properties.entries >= properties.data_blocks.saturating_mul(ROWS_IN_BLOCK_MIN);
-        let is_wanted = is_small && self.has_row_of(key) && !self.file.is_in_memory();
-        let raw_bytes = properties.raw_key_bytes.saturating_add(properties.raw_value_bytes);
-        let bytes = raw_bytes / properties.entries.max(1);
-        is_wanted.then(|| RowRequest { hash: hash.xxph3(), bytes })
-    }
-
-    /// Whether a row is the answer to this lookup: it sees all versions of the table.
-    fn has_row_of(&self, key: &LookupKey) -> bool {
-        key.sequence() >= self.properties.largest_sequence
     }
 
     /// The newest range delete that covers the key and that its sequence can see; 0 without one.

@@ -3,12 +3,16 @@
 use crate::base::coding::put_varint;
 use crate::base::key::{Lookup, SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key};
 use crate::base::range_deletes::RangeDelete;
-use crate::cache::cache::{Cache, CacheKey};
+use crate::base::sync::Arc;
+use crate::base::value::Value;
+use crate::cache::cache::Cache;
+use crate::cache::cache_key::CacheKey;
 use crate::table::builder::TableOptions;
+use crate::table::index::BlockCache;
 use crate::table::range_deletes_tests::{expected, written};
-use crate::table::reader::{Expect, TableReadOptions};
+use crate::table::reader::{Expect, Table, TableReadOptions};
 use crate::table::tests::{
-    Entries, PATH, READ, TABLE_ID, get, multi_get, new_env, open_in, options,
+    Entries, PATH, READ, TABLE_ID, get, ingested_bytes_of, multi_get, new_env, open_in, options,
 };
 use siftdb_filter::hash::KeyHash;
 use std::collections::BTreeSet;
@@ -42,6 +46,18 @@ fn entries() -> Entries {
     entries
 }
 
+/// A table of these bytes, and its cache, which is smaller than its blocks.
+fn open_starved(bytes: &[u8], expect: Expect) -> (Arc<Table>, Arc<BlockCache>) {
+    let env = new_env();
+    env.write_file(Path::new(PATH), bytes);
+    let cache = Cache::new(12 << 10, 0.0);
+    (open_in(env, expect, cache.clone()).unwrap(), cache)
+}
+
+fn has_row(cache: &BlockCache, n: u64) -> bool {
+    cache.row(CacheKey::of_row(TABLE_ID, KeyHash::new(&user(n)).xxph3())).is_some()
+}
+
 /// A few keys are asked for often, at the newest sequence and at older ones, in a cache that is too
 /// small for the blocks.
 #[test]
@@ -52,12 +68,7 @@ fn rows_answer_as_blocks_do() {
         |from, to, sequence| RangeDelete { start: user(from), end: Some(user(to)), sequence };
     for deletes in [vec![], vec![delete(20, 60, 25), delete(50, 90, 18), delete(300, 301, 36)]] {
         let (bytes, _) = written(&options, &entries, &deletes);
-        let env = new_env();
-        env.write_file(Path::new(PATH), &bytes);
-        let cache = Cache::new(12 << 10, 0.0);
-        let table = open_in(env, Expect::default(), cache.clone()).unwrap();
-        let has_row =
-            |n| cache.row(CacheKey::of_row(TABLE_ID, KeyHash::new(&user(n)).xxph3())).is_some();
+        let (table, cache) = open_starved(&bytes, Expect::default());
         let mut state = 1u64;
         let mut below = |limit: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -68,7 +79,7 @@ fn rows_answer_as_blocks_do() {
             let n = if below(4) > 0 { below(20) * 20 + 1 + below(2) } else { below(KEYS) };
             let sequence = if below(4) > 0 { SEQUENCE_MAX } else { below(40) };
             let wanted = expected(&entries, &deletes, &user(n), sequence);
-            let is_row = has_row(n);
+            let is_row = has_row(&cache, n);
             if is_row {
                 let newest = expected(&entries, &deletes, &user(n), SEQUENCE_MAX);
                 older += u64::from(wanted != newest);
@@ -99,5 +110,50 @@ fn rows_answer_as_blocks_do() {
             "{of_rows} {by_batches} {older}"
         );
         assert_eq!(kinds.len(), 4, "{kinds:?}");
+    }
+}
+
+/// All entries of an ingested table have one sequence, which it has from the manifest.
+#[test]
+fn rows_of_ingested_tables_have_their_sequence() {
+    let mut entries: Entries = (0..KEYS)
+        .map(|n| {
+            let mut key = Vec::new();
+            put_internal_key(&mut key, &user(n), 0, ValueKind::Put);
+            (key, vec![n as u8; 40])
+        })
+        .collect();
+    entries.sort_by(|a, b| compare_internal(&a.0, &b.0));
+    let bytes = ingested_bytes_of(&TableOptions { block_bytes: 512, ..options(None) }, &entries);
+    let given = Expect { global_sequence: Some(Some(50)), ..Expect::default() };
+    let (table, cache) = open_starved(&bytes, given);
+    (0..KEYS).for_each(|n| drop(get(&table, &user(n), SEQUENCE_MAX, READ).unwrap()));
+    for n in (0..KEYS).step_by(7) {
+        let value = Lookup::found(Value::from(&[n as u8; 40][..]));
+        for sequence in [49, 50, 51, SEQUENCE_MAX, 49, 50] {
+            let wanted = if sequence < 50 { &Lookup::Absent } else { &value };
+            assert_eq!(get(&table, &user(n), sequence, READ).unwrap(), *wanted, "{n} {sequence}");
+        }
+    }
+    assert!((0..KEYS).any(|n| has_row(&cache, n)));
+}
+
+/// It would take the place of many others, and a row of the mean size says nothing of it.
+#[test]
+fn a_large_entry_among_small_ones_has_no_row() {
+    let mut entries = entries();
+    let large = entries.len() / 2;
+    entries[large].1 = vec![7; 2000];
+    let (bytes, _) = written(&TableOptions { block_bytes: 512, ..options(None) }, &entries, &[]);
+    let (table, cache) = open_starved(&bytes, Expect::default());
+    (0..KEYS).for_each(|n| drop(get(&table, &user(n), SEQUENCE_MAX, READ).unwrap()));
+    let is_large = |n: &u64| {
+        matches!(get(&table, &user(*n), SEQUENCE_MAX, READ).unwrap(),
+            Lookup::Found { stored, .. } if stored.len() == 2000)
+    };
+    let large = (0..KEYS).find(is_large).unwrap();
+    for (n, is_kept) in [(large, false), (4, true)] {
+        (0..4).for_each(|_| drop(get(&table, &user(n), SEQUENCE_MAX, READ).unwrap()));
+        assert_eq!(has_row(&cache, n), is_kept, "{n}");
     }
 }

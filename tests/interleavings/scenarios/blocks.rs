@@ -2,7 +2,8 @@
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, thread};
-use crate::cache::cache::{Answer, Cache, CacheKey, Priority, Request, RowRequest};
+use crate::cache::cache::{Answer, Cache, Priority, Request, RowRequest};
+use crate::cache::cache_key::CacheKey;
 use crate::cache::cached::{Cached, Slots, Slotted};
 use crate::cache::held::{block_charge, row_charge};
 use crate::interleavings::run::check;
@@ -15,10 +16,12 @@ const BLOCK: usize = 10_000;
 const CAPACITY: u64 = 4 * 10_600;
 
 /// Keys of one shard, since each shard has an order of its own.
+fn keys() -> impl Iterator<Item = CacheKey> {
+    (0..).map(|offset| CacheKey { table: 1, offset }).filter(|key| key.shard() == 3)
+}
+
 fn key(block: u64) -> CacheKey {
-    let keys = (0..).map(|offset| CacheKey { table: 1, offset });
-    let mut keys = keys.filter(|&key| key.shard() == 3);
-    keys.nth(block as usize).expect("there is no end of them")
+    keys().nth(block as usize).expect("there is no end of them")
 }
 
 fn request(n: u64, slots: &Arc<Slots<u64>>) -> Request<'_, u64> {
@@ -35,7 +38,7 @@ fn fetch(cache: &Numbers, slots: &Arc<Slots<u64>>, n: u64) -> Arc<Cached<u64>> {
     let found = match cache.block(request(n, slots)) {
         Answer::Held(held) => held,
         Answer::Load(load) => load.keep(n, BLOCK),
-        Answer::Uncached | Answer::UncachedButRow => Cached::uncached(n),
+        Answer::Uncached { .. } => Cached::uncached(n),
     };
     assert_eq!(**found, n);
     found
@@ -81,25 +84,36 @@ pub fn an_evicted_block_leaves_its_slot() {
     });
 }
 
-/// Two threads make room at once; the block that was found in its slot is not the one to go.
-pub fn slot_hits_protect_a_block_from_eviction() {
-    check("use through slots", 3000, 2, || {
-        let cache = Numbers::new(CAPACITY, 0.5);
-        let slots = Slots::of(6);
-        for n in [0, 0, 1, 2, 3] {
-            fetch(&cache, &slots, n);
-        }
+/// Two threads make room at once; the filter that was found in its slot is not the one to go.
+pub fn slot_hits_protect_a_filter_from_eviction() {
+    check("use through slots", 1000, 2, || {
+        // Of fewer, each would be a large one.
+        const FIT: u64 = 66;
+        let cache = Numbers::new(FIT * block_charge::<u64>(0), 0.0);
+        let slots = Slots::of(FIT as usize + 2);
+        let names: Vec<_> = keys().take(FIT as usize + 2).collect();
+        let load = |n: u64| {
+            let (key, slot) = (names[n as usize], Some(slots.slot(n as usize)));
+            let priority = Priority::High;
+            let request = Request { key, priority, slot, bytes: 0, fill: true, row: None };
+            match cache.block(request) {
+                Answer::Load(load) => drop(load.keep(n, 0)),
+                _ => panic!("{n} is read once"),
+            }
+        };
+        (0..FIT).for_each(load);
         assert!(slots.slot(0).get().is_some(), "used through its slot, and the oldest");
         thread::scope(|scope| {
-            for n in [4, 5] {
-                let (cache, slots) = (&cache, &slots);
-                scope.spawn(move || fetch_often(cache, slots, n));
+            for n in [FIT, FIT + 1] {
+                let load = &load;
+                scope.spawn(move || load(n));
             }
             // This use may come before the eviction or after it.
             scope.spawn(|| drop(slots.slot(1).get()));
         });
-        assert!(cache.get(key(0), Priority::Low).is_some());
-        check_slots(&cache, &slots, 6)
+        let held = |n: &u64| cache.get(names[*n as usize], Priority::High).is_some();
+        assert!(held(&0));
+        (0..FIT + 2).filter(held).collect::<Vec<_>>()
     });
 }
 
@@ -154,7 +168,7 @@ pub fn concurrent_misses_share_one_load() {
                     let answer = match cache.block(request) {
                         Answer::Held(held) => Ok(held),
                         Answer::Load(call) => load().map(|(value, bytes)| call.keep(value, bytes)),
-                        Answer::Uncached | Answer::UncachedButRow => {
+                        Answer::Uncached { .. } => {
                             panic!("a block that the cache wants")
                         }
                     };
@@ -202,14 +216,16 @@ pub fn a_row_is_kept_once() {
         let cache = Numbers::new(CAPACITY, 0.5);
         let slots = Slots::of(6);
         (0..4).for_each(|n| drop(fetch(&cache, &slots, n)));
-        let name = CacheKey::of_row(1, 7);
+        let name = CacheKey::of_row(1, 7 << 40);
         let look_up = || {
             if let Some(row) = cache.row(name) {
                 assert_eq!(*row, [7; 500]);
                 return;
             }
-            let row = Some(RowRequest { hash: 7 << 40, bytes: 500 });
-            if let Answer::UncachedButRow = cache.block(Request { row, ..request(4, &slots) }) {
+            let row = Some(RowRequest { key: name, bytes: 500 });
+            if let Answer::Uncached { keeps_row: true } =
+                cache.block(Request { row, ..request(4, &slots) })
+            {
                 cache.keep_row(name, [7; 500].into());
             }
         };

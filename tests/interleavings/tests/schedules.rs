@@ -34,7 +34,7 @@ tests! {
         a_close_beside_transactions_leaves_whole_ones;
     blocks:
         an_evicted_block_leaves_its_slot
-        slot_hits_protect_a_block_from_eviction
+        slot_hits_protect_a_filter_from_eviction
         slots_die_with_their_partition
         concurrent_misses_share_one_load
         a_rejected_block_is_kept_when_asked_again
