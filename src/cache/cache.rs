@@ -21,11 +21,11 @@
 use crate::base::process::Process;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::cache::budget::{Budget, Purpose};
-use crate::cache::cache_key::{CacheKey, HashedKey, SHARDS};
 use crate::cache::cached::{Cached, SlotRef};
 use crate::cache::ghosts::{Ghosts, LargeGhosts, Window};
-use crate::cache::held::{Held, block_charge, row_charge};
-use crate::cache::recency_list::RecencyList;
+use crate::cache::recency_list::{
+    CacheKey, HashedKey, Held, RecencyList, SHARDS, block_charge, row_charge,
+};
 use crate::cache::single_flight::Calls;
 use siftdb_filter::budget::ConstructionBudget;
 use std::fmt;
@@ -86,13 +86,11 @@ enum Admitted {
     Nothing,
 }
 
-type List<V> = RecencyList<HashedKey, Held<V>>;
-
 /// Aligned so that two shards' locks never share a cache line (or the pair fetched with it).
 #[repr(align(128))]
 struct Shard<V> {
     /// By priority.
-    lists: [List<V>; 2],
+    lists: [RecencyList<V>; 2],
     calls: Calls<HashedKey, Arc<Cached<V>>>,
 }
 
@@ -123,7 +121,7 @@ impl<V> Cache<V> {
     pub(crate) fn new(capacity_bytes: u64, pinned_share: f64) -> Arc<Self> {
         Arc::new(Cache {
             shards: std::array::from_fn(|_| {
-                let lists = [List::new(), List::new()];
+                let lists = [RecencyList::new(), RecencyList::new()];
                 Mutex::new(Shard { lists, calls: Calls::new() })
             }),
             process: Process::current(),
@@ -155,6 +153,12 @@ impl<V> Cache<V> {
     #[inline]
     pub(crate) fn get(&self, key: CacheKey, priority: Priority) -> Option<Arc<Cached<V>>> {
         self.find(key, priority)?.into_block()
+    }
+
+    /// Whether rows may be held or wanted: data was rejected before.
+    #[inline]
+    pub(crate) fn knows_rows(&self) -> bool {
+        self.ghosts.rejected.load(Ordering::Relaxed) > 0
     }
 
     /// The row that `key` names, if it is held.
@@ -340,11 +344,11 @@ impl<V> Cache<V> {
     /// Blocks that were read and not kept, since the cache was full and they had not been asked for
     /// often of late.
     pub(crate) fn rejected(&self) -> u64 {
-        self.ghosts.rejected() + self.now()
+        self.ghosts.rejected.load(Ordering::Relaxed) + self.now()
     }
 
     fn now(&self) -> u64 {
-        self.large_ghosts.rejected()
+        self.large_ghosts.rejected.load(Ordering::Relaxed)
     }
 
     fn held_bytes(&self, priority: Priority) -> u64 {

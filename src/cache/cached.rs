@@ -10,10 +10,11 @@
 //! slot only under the lock of its shard and only while the cache holds it. So no slot keeps an
 //! evicted value (I19). Values do not keep slots alive.
 
+use crate::base::sync::plain::AtomicU32;
 use crate::base::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::cache::ghosts::Marks;
 use arc_swap::Guard;
 use siftdb_filter::cache_line::{prefetch_line, prefetch_line_before};
+use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::sync::Weak;
 
@@ -37,6 +38,17 @@ pub(crate) struct Slots<V> {
     groups: Box<[Group<V>]>,
     /// The part that only readers of uncached blocks need.
     marks: Box<[Marks]>,
+}
+
+/// What the slot of a block remembers of it while the cache does not hold it.
+#[derive(Default)]
+pub(crate) struct Marks {
+    /// The checksum with which the block was found sound; 0 before. It survives eviction.
+    checksum: AtomicU32,
+    /// The number of the request that was rejected last (`cache/ghosts.rs`); 0 for none.
+    pub(super) rejected_at: AtomicU32,
+    /// Bits of the row that was wanted last, and a flag.
+    pub(super) requests: AtomicU32,
 }
 
 /// Slots of one group.
@@ -312,6 +324,19 @@ impl<V> Slotted<V> {
     /// The value, to be held for long.
     pub(crate) fn into_shared(self) -> Arc<Cached<V>> {
         Arc::clone(self.cached())
+    }
+}
+
+impl Marks {
+    /// The checksum with which the block was found sound, if it was.
+    #[inline]
+    pub(crate) fn known_checksum(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.checksum.load(Ordering::Relaxed))
+    }
+
+    /// Remembers the checksum of a block that was found sound.
+    pub(crate) fn remember_checksum(&self, checksum: Option<NonZeroU32>) {
+        self.checksum.store(checksum.map_or(0, NonZeroU32::get), Ordering::Relaxed);
     }
 }
 

@@ -15,11 +15,10 @@
 //! cache keeps that entry as a *row*, which takes a small part of the memory of its block. A block
 //! that is asked for different entries is kept whole.
 
-use crate::base::sync::plain::AtomicU32;
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
-use crate::cache::cache_key::{CacheKey, HashedKey};
+use crate::cache::cached::Marks;
+use crate::cache::recency_list::{CacheKey, HashedKey};
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 
 /// A ghost is remembered for at least this many rejections, however small the cache is.
 const WINDOW_MIN: u64 = 16;
@@ -30,17 +29,6 @@ const LARGE_GHOSTS: usize = 64;
 /// Flag of [`Marks::requests`]: the last request was soon after the one before.
 const IS_SECOND: u32 = 1;
 
-/// What the slot of a block remembers of it while the cache does not hold it.
-#[derive(Default)]
-pub(crate) struct Marks {
-    /// The checksum with which the block was found sound; 0 before. It survives eviction.
-    checksum: AtomicU32,
-    /// The number of the request that was rejected last; 0 for none.
-    rejected_at: AtomicU32,
-    /// Bits of the row that was wanted last, and [`IS_SECOND`].
-    requests: AtomicU32,
-}
-
 /// In how many rejections a request is soon after another.
 #[derive(Clone, Copy)]
 pub(crate) struct Window(u64);
@@ -48,7 +36,7 @@ pub(crate) struct Window(u64);
 /// How many requests were rejected: the clock of the ghosts.
 #[derive(Default)]
 pub(crate) struct Ghosts {
-    rejected: AtomicU64,
+    pub rejected: AtomicU64,
 }
 
 /// The last large filters and indexes that were rejected. What was used since its own last
@@ -56,23 +44,12 @@ pub(crate) struct Ghosts {
 #[derive(Default)]
 pub(crate) struct LargeGhosts {
     /// How many were rejected: the time of [`Node::used_at`](crate::cache::recency_list).
-    rejected: AtomicU64,
+    pub rejected: AtomicU64,
     /// Oldest first.
     keys: Mutex<VecDeque<HashedKey>>,
 }
 
 impl Marks {
-    /// The checksum with which the block was found sound, if it was.
-    #[inline]
-    pub(crate) fn known_checksum(&self) -> Option<NonZeroU32> {
-        NonZeroU32::new(self.checksum.load(Ordering::Relaxed))
-    }
-
-    /// Remembers the checksum of a block that was found sound.
-    pub(crate) fn remember_checksum(&self, checksum: Option<NonZeroU32>) {
-        self.checksum.store(checksum.map_or(0, NonZeroU32::get), Ordering::Relaxed);
-    }
-
     /// Notes the row that a lookup in the block wants. True if the lookup before wanted the same.
     pub(crate) fn note_row(&self, row: CacheKey) -> bool {
         let before = self.requests.load(Ordering::Relaxed);
@@ -103,16 +80,11 @@ impl Window {
 }
 
 impl Ghosts {
-    /// Requests that were rejected.
-    pub(crate) fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
-    }
-
     /// Whether a block is asked for soon after its last rejection. If not, it is rejected now, as
     /// at a first request.
     pub(crate) fn is_hit(&self, marks: &Marks, window: Window) -> bool {
         let last = marks.rejected_at.load(Ordering::Relaxed);
-        let since = u64::from((self.rejected() as u32).wrapping_sub(last));
+        let since = u64::from((self.rejected.load(Ordering::Relaxed) as u32).wrapping_sub(last));
         // Numbers wrap after 2^32. A block may then be admitted early.
         let is_hit = last != 0 && since <= window.0;
         if !is_hit {
@@ -146,17 +118,12 @@ impl Ghosts {
 }
 
 impl LargeGhosts {
-    /// How many were rejected.
-    pub(crate) fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
-    }
-
     /// When a filter or index was rejected last: what was not used since was used less. For one
     /// whose rejection is not remembered, a time before all that are.
     pub(crate) fn asked_before(&self, key: &HashedKey) -> u64 {
         let keys = self.keys.lock();
         let later = keys.iter().rev().position(|ghost| ghost == key);
-        self.rejected().saturating_sub(later.unwrap_or(LARGE_GHOSTS) as u64)
+        self.rejected.load(Ordering::Relaxed).saturating_sub(later.unwrap_or(LARGE_GHOSTS) as u64)
     }
 
     pub(crate) fn reject(&self, key: HashedKey) {
@@ -195,9 +162,9 @@ mod tests {
         let ghosts = at(100);
         let ask_after = |rejections: u64| {
             ghosts.rejected.fetch_add(rejections, Ordering::Relaxed);
-            let before = ghosts.rejected();
+            let before = ghosts.rejected.load(Ordering::Relaxed);
             let is_admitted = ghosts.admits(&marks, window);
-            assert_eq!(ghosts.rejected() - before, u64::from(!is_admitted));
+            assert_eq!(ghosts.rejected.load(Ordering::Relaxed) - before, u64::from(!is_admitted));
             is_admitted
         };
         assert!(!ask_after(0) && !ask_after(9) && ask_after(9), "third");

@@ -14,8 +14,8 @@ use crate::base::key::{Lookup, LookupKey, SequenceNumber, ValueKind, unpack_trai
 use crate::base::sync::Arc;
 use crate::base::value::{COPY_BYTES, Value};
 use crate::cache::cache::{Answer, Priority, Request, RowRequest};
-use crate::cache::cache_key::CacheKey;
 use crate::cache::cached::{Cached, SlotRef, Slotted};
+use crate::cache::recency_list::CacheKey;
 use crate::table::block::block::{Block, Found};
 use crate::table::block::directory::HashedBlock;
 use crate::table::file::{BlockBuffer, TableFile, TableIo};

@@ -22,7 +22,7 @@ use crate::base::key::{KeyspaceId, Lookup, LookupKey, SequenceNumber, user_key};
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::{Arc, OnceLock};
 use crate::cache::cache::{Reservation, RowRequest};
-use crate::cache::cache_key::CacheKey;
+use crate::cache::recency_list::CacheKey;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::data_index::DataIndex;
 use crate::table::fetch::{BlockRef, not_found};
@@ -324,6 +324,9 @@ impl Table {
         key: &LookupKey,
         hash: &KeyHash<'_>,
     ) -> Option<RowRequest> {
+        if !self.file.cache().knows_rows() || self.file.is_in_memory() {
+            return None;
+        }
         let properties = &self.properties;
         let entries = properties.entries.max(1);
         let are_small = entries >= properties.data_blocks.saturating_mul(ROWS_IN_BLOCK_MIN)
@@ -332,8 +335,7 @@ impl Table {
         let sees_all = key.sequence() >= properties.largest_sequence;
         let raw_bytes = properties.raw_key_bytes.saturating_add(properties.raw_value_bytes);
         let row_key = CacheKey::of_row(self.table_id(), hash.xxph3());
-        (are_small && sees_all && !self.file.is_in_memory())
-            .then_some(RowRequest { key: row_key, bytes: raw_bytes / entries })
+        (are_small && sees_all).then_some(RowRequest { key: row_key, bytes: raw_bytes / entries })
     }
 
     /// The answer from the row of a key, if the cache has it.

@@ -6,7 +6,7 @@ use crate::base::range_deletes::RangeDelete;
 use crate::base::sync::Arc;
 use crate::base::value::Value;
 use crate::cache::cache::Cache;
-use crate::cache::cache_key::CacheKey;
+use crate::cache::recency_list::CacheKey;
 use crate::table::builder::TableOptions;
 use crate::table::index::BlockCache;
 use crate::table::range_deletes_tests::{expected, written};

@@ -3,9 +3,8 @@
 use crate::base::error::Error;
 use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, thread};
 use crate::cache::cache::{Answer, Cache, Priority, Request, RowRequest};
-use crate::cache::cache_key::CacheKey;
 use crate::cache::cached::{Cached, Slots, Slotted};
-use crate::cache::held::{block_charge, row_charge};
+use crate::cache::recency_list::{CacheKey, block_charge, row_charge};
 use crate::interleavings::run::check;
 use std::cell::Cell;
 
