@@ -62,7 +62,8 @@ pub enum ChangedEntry {
     /// read point that has this sequence; keys outside of it have not changed. The range may be
     /// larger than that of the entries: all keys of the keyspace, once a table of a load was
     /// compacted or removed. If no table of the load is left, each keyspace has such a change. It
-    /// has one, too, for a batch and for the numbers of refused writes.
+    /// has one, too, for a batch, for the numbers of refused writes, and for a load of thousands of
+    /// tables or one whose log was read while it was begun.
     Load {
         /// The first key of the range.
         start: Vec<u8>,
@@ -124,8 +125,8 @@ fn overlaps(start: &[u8], end: Option<&[u8]>, range: &KeyBounds) -> bool {
 /// A first key, and the key after the last one; all keys by default.
 type Keys = (Vec<u8>, Option<Vec<u8>>);
 
-/// The changes of the bulk load with this sequence, which made `tables` tables, or some number that
-/// is not known if that is 0: one, as long as all of them are there.
+/// The changes of the bulk load with this sequence, which made `tables` tables: one, as long as all
+/// of them are there. If `tables` is 0, all are.
 ///
 /// A compaction leaves no trace of entries that have expired, or that a compaction filter removed.
 /// So a load without one of its tables may have any key: its keyspace has a change of all keys, or
@@ -146,17 +147,13 @@ fn changes_of_all(all: &[Arc<KeyspaceState>], sequence: SequenceNumber) -> Vec<C
 }
 
 /// The changes of a batch that is in no log, or of numbers that were not used: all keyspaces. The
-/// tables of a batch may have deletions, which a compaction drops, so it may have any key. A load
-/// is found, too, whose log does not tell of it yet.
+/// tables of a batch may have deletions, which a compaction drops, so it may have any key. So may a
+/// load that its log did not name when it was opened: nothing says how many tables it made.
 pub(super) fn unlogged(
     catalog: &Catalog,
     sequences: &RangeInclusive<SequenceNumber>,
 ) -> Vec<Change> {
-    let last = *sequences.end();
-    if *sequences.start() == last && is_load(catalog, last) {
-        return load(catalog, last, 0);
-    }
-    changes_of_all(&catalog.all_keyspaces(), last)
+    changes_of_all(&catalog.all_keyspaces(), *sequences.end())
 }
 
 fn change_of(

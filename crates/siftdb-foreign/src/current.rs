@@ -59,3 +59,23 @@ pub(crate) fn open_manifest(
         opened => Ok((path, opened?)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siftdb::env::MemEnv;
+
+    #[test]
+    fn a_long_current_is_refused_unread() {
+        let env = MemEnv::new();
+        for (bytes, words) in [(64, None), (65, Some("at most 64")), (5000, Some("encrypting"))] {
+            env.write_file(Path::new("/old/CURRENT"), &vec![b'a'; bytes]);
+            let read = read_current(&env, Path::new("/old")).map_err(|error| error.to_string());
+            match (read, words) {
+                (Ok(contents), None) => assert_eq!(contents.len(), bytes),
+                (Err(said), Some(words)) => assert!(said.contains(words), "{said}"),
+                (read, _) => panic!("{bytes}: {read:?}"),
+            }
+        }
+    }
+}

@@ -202,6 +202,34 @@ fn operands_are_merged_as_by_rocksdb() {
     assert!(merged >= 6, "{merged}");
 }
 
+/// A table is damaged after the opening, which has not read it.
+#[test]
+fn figures_of_damaged_tables_are_errors_or_losses() {
+    let all = fixtures();
+    let has_table = |files: &Files| files.iter().any(|(name, _)| name.ends_with(".sst"));
+    let sound = all.iter().find(|fixture| fixture.refused.is_none() && has_table(&fixture.files));
+    let Fixture { files, .. } = sound.unwrap();
+    for salvage in [false, true] {
+        let (env, home) = (scattered(files, "/none", |_| false), Path::new(HOME));
+        let options = RocksDbOptions::new().salvage(salvage).reverse_keys(true);
+        let database = RocksDb::open(Arc::new(env.clone()), home, options).unwrap();
+        for (name, bytes) in files.iter().filter(|(name, _)| name.ends_with(".sst")) {
+            env.write_file(&home.join(name), &vec![0x5a; bytes.len()]);
+        }
+        let figures = |family| database.filter_figures(family).map_err(|error| error.to_string());
+        let found: Vec<_> = database.families().iter().map(figures).collect();
+        match salvage {
+            true => {
+                assert!(found.iter().all(|found| found.is_ok()) && !database.losses().is_empty())
+            }
+            false => {
+                let error = found.iter().find_map(|found| found.as_ref().err());
+                assert!(error.is_some_and(|said| said.contains(".sst")), "{found:?}");
+            }
+        }
+    }
+}
+
 /// The filters of RocksDB deny no key that it reads, and a lookup asks tables until one has the key.
 #[test]
 fn lookups_find_what_rocksdb_reads() {

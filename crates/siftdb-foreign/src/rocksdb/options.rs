@@ -110,6 +110,17 @@ fn unescaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siftdb::env::MemEnv;
+
+    #[test]
+    fn long_options_are_refused() {
+        let (env, path) = (MemEnv::new(), Path::new("/old/OPTIONS-000007"));
+        env.write_file(path, &vec![b'#'; BYTES_MAX as usize]);
+        assert_eq!(read_options(&env, path).unwrap(), OptionsFile::default());
+        env.write_file(path, &vec![b'#'; BYTES_MAX as usize + 1]);
+        let said = read_options(&env, path).unwrap_err().to_string();
+        assert!(said.contains("OPTIONS-000007") && said.contains("at most 16777216"), "{said}");
+    }
 
     #[test]
     fn options_are_parsed_by_section() {
