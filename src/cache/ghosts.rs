@@ -8,8 +8,8 @@
 //!
 //! 2Q admits a block at its second request. But of blocks that are asked for at random, one in a
 //! hundred is asked for again within the window that 2Q advises. Where entries are small, the cache
-//! was full of such blocks, and nearly all of their entries were of no use. One in ten thousand is
-//! asked for a third time.
+//! was full of such blocks, and nearly all of their entries were of no use. By chance, a third
+//! request in a row is far rarer.
 //!
 //! A lookup asks for one entry of a block. If the last two lookups asked for the same one, the
 //! cache keeps that entry as a *row*, which takes a small part of the memory of its block. A block

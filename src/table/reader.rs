@@ -46,8 +46,8 @@ use siftdb_filter::prefix::PrefixExtractor;
 use siftdb_filter::range::BlockRange;
 use std::path::Path;
 
-/// A row is kept in place of a block only where a block has at least that many entries on average:
-/// it then takes a quarter of the memory at most.
+/// A row is kept in place of a block only where a block has at least that many entries on average.
+/// With eight in 4 KiB it takes about a seventh of the memory.
 const ROWS_IN_BLOCK_MIN: u64 = 8;
 
 /// What all tables of a database share.
