@@ -31,6 +31,7 @@ use crate::state::read_view::ReadView;
 use crate::table::reader::TableReadOptions;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_probe::RangeProbe;
+use siftdb_filter::encoding::FilterVerdict;
 use std::ops::{Bound, Range};
 
 /// What a scan reads of the past: that of a snapshot, or of a transaction.
@@ -197,9 +198,23 @@ impl Scan {
         let range = self.probe();
         for source in merge.children_mut() {
             if let Source::Tables(tables) = source {
-                tables.skip_outside(range.clone());
+                tables.skip_outside(range.clone(), None);
             }
         }
+    }
+
+    /// What the filter of a table says of the whole range, if it is the only table of its source:
+    /// then a "no" spares the source. `None` if it is not asked now.
+    fn ask_ahead(
+        &self,
+        range: Option<&RangeProbe>,
+        level: usize,
+        tables: &Range<usize>,
+    ) -> Option<FilterVerdict> {
+        // A cursor can bound itself to other ranges within the whole one.
+        let range = range.filter(|_| self.whole.is_none() && tables.len() == 1)?;
+        let handle = self.view.version.level(level).get(tables.start)?;
+        Some(range.ask(level, &handle.table))
     }
 
     /// A merge of all sources that may hold keys of the whole range, without a position, and the
@@ -224,12 +239,16 @@ impl Scan {
         }
         let version = &self.view.version;
         let mut add_tables = |level, tables: Range<usize>| {
+            let answer = self.ask_ahead(range.as_deref(), level, &tables);
+            if answer == Some(FilterVerdict::No) {
+                return;
+            }
             if let Some(deletes) = &mut deletes {
                 deletes.add_tables(level, tables.start);
             }
             let walk = LevelIter::of_level(direction, version, level, tables, self.read);
             let mut walk = walk.counted(&self.keyspace.counters, level);
-            walk.skip_outside(range.clone());
+            walk.skip_outside(range.clone(), answer);
             sources.push(Source::Tables(walk));
         };
         let [newest_first, sorted @ ..] = &version.levels;

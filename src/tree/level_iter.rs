@@ -35,6 +35,8 @@ pub(crate) struct LevelIter {
     counters: Option<(Arc<Counters>, usize)>,
     /// Which tables to skip; counted at the level of `counters`.
     range: Option<Arc<RangeProbe>>,
+    /// What the filter of the only table has said of `range`, until the first seek.
+    answer: Option<FilterVerdict>,
     /// At an entry, except during a step.
     current: Option<Current>,
     error: Option<Error>,
@@ -109,8 +111,16 @@ impl LevelIter {
     }
 
     fn over(direction: Direction, tables: Tables, read: TableReadOptions) -> Self {
-        let (counters, range) = (None, None);
-        LevelIter { direction, tables, read, counters, range, current: None, error: None }
+        LevelIter {
+            direction,
+            tables,
+            read,
+            counters: None,
+            range: None,
+            answer: None,
+            current: None,
+            error: None,
+        }
     }
 
     /// Counts what the iterator reads as a scan of this level.
@@ -136,10 +146,16 @@ impl LevelIter {
     }
 
     /// From the next seek on, skips the tables that `range` excludes. The iterator may then lack
-    /// keys outside that range. It is [`counted`](Self::counted).
+    /// keys outside that range. It is [`counted`](Self::counted). With an `answer`, the next seek
+    /// does not ask again: it is that of the only table.
     #[inline]
-    pub(crate) fn skip_outside(&mut self, range: Option<Arc<RangeProbe>>) {
-        self.range = range;
+    pub(crate) fn skip_outside(
+        &mut self,
+        range: Option<Arc<RangeProbe>>,
+        answer: Option<FilterVerdict>,
+    ) {
+        debug_assert!(answer.is_none() || self.tables.handles().len() == 1);
+        (self.range, self.answer) = (range, answer);
     }
 
     /// The index of the first table from `index` on, in this direction, that is not skipped, and
@@ -185,7 +201,10 @@ impl LevelIter {
     /// the bound is outside of it.
     fn enter(&mut self, index: Option<usize>, bound: Option<&[u8]>) {
         self.leave();
-        let (index, verdict) = self.not_skipped(index);
+        let (index, verdict) = match self.answer.take() {
+            Some(verdict) => (index, verdict),
+            None => self.not_skipped(index),
+        };
         let tables = self.tables.handles();
         let Some((index, handle)) = index.and_then(|at| Some((at, tables.get(at)?))) else {
             return;
@@ -510,7 +529,7 @@ mod tests {
                         Arc::new(RangeProbe::new(&(prefix..end).into_bounds(), read, &counters));
                     let iter = LevelIter::new(direction, level(&keys, extra), true);
                     let mut iter = iter.counted(&counters, 3);
-                    iter.skip_outside(Some(range));
+                    iter.skip_outside(Some(range), None);
                     iter
                 };
                 let mut iter = walker("24", "25");
