@@ -136,7 +136,13 @@ impl<'a> ConsistencyCheck<'a> {
             LogItem::Damaged(unknown @ Undecodable::Unknown(_)) => {
                 return Err(unknown.into_error(&entry.file.path, entry.start));
             }
-            LogItem::Record(WalBody::Start(start)) if start.manifest_number > facts.number => {
+            // The manifest of a repair, or of a checkpoint that was brought up to date, has a
+            // higher epoch, too. Manifests that were begun since have higher numbers than its.
+            LogItem::Record(WalBody::Start(start))
+                if start.manifest_number > facts.number
+                    || (start.database.id == facts.database.id
+                        && start.database.epoch > facts.database.epoch) =>
+            {
                 return Ok(LogEntry { item: LogItem::StartOfNewerManifest, ..entry });
             }
             // Without a manifest, a repair reads the logs of any epoch.

@@ -73,8 +73,8 @@ pub(crate) struct LogEntry<'a> {
 #[derive(Debug)]
 pub(crate) enum LogItem<'a> {
     Record(WalBody<'a>),
-    /// The start of a log that was created under a newer manifest than the current one. Only a
-    /// consistency check finds it.
+    /// The start of a log that was created for a manifest that never became the current one. Only
+    /// a consistency check finds it.
     StartOfNewerManifest,
     /// The header of the file, or a record with a valid checksum, that no crash can have caused.
     Damaged(Undecodable),
