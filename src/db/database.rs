@@ -83,9 +83,12 @@ impl Options {
     /// Opens the database in the directory `path`, creating it if these options allow.
     ///
     /// # Errors
-    /// `InvalidOptions`, `Locked`, `Corruption` of any file that the database needs,
-    /// `UnsupportedFormat`, also for a database of LevelDB or RocksDB, `Unfinished`, `Io`. A
-    /// refused opening creates and changes nothing.
+    /// `InvalidOptions`, `Locked`, `Corruption` of any file that the database needs, `Missing` for
+    /// one that is not there, `UnsupportedFormat`, also for a database of LevelDB or RocksDB,
+    /// `Unfinished`, `Io`; `InvalidArgument` with `error_if_exists`. A refused opening creates and
+    /// changes nothing.
+    ///
+    /// A relative path is looked up once: the process may change its working directory later.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let engine = open::open(self, path.as_ref())?;
         let workers = workers::start(&engine)?;
@@ -134,7 +137,7 @@ impl Options {
     /// `LOCK`; `Io` if there is no database, or if a file cannot be opened or written. Nothing is
     /// removed then.
     pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
-        repair(self, path.as_ref())
+        repair(self, &open::absolute(path.as_ref())?)
     }
 
     /// Removes the database in the directory `path` with all its keyspaces, under its lock. The
@@ -146,7 +149,7 @@ impl Options {
     /// `Locked` while the database is open; `UnsupportedFormat` for a LevelDB or RocksDB database;
     /// `Io`.
     pub fn destroy(self, path: impl AsRef<Path>) -> Result<()> {
-        destroy(&self, path.as_ref())
+        destroy(&self, &open::absolute(path.as_ref())?)
     }
 }
 
@@ -380,7 +383,7 @@ impl Db {
     /// `UnsupportedFormat` for a database of LevelDB or RocksDB; as for [`Db::flush`]. A failure in
     /// `path` leaves this database as it is.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointReport> {
-        checkpoint(self.engine(), path.as_ref(), None)
+        checkpoint(self.engine(), &open::absolute(path.as_ref())?, None)
     }
 
     /// As [`Db::checkpoint`], of these keyspaces only. `default` is always there, and empty unless
@@ -407,7 +410,7 @@ impl Db {
         path: impl AsRef<Path>,
         keyspaces: &[&str],
     ) -> Result<CheckpointReport> {
-        checkpoint(self.engine(), path.as_ref(), Some(keyspaces))
+        checkpoint(self.engine(), &open::absolute(path.as_ref())?, Some(keyspaces))
     }
 
     /// Takes writes again after the disk was full: if writes return

@@ -13,6 +13,7 @@ use crate::db::changes::Changes;
 use crate::db::database::Db;
 use crate::db::follow::Following;
 use crate::db::keyspace::Keyspace;
+use crate::db::open::absolute;
 use crate::db::read_methods::{lookup_methods, scan_methods};
 use crate::db::snapshot::Snapshot;
 use crate::env::change_signal::ChangeSignal;
@@ -114,6 +115,7 @@ impl Db {
 
 impl Follower {
     fn open(options: Options, path: &Path) -> Result<Self> {
+        let path = &absolute(path)?;
         let mut following = Following::new(options, path)?;
         let moment = following.first_moment()?;
         Ok(Follower {

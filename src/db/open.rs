@@ -60,7 +60,7 @@ use crate::tree::session_manifest::SharedNumbers;
 use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Opens or creates the database in `directory`.
@@ -72,6 +72,7 @@ pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Engine>> {
     options.validate()?;
     let (options, gate) = retrying(options);
     let env = Arc::clone(&options.env);
+    let directory = &absolute(directory)?;
     prepare_directory(&*env, directory, &options)?;
     let makes_lock = refuse_before_locking(&*env, directory, &options)?;
     let lock = lock_to_write(&*env, directory)?;
@@ -197,6 +198,7 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<E
     let (options, gate) = retrying(options.create_if_missing(false));
     options.validate()?;
     let env = Arc::clone(&options.env);
+    let directory = &absolute(directory)?;
     prepare_directory(&*env, directory, &options)?;
     let lock = lock_to_read(&*env, directory)?;
     let (files, state) = current_state(&*env, directory, &options)?;
@@ -205,6 +207,15 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<E
     let engine = Arc::new(build(options, access, gate, directory, lock, &files, state.clone())?);
     recover_logs(&engine, &files, &state)?;
     Ok(engine)
+}
+
+/// `directory` as it is called now: the process may change its working directory later, as daemons
+/// do, and files are opened, created and checked by their paths until the end.
+///
+/// # Errors
+/// `Io` for an empty path.
+pub(super) fn absolute(directory: &Path) -> Result<PathBuf> {
+    std::path::absolute(directory).map_err(|error| Error::io("open", directory, error))
 }
 
 /// The options with an Env of this opening alone, and the gate in it.

@@ -150,4 +150,5 @@ mod transaction_faults;
 mod transactions;
 mod verify;
 mod watches;
+mod working_directory;
 mod write_waits;

@@ -216,8 +216,10 @@ fn locked_directory(above: &Path, built: &Built) -> Outcome<std::io::Result<Lock
 
 fn try_locked_directory(above: &Path) -> std::io::Result<LockedDirectory> {
     let env = DiskEnv::new();
+    // As errors of the database name it.
+    let above = std::path::absolute(above)?;
     loop {
-        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(above)?;
+        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&above)?;
         let path = directory.path().join("LOCK");
         let locked = env.lock(&path, LockMode::Exclusive).and_then(|lock| {
             let is_named = env.metadata(&path)?.id == lock.id()?;
