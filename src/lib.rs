@@ -55,6 +55,7 @@
 //! | [Bulk loads](guide::bulk_loads) | [`Keyspace::ingest`]: sorted entries become tables |
 //! | [Backup](guide::backup) | [`Db::checkpoint`] beside writers |
 //! | [Followers](guide::followers) | other processes read while one writes: [`Follower`] |
+//! | [Watches](guide::watches) | the writes of an open database, as they are committed: [`Watch`] |
 //! | [Operations](guide::operations) | verify, repair, events, counters, spans |
 //!
 //! # What survives

@@ -111,6 +111,15 @@ fn ends_at_refusal(step: Result<bool>, refused: &mut Result<()>) -> Result<bool>
     }
 }
 
+/// Flushes the memtables of `keyspace` and waits.
+///
+/// # Errors
+/// As for [`flush`]; `KeyspaceDropped`.
+pub(crate) fn flush_keyspace(engine: &Engine, keyspace: &KeyspaceState) -> Result<()> {
+    flush(engine, Switch::Keyspace(keyspace.id))?;
+    check(keyspace)
+}
+
 /// `KeyspaceDropped` for a keyspace that was dropped.
 fn check(keyspace: &KeyspaceState) -> Result<()> {
     if keyspace.view.load().dropped { Err(keyspace.dropped()) } else { Ok(()) }

@@ -225,7 +225,7 @@ fn check_manifest(engine: &Engine, report: &mut VerifyReport) -> Vec<(String, Ar
     let set = engine.catalog.versions.lock();
     let names = set.keyspaces().map(|meta| meta.name.clone());
     let versions: Vec<_> = names.zip(set.versions().map(|(_, version)| version)).collect();
-    if engine.jobs.background_error.is_set() || engine.context.follows {
+    if set.has_failed() || engine.jobs.background_error.is_set() || engine.context.follows {
         // The manifest may or may not have the record whose write failed. And that of another
         // process writes after the moment that this one shows.
         return versions;

@@ -133,10 +133,9 @@ pub(super) fn install(
     if last_sequence > before {
         (log.last_sequence, log.synced_through) = (last_sequence, last_sequence);
         // It says how long the manifest is. So a follower that reads a later write has the edit. If
-        // it fails there is no later write, and the change is durable already.
-        if let Err(error) = session::skip_sequences(engine, &mut log, &[]) {
-            engine.set_background_error(error);
-        }
+        // it fails, that is the background error: there is no later write, and the change is
+        // durable already.
+        let _ = session::skip_sequences(engine, &mut log, &[]);
     }
     for (id, version) in &changed {
         if let Some(keyspace) = created.iter().find(|keyspace| keyspace.id == *id) {
@@ -145,8 +144,9 @@ pub(super) fn install(
         }
     }
     engine.catalog.show(changed);
-    drop(versions);
+    // With `versions` locked: a checkpoint that finds a keyspace gone finds its drop counted.
     show_keyspaces(&engine.catalog, &engine.writer, created, &dropped, before, last_sequence);
+    drop(versions);
     drop(log);
     engine.writer.watchers.wake();
     if !dropped.is_empty() {

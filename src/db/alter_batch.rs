@@ -142,12 +142,10 @@ fn write_leading(
         // Even after a failure: tables may have these numbers, or the log may skip them (I10).
         log.next_sequence = last_sequence + 1;
         session::sync_starts(engine, &mut log)
+            .map_err(|error| engine.set_background_error(error))
             .and_then(|()| session::skip_sequences(engine, &mut log, &[]))
-            .map_err(|error| {
-                // A `resume` lets them go.
-                engine.catalog.obsolete.add(files.clone());
-                engine.set_background_error(error)
-            })?;
+            // A `resume` lets them go.
+            .inspect_err(|_| engine.catalog.obsolete.add(files.clone()))?;
         // Only now: the next write begins after these numbers, whether the tables open or not.
         let keyspaces: Vec<_> = written.iter().chain(&created).map(|k| &**k).collect();
         let opened = engine.catalog.open_new(&engine.context.directory, durable, 0, &keyspaces);

@@ -30,7 +30,6 @@ use crate::read::multi_get;
 use crate::read::point;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::write_queue::Switch;
 use crate::write::commit;
 use std::fmt;
 
@@ -319,7 +318,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::put`], and the failure of the flush.
     pub fn flush(&self) -> Result<()> {
-        manual::flush(self.engine(), Switch::Keyspace(self.state.id))
+        manual::flush_keyspace(self.engine(), &self.state)
     }
 
     /// Compacts all tables of this keyspace with keys of `range` down, level by level, and waits.

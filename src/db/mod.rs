@@ -9,6 +9,8 @@
 //! reads while another process writes, `changes` what it wrote, and `watch` what this one writes.
 
 #[cfg(test)]
+mod checkpoint_tests;
+#[cfg(test)]
 mod conflict_tests;
 #[cfg(test)]
 mod group_tests;

@@ -11,12 +11,14 @@ use crate::env::testing::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind}
 use crate::jobs::compact::filter_budget::next_rewrite;
 use crate::jobs::compact::manual::FilterRebuild;
 use crate::jobs::compact::run::{Cursors, compact_once};
+use crate::jobs::flush::flush_pending;
 use crate::jobs::workers::CompactionToken;
 use crate::options::access::CompactRangeOptions;
 use crate::options::database::Options;
 use crate::options::filter::Filter;
 use crate::state::debt::debt;
 use crate::state::read_view::ReadView;
+use crate::state::session;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::version::Version;
@@ -293,4 +295,34 @@ fn a_refused_rewrite_of_a_filter_leaves_its_turn_to_other_tables() {
     }
     assert_eq!(rewritten.len(), version.level(1).len());
     assert!(rewritten.len() > 2);
+}
+
+/// A flush that waited for a bulk load, which was refused in its last step, made a view of all
+/// tables that the manifest names.
+#[test]
+fn a_flush_after_a_refused_load_does_not_show_it() {
+    let disk = MemEnv::new();
+    let env = FaultEnv::new(Arc::new(disk.clone()));
+    let db = Options::new().env(Arc::new(env.clone())).open("/db").unwrap();
+    db.put("a", "1").unwrap();
+    db.flush().unwrap();
+    db.put("b", "2").unwrap();
+    // The worker creates no other file after these.
+    while disk.metadata(Path::new("/db/STATS")).is_err() {
+        yield_now();
+    }
+    // The table of the load can be created, and the next log cannot.
+    let create = Calls::Named("create_new");
+    let full = Fault::once(FaultKind::Error(ENOSPC)).among(create);
+    env.fail_at(env.calls_of(create) + 1, full);
+    assert!(db.ingest([("x", "refused")]).is_err() && env.has_fired());
+    env.heal();
+    assert_eq!(tables(&disk), 2);
+    let engine = db.engine();
+    let default = [Arc::clone(&engine.catalog.default)];
+    session::switch_memtables(engine, &mut engine.writer.log.lock(), &default).unwrap();
+    assert!(!flush_pending(engine).unwrap());
+    assert_eq!(db.tables().len(), 1);
+    db.resume().unwrap();
+    assert_eq!(db.iter().count(), 2);
 }

@@ -22,7 +22,7 @@ pub(crate) mod handle;
 #[cfg(feature = "inspect")]
 pub(crate) mod counting;
 #[cfg(feature = "inspect")]
-mod watched;
+pub(crate) mod watched;
 #[cfg(feature = "mmap")]
 mod mapped;
 pub(crate) mod layer;

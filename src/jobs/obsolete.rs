@@ -22,8 +22,11 @@ pub(crate) fn free_memtables(catalog: &Catalog) {
 }
 
 /// Removes the files that wait for it, and frees their tables. A table is freed with its index and
-/// the cached blocks that this refers to: thousands.
+/// the cached blocks that this refers to: thousands. After a failure they wait for `resume`.
 pub(crate) fn remove_files(engine: &Engine) {
+    if engine.jobs.background_error.is_set() {
+        return;
+    }
     for (name, table) in engine.catalog.obsolete.take() {
         remove(engine, name);
         drop(table);

@@ -28,9 +28,10 @@ pub enum Recovery {
     #[default]
     TolerateTornTail,
     /// Drops nothing. A torn end of a log or of the manifest is `Corruption`, even if a crash can
-    /// have caused it. So is a log that was created and never written. Use this mode if a lost
-    /// unsynced write must be noticed: a replica can then be copied from another one. Opening with
-    /// the default afterwards is possible.
+    /// have caused it. So is a log that was created and never written, unless it is the newest of
+    /// several: that one may have been made ahead of need. Use this mode if a lost unsynced write
+    /// must be noticed: a replica can then be copied from another one. Opening with the default
+    /// afterwards is possible.
     Strict,
     /// Does the same as the default if that opens the database. If the default refuses because logs
     /// are damaged or missing, this mode recovers every write that can be read, even after the

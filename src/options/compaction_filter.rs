@@ -8,10 +8,12 @@ use std::fmt::Debug;
 ///
 /// # The contract
 ///
-/// 1. **It is asked for the newest version of a key only**, if that has a value and has not
-///    expired. Entries that a live snapshot sees are never shown to it, so a snapshot loses nothing
-///    by a filter that was taken before the compaction began. One that is taken while a compaction
-///    runs may see what the filter decided. Iterators see what was there when they were made.
+/// 1. **It is asked for one version of a key**, the newest one in the tables that the compaction
+///    reads, if that has a value and has not expired. A newer one may be in memory or in a level
+///    above: then what the filter decides shows in no read. Entries that a live snapshot sees are
+///    never shown to it, so a snapshot loses nothing by a filter that was taken before the
+///    compaction began. One that is taken while a compaction runs may see what the filter decided.
+///    Iterators see what was there when they were made.
 /// 2. **It is asked at some time, or never.** Only a compaction that writes tables asks; a flush
 ///    does not, nor a table that only moves to another level. [`Keyspace::compact_range_with`] with
 ///    [`force`] asks for every entry of a range. The same entry is asked about again in later

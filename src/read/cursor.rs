@@ -29,8 +29,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// It is before the first entry, at an entry, or after the last one. It begins before the first
 /// entry. The methods that move it return true if it is at an entry then.
 ///
-/// A step copies no value and allocates nothing, except that a step back copies the key, and the
-/// value if that has at most 30 bytes. Turning around costs a seek.
+/// A step within a block copies no value and allocates nothing, except that a step back copies the
+/// key, and the value if that has at most 30 bytes. Entries of a memtable are copied up to 32 at a
+/// time, with values of up to 256 bytes. Turning around costs a seek.
 ///
 /// ```
 /// # fn main() -> siftdb::Result<()> {

@@ -1,10 +1,10 @@
 //! Many point lookups at one moment, memtable by memtable and table by table.
 //!
 //! Called by `Db::multi_get` and `Snapshot::multi_get`. Where all filters are pinned, the keys that
-//! they exclude end first, in windows whose cache misses overlap (`tree/screen.rs`). The others are
-//! sorted. Keys without an answer go on to the next memtable or table, in the order of a single
-//! lookup. Sorted keys meet tables, partitions and blocks in order, so each of these is fetched
-//! once; what the next step touches is prefetched, or read, for all keys at once
+//! they exclude end first, in windows whose cache misses overlap (`tree/filter_prepass.rs`). The
+//! others are sorted. Keys without an answer go on to the next memtable or table, in the order of a
+//! single lookup. Sorted keys meet tables, partitions and blocks in order, so each of these is
+//! fetched once; what the next step touches is prefetched, or read, for all keys at once
 //! (`tree/multi_get.rs`).
 //!
 //! One view and one sequence serve the whole batch, loaded in the order of I3, and one `now` to

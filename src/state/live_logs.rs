@@ -47,6 +47,11 @@ impl LiveLogs {
         self.live.push_back(log);
     }
 
+    /// Takes out the log of a session that did not begin: its file was removed.
+    pub(crate) fn forget(&mut self, number: u64) {
+        self.live.retain(|log| log.number != number);
+    }
+
     /// The number of the log that is written; 0 without one.
     pub(crate) fn current(&self) -> u64 {
         self.live.back().map_or(0, |log| log.number)

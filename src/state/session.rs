@@ -218,7 +218,7 @@ pub(crate) fn sync_starts(engine: &Engine, log: &mut LogState) -> Result<()> {
 /// older logs must be durable.
 ///
 /// # Errors
-/// The failure of the new log.
+/// The failure of the new log; it becomes the background error.
 pub(crate) fn skip_sequences(
     engine: &Engine,
     log: &mut LogState,
@@ -226,7 +226,7 @@ pub(crate) fn skip_sequences(
 ) -> Result<()> {
     debug_assert!(log.synced_through == log.last_sequence && log.unsynced.is_empty(), "I13");
     let mut wal = next_log(engine, log, load)?;
-    wal.sync()?;
+    wal.sync().map_err(|error| engine.set_background_error(error))?;
     log.current = Some(wal);
     Ok(())
 }
@@ -321,7 +321,7 @@ fn start_session(
         let edit = VersionEdit { first_log, added: new.added(), ..VersionEdit::default() };
         let begun = versions.activate(manifest, Some(number), &edit, new, log.last_sequence);
         if let Err(error) = begun {
-            remove_abandoned(&engine.context, &versions, number);
+            remove_abandoned(&engine.context, &engine.writer, &versions, number);
             return Err(error);
         }
         // Listed now, while every table that a reader may hold is in the version.
@@ -370,8 +370,11 @@ fn without_kept_logs(
 
 /// Removes the files of a session that never began: nothing names them, and every further attempt
 /// would leave more. They stay if the new manifest may be current.
-fn remove_abandoned(context: &Context, versions: &VersionSet, log: u64) {
+fn remove_abandoned(context: &Context, writer: &Writer, versions: &VersionSet, log: u64) {
     let abandoned = versions.abandoned();
+    if !abandoned.is_empty() {
+        writer.live_logs.lock().forget(log);
+    }
     let log = (!abandoned.is_empty()).then_some(FileName::Wal(log));
     for name in abandoned.iter().copied().chain(log) {
         let _ = context.env.remove(&name.path(&context.directory));

@@ -45,7 +45,7 @@ impl<'v> FilterPrepass<'v> {
     }
 
     /// True, and counted, if no table can have the next key, which no memtable has, either, unless
-    /// `in_memtable`. After the last key the screen is empty again.
+    /// `in_memtable`. After the last key the prepass is empty again.
     pub(crate) fn excludes(
         &mut self,
         hash: &KeyHash<'_>,

@@ -35,8 +35,9 @@ use std::path::{Path, PathBuf};
 /// A manifest is rewritten only if it is longer than its snapshot by this factor.
 const REWRITE_FACTOR: u64 = 4;
 
-/// A manifest beyond this was not written by siftdb: room for millions of tables.
-const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+/// A manifest beyond this was not written by siftdb: room for millions of tables with the longest
+/// keys, of which it has two for each. It is read through a window, so this reserves nothing.
+const MANIFEST_BYTES_MAX: u64 = 1 << 40;
 
 /// The contents of a manifest, with all its edits applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

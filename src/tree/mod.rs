@@ -10,7 +10,7 @@
 //! | `open_tables` | opens the tables of a version, several at a time |
 //! | `level_iter` | an iterator over one sorted level |
 //! | `newer` | whether keys were written since some sequence |
-//! | `screen` | the keys of a batch that no table can have, by pinned filters |
+//! | `filter_prepass` | the keys of a batch that no table can have, by pinned filters |
 //! | `multi_get`, `read_ahead` | the point lookups of a batch, level by level, and their reads |
 //! | `range_probe` | which tables a scan may skip |
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |

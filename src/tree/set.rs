@@ -329,7 +329,6 @@ impl VersionSet {
         new: &mut NewTables,
     ) -> Result<Vec<NewVersion>> {
         self.uncertain.extend(self.new_tables(&edit));
-        self.uncertain.extend(edit.deleted.iter().map(|file| file.number));
         let next = self.next_versions(&edit, new, &BTreeMap::new())?;
         let before: Vec<NewVersion> = self.versions().collect();
         let replaced = self.replace(next);
@@ -344,6 +343,14 @@ impl VersionSet {
                 }
             }
             return Err(error);
+        }
+        for file in &edit.deleted {
+            let version = before.iter().find(|(id, _)| *id == file.keyspace);
+            let mut handles = version.iter().flat_map(|(_, own)| own.level(file.level));
+            if let Some(gone) = handles.find(|handle| handle.meta.number == file.number) {
+                // Its file goes with the last version that names it (I9).
+                gone.mark_obsolete();
+            }
         }
         self.emit_new_tables(&edit);
         let live = self.live_tables();

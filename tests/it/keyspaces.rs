@@ -607,3 +607,15 @@ fn many_keyspaces_open_again() {
     }
     assert!(db.verify(|_| {}).unwrap().is_sound());
 }
+
+#[test]
+fn a_dropped_keyspace_cannot_be_flushed() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let dropped = db.keyspace("dropped").unwrap();
+    dropped.put("k", "v").unwrap();
+    db.drop_keyspace("dropped").unwrap();
+    assert!(matches!(dropped.flush(), Err(Error::KeyspaceDropped { .. })));
+    db.close().unwrap();
+    assert!(matches!(dropped.flush(), Err(Error::Closed)));
+}

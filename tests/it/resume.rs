@@ -4,13 +4,18 @@
 use crate::support::data::bytes;
 use crate::support::rng::Rng;
 use crate::support::run::{MODELS, change_stride};
-use crate::support::stores::{HOME, as_env, open, scan, small_options};
+use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options, until};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
-use siftdb::{Db, Error, FilterRebuild, Options, WriteBatch, WriteOptions};
-use std::collections::BTreeMap;
+use siftdb::{
+    CompactRangeOptions, CompactionDecision, CompactionFilter, Db, Error, FilterRebuild, Options,
+    Result, WriteBatch, WriteOptions,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `EDQUOT`: the user's share of the disk is used up.
 const EDQUOT: i32 = 122;
@@ -359,4 +364,118 @@ fn iterators_and_snapshots_survive_a_resume() {
     assert_eq!(all(iter), expected);
     assert_eq!(all(snapshot.iter()), expected);
     assert_eq!(session.db.get("0000-0").unwrap().unwrap(), "new");
+}
+
+/// Makes the creation of a file fail once, that of the file after the next `later` ones.
+fn fail_to_create(env: &FaultEnv, later: u64) {
+    let created = env.calls_of(Calls::Named("create_new"));
+    let full = Fault::once(FaultKind::Error(ENOSPC)).among(Calls::Named("create_new"));
+    env.fail_at(created + later, full);
+}
+
+/// A bulk load of the keys "x" and "y" that is refused in its last step: its table is named by the
+/// manifest, and the log after it cannot be begun. Returns that table. There was a flush before.
+fn refused_load(db: &Db, disk: &MemEnv, env: &FaultEnv) -> PathBuf {
+    // The worker creates no other file after these.
+    until("saved", || !files_ending(disk, "STATS").is_empty());
+    let before: BTreeSet<_> = files_ending(disk, ".sst").into_iter().collect();
+    fail_to_create(env, 1);
+    assert!(db.ingest([("x", "refused"), ("y", "refused")]).is_err() && env.has_fired());
+    files_ending(disk, ".sst").into_iter().find(|path| !before.contains(path)).unwrap()
+}
+
+fn faulty(options: Options) -> (MemEnv, FaultEnv, Db) {
+    let disk = MemEnv::new();
+    let env = FaultEnv::new(as_env(&disk));
+    let db = options.env(Arc::new(env.clone())).open(HOME).unwrap();
+    (disk, env, db)
+}
+
+/// Holds the compaction that asks it until it may go on.
+#[derive(Debug, Default)]
+struct Hold {
+    entered: AtomicBool,
+    go: AtomicBool,
+}
+
+impl CompactionFilter for Hold {
+    fn name(&self) -> &str {
+        "test.Hold"
+    }
+
+    fn filter(&self, _: &[u8], _: &[u8]) -> CompactionDecision {
+        self.entered.store(true, Ordering::SeqCst);
+        until("released", || self.go.load(Ordering::SeqCst));
+        CompactionDecision::Keep
+    }
+}
+
+/// A compaction that ended after a refused load made a view of all tables that the manifest names.
+/// Then `resume` removed the file of the load under an iterator.
+#[test]
+fn a_compaction_beside_a_refused_load_does_not_show_it() {
+    let hold = Arc::new(Hold::default());
+    let options = Options::new().max_open_files(1).block_cache_bytes(0);
+    let (disk, env, db) = faulty(options.compaction_filter(Arc::clone(&hold) as _));
+    for key in ["a", "b", "c"] {
+        db.put(key, "value").unwrap();
+    }
+    db.flush().unwrap();
+    let compaction = std::thread::spawn({
+        let db = db.clone();
+        move || db.compact_range_with(.., &CompactRangeOptions::new().force(true))
+    });
+    until("held", || hold.entered.load(Ordering::SeqCst));
+    let load = refused_load(&db, &disk, &env);
+    hold.go.store(true, Ordering::SeqCst);
+    let ended = compaction.join().unwrap();
+    assert!(matches!(ended, Err(Error::ReadOnly { .. })), "{ended:?}");
+    assert_eq!(db.tables().len(), 1);
+    let iter = db.iter();
+    env.heal();
+    db.resume().unwrap();
+    until("removed", || !disk.list_files().contains(&load));
+    db.put("d", "later").unwrap();
+    let found: Result<Vec<_>> = iter.keys().collect();
+    assert_eq!(found.unwrap(), ["a", "b", "c"]);
+    assert_eq!(db.iter().count(), 4);
+}
+
+/// `verify` reads the tables that the manifest names, which a `resume` beside it may refuse.
+#[test]
+fn a_resume_beside_a_verification_removes_no_table_that_it_reads() {
+    let (disk, env, db) = faulty(Options::new());
+    db.put("a", "value").unwrap();
+    db.flush().unwrap();
+    let load = refused_load(&db, &disk, &env);
+    env.heal();
+    let mut resumed = false;
+    let report = db.verify(|_| {
+        if !std::mem::replace(&mut resumed, true) {
+            db.resume().unwrap();
+            // A worker has removed what nothing reads by the time of a flush.
+            db.put("b", "value").unwrap();
+            db.flush().unwrap();
+        }
+    });
+    let report = report.unwrap();
+    assert!(resumed && report.is_sound(), "{:?}", report.damage);
+    until("removed", || !disk.list_files().contains(&load));
+}
+
+/// The log of a session that could not begin was removed, and `verify` missed it.
+#[test]
+fn a_session_that_could_not_begin_leaves_no_damage() {
+    let (disk, _, db) = faulty(Options::new());
+    db.put("a", "value").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let env = FaultEnv::new(as_env(&disk));
+    let db = Options::new().env(Arc::new(env.clone())).open(HOME).unwrap();
+    // The log can be created, and the manifest cannot.
+    fail_to_create(&env, 1);
+    assert!(db.put("b", "value").is_err() && env.has_fired());
+    env.heal();
+    let report = db.verify(|_| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.damage);
 }

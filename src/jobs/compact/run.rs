@@ -246,19 +246,8 @@ fn run_reserved(
         let tables = DurableTables::sync(&**env, directory, outcome.tables)?;
         new = engine.catalog.open_new(directory, tables, task.output_level, &[keyspace])?;
     }
-    engine.check_lock()?;
-    let (sums, files) = (TableSums::of(new.metas()), new.file_names());
-    let edit = |new: &NewTables| {
-        let added = new.metas().cloned().collect();
-        Some(VersionEdit { expired_through, ..task.edit(keyspace.id, added) })
-    };
-    if let Err(error) = engine.catalog.apply(&mut new, edit) {
-        if matches!(error, Error::KeyspaceDropped { .. } | Error::Defect { .. }) {
-            // No manifest ever named them.
-            engine.catalog.obsolete.add(files);
-        }
-        return Err(error);
-    }
+    let sums = TableSums::of(new.metas());
+    install(reservation, new, expired_through)?;
     events.done(sums, dropped);
     stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
     remove_files(engine);
@@ -267,4 +256,34 @@ fn run_reserved(
     let _jobs = engine.jobs.schedule.lock();
     engine.jobs.done.notify_all();
     Ok(())
+}
+
+/// Logs the edit of a task, whose new tables are `new`, and shows its result.
+///
+/// # Errors
+/// The failure of the manifest; `KeyspaceDropped`, `Defect`; `Closed` after a failure that is the
+/// background error. Nothing was replaced.
+fn install(
+    reservation: &Reservation<'_>,
+    mut new: NewTables,
+    expired_through: Option<u64>,
+) -> Result<()> {
+    let Reservation { engine, keyspace, task, .. } = reservation;
+    engine.check_lock()?;
+    let files = new.file_names();
+    let edit = |new: &NewTables| {
+        // After a failure the version may have the tables of a bulk load that was refused in its
+        // last step, and a new view would show them.
+        engine.jobs.claims_before_change(keyspace.id)?;
+        let added = new.metas().cloned().collect();
+        Some(VersionEdit { expired_through, ..task.edit(keyspace.id, added) })
+    };
+    let applied = engine.catalog.apply(&mut new, edit);
+    let installed = applied.and_then(|is_logged| is_logged.then_some(()).ok_or(Error::Closed));
+    installed.inspect_err(|error| {
+        if matches!(error, Error::KeyspaceDropped { .. } | Error::Defect { .. } | Error::Closed) {
+            // No manifest ever named them.
+            engine.catalog.obsolete.add(files);
+        }
+    })
 }

@@ -180,8 +180,7 @@ fn try_install(
     log.next_sequence = sequence + 1;
     // The error is set while no other edit can come.
     let loaded: Vec<_> = load.finished().iter().map(|meta| (meta.table_id, sequence)).collect();
-    session::skip_sequences(engine, &mut log, &loaded)
-        .map_err(|error| engine.set_background_error(error))?;
+    session::skip_sequences(engine, &mut log, &loaded)?;
     log.last_sequence = sequence;
     log.synced_through = sequence;
     engine.catalog.show(changed);
