@@ -1,8 +1,9 @@
 //! Which tables a scan may skip, by their filters.
 //!
 //! `read/scan.rs` makes a [`RangeProbe`] for each scan over tables that answer ranges, and for each
-//! range that a cursor seeks. `level_iter` asks it when it comes to a table, so a scan that ends
-//! early asks few. A "no" means that no key of the range is in the table, old versions and
+//! range that a cursor seeks. It asks at once where a level has one table for the scan, because a
+//! "no" spares the source. Elsewhere `level_iter` asks when it comes to a table, so a scan that
+//! ends early asks few. A "no" means that no key of the range is in the table, old versions and
 //! tombstones included (I18). So a skipped table changes nothing in the result, in either
 //! direction. `table::filter::dispatch` says why one question is enough.
 //!

@@ -164,7 +164,8 @@ impl History {
                 // If a log says that the manifest is older or shorter than it was, this fails.
                 let salvaged = salvage(env, directory, &logs, &facts, &mut note)?;
                 lacks_entries = !salvaged.missing.is_empty();
-                // After a clean close, no crash can have torn a log.
+                // No crash can have torn a log of before the clean close. One that tore the first
+                // log of the next session makes this repair needless, and it loses nothing.
                 recovered.is_ok() && salvaged.dropped.is_empty()
             }
         };
