@@ -587,14 +587,19 @@ fn a_close_beside_that_of_a_callback_ends() {
         let (own, both) = (db.clone(), Arc::new(Barrier::new(2)));
         let (meets, closed) = (Arc::clone(&both), Arc::new(Mutex::new(None)));
         let note = Arc::clone(&closed);
-        db.sync_ticket().on_done(move |_| {
-            meets.wait();
-            *note.lock().unwrap() = Some(own.close());
+        let ticket = db.sync_ticket();
+        // In a thread of its own: a sync that is over calls back at once.
+        let registered = std::thread::spawn(move || {
+            ticket.on_done(move |_| {
+                meets.wait();
+                *note.lock().unwrap() = Some(own.close());
+            });
         });
         both.wait();
         let here = db.close();
         drop(db);
         until("the callback ended", || closed.lock().unwrap().is_some());
+        registered.join().unwrap();
         let there = closed.lock().unwrap().take().unwrap();
         // The callback must not wait for the close that waits for it.
         let there_is_fine = matches!(there, Ok(()) | Err(Error::Closed));
