@@ -137,7 +137,8 @@ impl Options {
     /// `LOCK`; `Io` if there is no database, or if a file cannot be opened or written. Nothing is
     /// removed then.
     pub fn repair(self, path: impl AsRef<Path>) -> Result<RepairReport> {
-        repair(self, &open::absolute(path.as_ref())?)
+        let path = open::absolute(&*self.env, path.as_ref())?;
+        repair(self, &path)
     }
 
     /// Removes the database in the directory `path` with all its keyspaces, under its lock. The
@@ -149,7 +150,7 @@ impl Options {
     /// `Locked` while the database is open; `UnsupportedFormat` for a LevelDB or RocksDB database;
     /// `Io`.
     pub fn destroy(self, path: impl AsRef<Path>) -> Result<()> {
-        destroy(&self, &open::absolute(path.as_ref())?)
+        destroy(&self, &open::absolute(&*self.env, path.as_ref())?)
     }
 }
 
@@ -383,7 +384,8 @@ impl Db {
     /// `UnsupportedFormat` for a database of LevelDB or RocksDB; as for [`Db::flush`]. A failure in
     /// `path` leaves this database as it is.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointReport> {
-        checkpoint(self.engine(), &open::absolute(path.as_ref())?, None)
+        let path = open::absolute(&*self.engine().context.env, path.as_ref())?;
+        checkpoint(self.engine(), &path, None)
     }
 
     /// As [`Db::checkpoint`], of these keyspaces only. `default` is always there, and empty unless
@@ -410,7 +412,8 @@ impl Db {
         path: impl AsRef<Path>,
         keyspaces: &[&str],
     ) -> Result<CheckpointReport> {
-        checkpoint(self.engine(), &open::absolute(path.as_ref())?, Some(keyspaces))
+        let path = open::absolute(&*self.engine().context.env, path.as_ref())?;
+        checkpoint(self.engine(), &path, Some(keyspaces))
     }
 
     /// Takes writes again after the disk was full: if writes return

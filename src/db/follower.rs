@@ -115,7 +115,7 @@ impl Db {
 
 impl Follower {
     fn open(options: Options, path: &Path) -> Result<Self> {
-        let path = &absolute(path)?;
+        let path = &absolute(&*options.env, path)?;
         let mut following = Following::new(options, path)?;
         let moment = following.first_moment()?;
         Ok(Follower {

@@ -72,7 +72,7 @@ pub(crate) fn open(options: Options, directory: &Path) -> Result<Arc<Engine>> {
     options.validate()?;
     let (options, gate) = retrying(options);
     let env = Arc::clone(&options.env);
-    let directory = &absolute(directory)?;
+    let directory = &absolute(&*env, directory)?;
     prepare_directory(&*env, directory, &options)?;
     let makes_lock = refuse_before_locking(&*env, directory, &options)?;
     let lock = lock_to_write(&*env, directory)?;
@@ -198,7 +198,7 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<E
     let (options, gate) = retrying(options.create_if_missing(false));
     options.validate()?;
     let env = Arc::clone(&options.env);
-    let directory = &absolute(directory)?;
+    let directory = &absolute(&*env, directory)?;
     prepare_directory(&*env, directory, &options)?;
     let lock = lock_to_read(&*env, directory)?;
     let (files, state) = current_state(&*env, directory, &options)?;
@@ -209,13 +209,17 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<E
     Ok(engine)
 }
 
-/// `directory` as it is called now: the process may change its working directory later, as daemons
-/// do, and files are opened, created and checked by their paths until the end.
+/// `directory` as it is called from any working directory: the process may change its own later, as
+/// daemons do, and files are opened, created and checked by their paths until the end.
 ///
 /// # Errors
-/// `Io` for an empty path.
-pub(super) fn absolute(directory: &Path) -> Result<PathBuf> {
-    std::path::absolute(directory).map_err(|error| Error::io("open", directory, error))
+/// `Io` for an empty path, as of a setting that is missing.
+pub(super) fn absolute(env: &dyn Env, directory: &Path) -> Result<PathBuf> {
+    let absolute = match directory.as_os_str().is_empty() {
+        true => Err(io::Error::new(ErrorKind::InvalidInput, "the path is empty")),
+        false => env.absolute(directory),
+    };
+    absolute.map_err(|error| Error::io("open", directory, error))
 }
 
 /// The options with an Env of this opening alone, and the gate in it.

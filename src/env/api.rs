@@ -16,7 +16,7 @@ use crate::base::filename::FileName;
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -180,6 +180,12 @@ pub trait Env: Send + Sync + Debug {
     fn change_signal(&self, directory: &Path) -> io::Result<OwnedFd> {
         let _ = directory;
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// `path` as it is called from any working directory. A database asks for its directory once,
+    /// when it is opened. By default `path` itself: an Env may have no working directory.
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_path_buf())
     }
 
     /// The time by which entries expire. By default that of the system's clock.

@@ -26,7 +26,7 @@ use std::num::NonZeroU64;
 #[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Flags of `open(2)` that std does not name: `(O_NOFOLLOW, O_NONBLOCK)`. On systems where they are
@@ -209,6 +209,10 @@ impl Env for DiskEnv {
             })
         })?;
         Ok(Box::new(DiskLock { file, process: Process::current() }))
+    }
+
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        std::path::absolute(path)
     }
 
     #[cfg(target_os = "linux")]

@@ -15,7 +15,7 @@ use crate::env::api::{
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -81,5 +81,6 @@ forwarded_calls! {
     metadata(path: &Path) -> io::Result<Metadata>;
     lock(path: &Path, mode: LockMode) -> io::Result<Box<dyn FileLock>>;
     change_signal(directory: &Path) -> io::Result<OwnedFd>;
+    absolute(path: &Path) -> io::Result<PathBuf>;
     now() -> SystemTime;
 }

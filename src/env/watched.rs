@@ -113,6 +113,10 @@ impl<W: Watcher> Env for WatchedEnv<W> {
         self.inner.change_signal(directory)
     }
 
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        self.inner.absolute(path)
+    }
+
     fn now(&self) -> SystemTime {
         self.inner.now()
     }
