@@ -1,4 +1,5 @@
-//! A checkpoint beside the drop of a keyspace, step by step.
+//! A checkpoint that is taken while another thread drops a keyspace. The test stops both threads
+//! at chosen steps.
 
 use crate::env::mem::MemEnv;
 use crate::env::watched::{Call, WatchedEnv, Watcher};

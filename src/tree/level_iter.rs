@@ -146,8 +146,8 @@ impl LevelIter {
     }
 
     /// From the next seek on, skips the tables that `range` excludes. The iterator may then lack
-    /// keys outside that range. It is [`counted`](Self::counted). With an `answer`, the next seek
-    /// does not ask again: it is that of the only table.
+    /// keys outside that range. It is [`counted`](Self::counted). An `answer` is what the filter of
+    /// the only table has said already: the next seek does not ask it again.
     #[inline]
     pub(crate) fn skip_outside(
         &mut self,

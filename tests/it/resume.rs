@@ -366,7 +366,7 @@ fn iterators_and_snapshots_survive_a_resume() {
     assert_eq!(session.db.get("0000-0").unwrap().unwrap(), "new");
 }
 
-/// Makes the creation of a file fail once, that of the file after the next `later` ones.
+/// Lets the next `later` files be created, and makes the creation of the one after them fail.
 fn fail_to_create(env: &FaultEnv, later: u64) {
     let created = env.calls_of(Calls::Named("create_new"));
     let full = Fault::once(FaultKind::Error(ENOSPC)).among(Calls::Named("create_new"));
@@ -441,7 +441,8 @@ fn a_compaction_beside_a_refused_load_does_not_show_it() {
     assert_eq!(db.iter().count(), 4);
 }
 
-/// `verify` reads the tables that the manifest names, which a `resume` beside it may refuse.
+/// `verify` reads every table that the manifest names. Another thread may call `resume` meanwhile,
+/// which removes the table of a refused load.
 #[test]
 fn a_resume_beside_a_verification_removes_no_table_that_it_reads() {
     let (disk, env, db) = faulty(Options::new());
