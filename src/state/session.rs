@@ -372,11 +372,11 @@ fn without_kept_logs(
 /// would leave more. They stay if the new manifest may be current.
 fn remove_abandoned(context: &Context, writer: &Writer, versions: &VersionSet, log: u64) {
     let abandoned = versions.abandoned();
-    if !abandoned.is_empty() {
-        writer.live_logs.lock().forget(log);
+    if abandoned.is_empty() {
+        return;
     }
-    let log = (!abandoned.is_empty()).then_some(FileName::Wal(log));
-    for name in abandoned.iter().copied().chain(log) {
+    writer.live_logs.lock().forget(log);
+    for name in abandoned.iter().copied().chain([FileName::Wal(log)]) {
         let _ = context.env.remove(&name.path(&context.directory));
     }
 }

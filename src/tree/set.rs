@@ -19,7 +19,7 @@ use crate::env::api::{Env, FileKind};
 use crate::env::foreign::is_ours;
 use crate::log::wal::consistency::CleanClose;
 use crate::table::reader::TableContext;
-use crate::tree::edit::{KeyspaceMeta, VersionEdit};
+use crate::tree::edit::{DeletedFile, KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::manifest::ManifestState;
@@ -237,10 +237,8 @@ impl VersionSet {
         for file in &edit.deleted {
             // A table that only moved to another level is still named.
             let moved = edit.added.iter().any(|(_, meta)| meta.number == file.number);
-            let Some(tree) = self.trees.get(&file.keyspace).filter(|_| !moved) else { continue };
-            let mut handles = tree.current.level(file.level).iter();
-            if let Some(gone) = handles.find(|handle| handle.meta.number == file.number) {
-                gone.mark_obsolete();
+            if let Some(tree) = self.trees.get(&file.keyspace).filter(|_| !moved) {
+                mark_obsolete(&tree.current, file);
             }
         }
         self.trees.extend(created);
@@ -345,11 +343,8 @@ impl VersionSet {
             return Err(error);
         }
         for file in &edit.deleted {
-            let version = before.iter().find(|(id, _)| *id == file.keyspace);
-            let mut handles = version.iter().flat_map(|(_, own)| own.level(file.level));
-            if let Some(gone) = handles.find(|handle| handle.meta.number == file.number) {
-                // Its file goes with the last version that names it (I9).
-                gone.mark_obsolete();
+            if let Some((_, version)) = before.iter().find(|(id, _)| *id == file.keyspace) {
+                mark_obsolete(version, file);
             }
         }
         self.emit_new_tables(&edit);
@@ -549,6 +544,15 @@ impl VersionSet {
             added: tables.map(|(level, handle)| (level, (*handle.meta).clone())).collect(),
             ..VersionEdit::default()
         }
+    }
+}
+
+/// The file of a table of `version` that an edit deletes goes with the last version that names it
+/// (I9).
+fn mark_obsolete(version: &Version, file: &DeletedFile) {
+    let mut handles = version.level(file.level).iter();
+    if let Some(gone) = handles.find(|handle| handle.meta.number == file.number) {
+        gone.mark_obsolete();
     }
 }
 
