@@ -213,13 +213,9 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<E
 /// daemons do, and files are opened, created and checked by their paths until the end.
 ///
 /// # Errors
-/// `Io` for an empty path, as of a setting that is missing.
+/// `Io`, as for an empty path on disk.
 pub(super) fn absolute(env: &dyn Env, directory: &Path) -> Result<PathBuf> {
-    let absolute = match directory.as_os_str().is_empty() {
-        true => Err(io::Error::new(ErrorKind::InvalidInput, "the path is empty")),
-        false => env.absolute(directory),
-    };
-    absolute.map_err(|error| Error::io("open", directory, error))
+    env.absolute(directory).map_err(|error| Error::io("open", directory, error))
 }
 
 /// The options with an Env of this opening alone, and the gate in it.

@@ -3,6 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::events::event::{Event, EventListener};
+use crate::base::filename::FileName;
 use crate::base::sync::Mutex;
 use crate::db::database::Db;
 use crate::env::api::Env;
@@ -12,6 +13,7 @@ use crate::jobs::compact::filter_budget::next_rewrite;
 use crate::jobs::compact::manual::FilterRebuild;
 use crate::jobs::compact::run::{Cursors, compact_once};
 use crate::jobs::flush::flush_pending;
+use crate::jobs::obsolete::remove_files;
 use crate::jobs::workers::CompactionToken;
 use crate::options::access::CompactRangeOptions;
 use crate::options::database::Options;
@@ -297,10 +299,9 @@ fn a_refused_rewrite_of_a_filter_leaves_its_turn_to_other_tables() {
     assert!(rewritten.len() > 2);
 }
 
-/// A flush that waited for a bulk load, which was refused in its last step, made a view of all
-/// tables that the manifest names.
-#[test]
-fn a_flush_after_a_refused_load_does_not_show_it() {
+/// A database with a flushed entry "a" and an entry "b" in memory, after a bulk load that was
+/// refused in its last step for want of space. There is space again.
+fn with_refused_load() -> (MemEnv, Db) {
     let disk = MemEnv::new();
     let env = FaultEnv::new(Arc::new(disk.clone()));
     let db = Options::new().env(Arc::new(env.clone())).open("/db").unwrap();
@@ -318,6 +319,14 @@ fn a_flush_after_a_refused_load_does_not_show_it() {
     assert!(db.ingest([("x", "refused")]).is_err() && env.has_fired());
     env.heal();
     assert_eq!(tables(&disk), 2);
+    (disk, db)
+}
+
+/// A flush that waited for a bulk load, which was refused in its last step, made a view of all
+/// tables that the manifest names.
+#[test]
+fn a_flush_after_a_refused_load_does_not_show_it() {
+    let (_, db) = with_refused_load();
     let engine = db.engine();
     let default = [Arc::clone(&engine.catalog.default)];
     session::switch_memtables(engine, &mut engine.writer.log.lock(), &default).unwrap();
@@ -325,4 +334,25 @@ fn a_flush_after_a_refused_load_does_not_show_it() {
     assert_eq!(db.tables().len(), 1);
     db.resume().unwrap();
     assert_eq!(db.iter().count(), 2);
+}
+
+/// After a failure no file is removed. A worker forgot the files that it had not removed, and they
+/// stayed until the next session.
+#[test]
+fn obsolete_files_wait_for_a_resume() {
+    let (disk, db) = with_refused_load();
+    let engine = db.engine();
+    // A table of a compaction, say, that was merged and not installed.
+    let unnamed = FileName::Table(engine.catalog.numbers.take_file_number());
+    let path = unnamed.path(Path::new("/db"));
+    disk.create_new(&path).unwrap();
+    engine.catalog.obsolete.add([unnamed]);
+    remove_files(engine);
+    assert!(disk.metadata(&path).is_ok());
+    db.resume().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while disk.metadata(&path).is_ok() {
+        assert!(Instant::now() < deadline, "it was forgotten");
+        yield_now();
+    }
 }

@@ -183,7 +183,8 @@ pub trait Env: Send + Sync + Debug {
     }
 
     /// `path` as it is called from any working directory. A database asks for its directory once,
-    /// when it is opened. By default `path` itself: an Env may have no working directory.
+    /// when it is opened. By default `path` itself: an Env may have no working directory. On disk
+    /// an empty path is an error.
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         Ok(path.to_path_buf())
     }
