@@ -186,7 +186,7 @@ impl Scan {
     }
 
     /// The question to the filters of the tables, if any of them can answer it and that pays.
-    fn probe(&self) -> Option<Arc<RangeProbe>> {
+    fn probe(&self) -> Option<RangeProbe> {
         if !self.read.use_filters || !self.view.version.answers_ranges() {
             return None;
         }
@@ -195,7 +195,7 @@ impl Scan {
 
     /// Makes a merge of this scan ask filters for the present bounds, from its next seek on.
     pub(crate) fn ask_for_bounds(&self, merge: &mut MergingIter<Source>) {
-        let range = self.probe();
+        let range = self.probe().map(Arc::new);
         for source in merge.children_mut() {
             if let Source::Tables(tables) = source {
                 tables.skip_outside(range.clone(), None);
@@ -222,9 +222,9 @@ impl Scan {
     pub(crate) fn merge(&self, direction: Direction) -> MergeOfScan {
         let own = self.own().map(|own| (own, OWN_SEQUENCE_FIRST + self.own_writes - 1));
         let mut deletes = RangeDeleteIter::of(&self.view, self.sequence, own);
-        let range = self.probe();
-        // Most often there is one source.
-        let mut sources = Vec::with_capacity(1);
+        // An `Arc` from the first source of tables on: a scan without one allocates nothing.
+        let (mut range, mut shared_range) = (self.probe(), None);
+        let mut sources = Vec::new();
         // What the transaction wrote is the newest.
         for (age, memtable) in self.own().into_iter().chain(self.view.memtables()).enumerate() {
             if memtable.is_empty() {
@@ -234,22 +234,26 @@ impl Scan {
                 if let Some(deletes) = &mut deletes {
                     deletes.add_memtable(age, iter.sequence_end());
                 }
-                sources.push(Source::Memtable(iter));
+                add_source(&mut sources, Source::Memtable(iter));
             }
         }
         let version = &self.view.version;
         let mut add_tables = |level, tables: Range<usize>| {
-            let answer = self.ask_ahead(range.as_deref(), level, &tables);
+            let asked = range.as_ref().or(shared_range.as_deref());
+            let answer = self.ask_ahead(asked, level, &tables);
             if answer == Some(FilterVerdict::No) {
                 return;
             }
             if let Some(deletes) = &mut deletes {
                 deletes.add_tables(level, tables.start);
             }
+            if let Some(range) = range.take() {
+                shared_range = Some(Arc::new(range));
+            }
             let walk = LevelIter::of_level(direction, version, level, tables, self.read);
             let mut walk = walk.counted(&self.keyspace.counters, level);
-            walk.skip_outside(range.clone(), answer);
-            sources.push(Source::Tables(walk));
+            walk.skip_outside(shared_range.clone(), answer);
+            add_source(&mut sources, Source::Tables(walk));
         };
         let [newest_first, sorted @ ..] = &version.levels;
         for place in newest_first.overlapping(self.whole()) {
@@ -272,6 +276,14 @@ impl Scan {
         };
         bound.as_ref().map(Value::as_slice)
     }
+}
+
+/// Adds a source to those of a merge. There is one most often, so the first gets no spare room.
+fn add_source(sources: &mut Vec<Source>, source: Source) {
+    if sources.is_empty() {
+        sources.reserve_exact(1);
+    }
+    sources.push(source);
 }
 
 /// A source of the merge. An enum instead of a trait object, so that each step is a direct call.

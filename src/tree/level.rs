@@ -8,6 +8,7 @@
 use crate::base::key::key_head;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
+use crate::base::value::Key;
 use crate::tree::handle::TableHandle;
 use crate::tree::overlap::{KeySpan, ends_before, ends_before_range};
 use siftdb_filter::bloom::fast_local::LineBits;
@@ -105,27 +106,25 @@ impl Fence {
         self.end.as_ref().map(|end| &**end)
     }
 
-    /// The table ends before the range begins.
-    fn ends_before_range(&self, range: &KeyBounds) -> bool {
-        match &range.start {
-            Bound::Unbounded => false,
-            Bound::Included(start) => self.ends_before(key_head(start), start),
-            Bound::Excluded(start) => {
-                self.end_head <= key_head(start) && ends_before_range(self.end(), range)
-            }
-        }
+    /// The table ends before the range begins, whose first key has this head.
+    fn ends_before_range(&self, head: u64, range: &KeyBounds) -> bool {
+        self.end_head < head || (self.end_head == head && ends_before_range(self.end(), range))
     }
 
-    /// The table begins after the range ends.
-    fn starts_after_range(&self, range: &KeyBounds) -> bool {
-        match &range.end {
-            Bound::Unbounded => false,
-            Bound::Included(end) => self.starts_after(key_head(end), end),
-            Bound::Excluded(end) => {
-                self.start_head >= key_head(end) && !range.is_before_end(&self.start)
-            }
-        }
+    /// The table begins after the range ends, whose last key has this head.
+    fn starts_after_range(&self, head: u64, range: &KeyBounds) -> bool {
+        self.start_head > head || (self.start_head == head && !range.is_before_end(&self.start))
     }
+}
+
+/// The heads of both ends of a range: of its first key, zero without one, and of its last one, all
+/// ones without one. A search of the fences compares them before it compares keys.
+fn heads(range: &KeyBounds) -> (u64, u64) {
+    let head = |bound: &Bound<Key>, unbounded| match bound {
+        Bound::Unbounded => unbounded,
+        Bound::Included(key) | Bound::Excluded(key) => key_head(key),
+    };
+    (head(&range.start, 0), head(&range.end, u64::MAX))
 }
 
 /// One level: fences and probes side by side, in the order of the search.
@@ -154,16 +153,19 @@ impl Level {
     /// The tables of level 0 that may hold keys of the range, by their places in the search.
     pub(crate) fn overlapping(&self, range: &KeyBounds) -> impl Iterator<Item = usize> {
         let places = self.fences.iter().enumerate();
-        let within =
-            |fence: &Fence| !fence.ends_before_range(range) && !fence.starts_after_range(range);
+        let (start, end) = heads(range);
+        let within = move |fence: &Fence| {
+            !fence.ends_before_range(start, range) && !fence.starts_after_range(end, range)
+        };
         places.filter(move |(_, fence)| within(fence)).map(|(place, _)| place)
     }
 
     /// The tables of a level sorted by key that may hold keys of the range: they are neighbours.
     pub(crate) fn neighbours(&self, range: &KeyBounds) -> Range<usize> {
-        let start = self.fences.partition_point(|fence| fence.ends_before_range(range));
+        let (first, last) = heads(range);
+        let start = self.fences.partition_point(|fence| fence.ends_before_range(first, range));
         let rest = self.fences.get(start..).unwrap_or_default();
-        start..start + rest.partition_point(|fence| !fence.starts_after_range(range))
+        start..start + rest.partition_point(|fence| !fence.starts_after_range(last, range))
     }
 
     /// The one table of a level sorted by key that can have this one, whose head is

@@ -88,9 +88,9 @@ impl RangeProbe {
         bounds: &KeyBounds,
         read: TableReadOptions,
         counters: &Arc<Counters>,
-    ) -> Option<Arc<Self>> {
+    ) -> Option<Self> {
         let asks = ScanStreak::of(&counters.stripe()).asks();
-        asks.then(|| Arc::new(RangeProbe::new(bounds, read, counters)))
+        asks.then(|| RangeProbe::new(bounds, read, counters))
     }
 
     /// For the keys of `bounds`.

@@ -104,7 +104,9 @@ impl Frequencies {
 /// The parts of all symbols.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyModel {
-    parts: [Part; SYMBOLS],
+    /// Of the end of a key.
+    end: Part,
+    bytes: [Part; 256],
 }
 
 /// The part that a symbol has of each interval, in units of 2^-14.
@@ -120,12 +122,12 @@ impl KeyModel {
         let sum = shares.iter().map(|share| u32::from(*share)).sum::<u32>().max(1);
         let room = (1 << TOTAL_BITS) - SYMBOLS as u32 * PART_MIN;
         let mut start = 0;
-        let parts = shares.map(|share| {
+        let [end, bytes @ ..] = shares.map(|share| {
             let width = (PART_MIN + u32::from(share) * room / sum) as u16;
             start += width;
             Part { start: start - width, width }
         });
-        KeyModel { parts }
+        KeyModel { end, bytes }
     }
 
     /// Bytes of memory.
@@ -137,8 +139,7 @@ impl KeyModel {
         let (mut low, mut width) = (0, 1 << 63);
         let mut head = window.head;
         for _ in 0..usize::from(window.len).min(WINDOW_BYTES) {
-            // Every byte has a part.
-            let part = self.parts.get(1 + (head >> 56) as usize).copied().unwrap_or_default();
+            let part = self.bytes[usize::from((head >> 56) as u8)];
             let unit: u64 = width >> TOTAL_BITS;
             if unit == 0 {
                 break;
@@ -147,11 +148,10 @@ impl KeyModel {
             width = unit * u64::from(part.width);
             head <<= 8;
         }
-        let [end, ..] = self.parts;
         let unit = width >> TOTAL_BITS;
         let is_whole = usize::from(window.len) <= WINDOW_BYTES && unit > 0;
         if is_whole {
-            width = unit * u64::from(end.width);
+            width = unit * u64::from(self.end.width);
         }
         Interval { low, high: low + width - 1, is_whole }
     }
@@ -204,6 +204,7 @@ mod tests {
         assert!((3.9..4.3).contains(&bits), "{bits} bits a hexadecimal digit");
         assert!(width(b"\x01x") > 11.0, "a byte that was never counted");
         let even = KeyModel::decode(&Frequencies::default().encode());
-        assert!(even.parts.iter().all(|part| part.width == 4), "no byte is without a part");
+        let mut parts = even.bytes.iter().chain([&even.end]);
+        assert!(parts.all(|part| part.width == 4), "no symbol is without a part");
     }
 }

@@ -98,11 +98,15 @@ impl RangeModel {
         }
         let Some((shape, list)) = self.list(partition, block)? else { return Some(true) };
         let shared = common_prefix(lower, upper);
-        let interval =
-            |key: &[u8]| self.interval(Window::of(key.get(shared..).unwrap_or_default()));
-        let cells = Cells::new(interval(lower), interval(upper), shape.cells);
-        let first = start.map_or(0, |start| cells.cell(interval(start).low));
-        let last = match end.map(interval) {
+        let window = |key: &[u8]| Window::of(key.get(shared..).unwrap_or_default());
+        let interval = |window| self.interval(window);
+        let cells = Cells::new(interval(window(lower)), interval(window(upper)), shape.cells);
+        let (start, end) = (start.map(window), end.map(window));
+        let start_interval = start.map(interval);
+        let first = start_interval.map_or(0, |start| cells.cell(start.low));
+        // The ends of a narrow range often differ only after the bytes that count.
+        let end_interval = if end == start { start_interval } else { end.map(interval) };
+        let last = match end_interval {
             None => shape.cells.saturating_sub(1),
             // Keys below an end that is cut may begin with the same bytes.
             Some(Interval { low, is_whole: false, .. }) => cells.cell(low),
