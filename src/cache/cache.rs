@@ -157,7 +157,7 @@ impl<V> Cache<V> {
 
     /// Whether rows may be held or wanted: data was rejected before.
     #[inline]
-    pub(crate) fn knows_rows(&self) -> bool {
+    pub(crate) fn may_have_rows(&self) -> bool {
         self.ghosts.rejected.load(Ordering::Relaxed) > 0
     }
 

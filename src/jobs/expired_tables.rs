@@ -43,7 +43,7 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
     engine.check_lock()?;
     let mut entries = 0;
     let removal = |_: &NewTables| {
-        // The tables as they are: a flush or the removal of hidden tables may have ended since.
+        // The tables as they are: a flush or the removal of covered tables may have ended since.
         let claims = engine.jobs.claims_before_change(keyspace.id)?;
         let is_kept = |meta: &FileMeta| {
             meta.largest_sequence > oldest

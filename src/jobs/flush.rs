@@ -11,10 +11,10 @@
 //!
 //! The memtables take no more writes, and none older than them stays behind. So everything
 //! older than their entries is in tables, and a tombstone or range delete may be dropped if no
-//! table can hold its keys. Entries that a newer one or a range delete hides from every snapshot
-//! are dropped too: writing one key over and over costs one entry a flush. If nothing stays, there
-//! is no table. If the index or the range deletes of one table would get too large there are
-//! several, disjoint by user key.
+//! table can hold its keys. Entries that no snapshot sees, because a newer one replaces or a range
+//! delete covers them, are dropped too: writing one key over and over costs one entry a flush. If
+//! nothing stays, there is no table. If the index or the range deletes of one table would get too
+//! large there are several, disjoint by user key.
 
 use crate::base::error::Result;
 use crate::base::filename::FileName;
@@ -418,7 +418,7 @@ fn install(
     }
     for Flushed { keyspace, .. } in flushed {
         engine.jobs.schedule_tombstone_flush(keyspace);
-        // Range deletes of newer memtables may hide the new tables whole.
+        // Range deletes of newer memtables may cover the new tables whole.
         engine.jobs.schedule_table_removal(keyspace);
     }
     Ok(())

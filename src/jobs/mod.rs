@@ -3,7 +3,7 @@
 //!
 //! `workers` decides when a job runs; `flush` writes memtables to level-0 tables and `compact`
 //! merges tables, each from its input to the installed edit; `rewrite` is what both do with
-//! entries; `deleted_tables` removes tables that range deletes hide, and `expired_tables` those in
+//! entries; `deleted_tables` removes tables that range deletes cover, and `expired_tables` those in
 //! which everything has expired; `obsolete` frees memtables and removes files; `sync_thread` syncs
 //! logs for tickets; `job_events` tells of jobs; `ingest` writes the tables of a bulk load and puts
 //! them into the tree. At most one flush runs at a time; several compactions run at a

@@ -1,6 +1,6 @@
 //! The background threads: one flushes memtables, makes logs ahead of need and removes tables that
-//! range deletes hide, the others compact. While there are writes, one that is free compares `LOCK`
-//! every 100 ms.
+//! range deletes cover; the others compact. While there are writes, one that is free compares
+//! `LOCK` every 100 ms.
 //!
 //! The failure or panic of a job becomes the background error: the database takes no more writes
 //! and still reads (I8). At most one flush runs at a time. Compactions belong to the threads that

@@ -324,7 +324,7 @@ impl Table {
         key: &LookupKey,
         hash: &KeyHash<'_>,
     ) -> Option<RowRequest> {
-        if !self.file.cache().knows_rows() || self.file.is_in_memory() {
+        if !self.file.cache().may_have_rows() || self.file.is_in_memory() {
             return None;
         }
         let properties = &self.properties;

@@ -2,7 +2,7 @@
 //!
 //! It reads the inputs with every checksum verified and without filling the cache; otherwise a
 //! damaged block would be rewritten with a good checksum. Every table must yield the number of
-//! entries that the manifest says. A table that range deletes of the inputs hide whole is not read.
+//! entries that the manifest says. A table that range deletes of the inputs cover is not read.
 //!
 //! A large task is cut by key into parts (`parts.rs`), which several threads merge at once. An
 //! output ends where its part does and where `output_cuts.rs` says, but never between two versions

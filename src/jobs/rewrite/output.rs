@@ -4,9 +4,9 @@
 //! [`Rewrite`] is the loop of a flush and of a compaction: it reads the merged inputs, asks
 //! [`SnapshotStripes`] which entries and range deletes stay, and counts. Every entry and range
 //! delete of the inputs must be read, and each one either written or dropped on purpose. Only an
-//! input that is hidden whole is not read. A mismatch is an error and nothing of the job remains,
+//! input that is covered whole is not read. A mismatch is an error and nothing of the job remains,
 //! because an entry lost here would be lost for good, and a range delete would bring back the
-//! entries that it hides (I17).
+//! entries that it covers (I17).
 //!
 //! Legal calls of [`OutputTables`]: `(begin_key add*)* finish`. The keys of all tables together
 //! must ascend. A table ends only where a user key begins, so `begin_key` is the only call that
@@ -196,7 +196,7 @@ impl<I: InternalIterator> Rewrite<'_, I> {
         mut cut_before: impl FnMut(&[u8], u64) -> bool,
     ) -> Result<JobOutcome> {
         let mut merged = MergingIter::new(Direction::Forward, std::mem::take(&mut self.sources));
-        // I17: without one of them, the entries that it hides would come back.
+        // I17: without one of them, the entries that it covers would come back.
         if self.stripes.range_deletes_read() != self.range_deletes {
             let (read, expected) = (self.stripes.range_deletes_read(), self.range_deletes);
             return Err(self.damaged(format!("{read} range deletes instead of {expected}")));

@@ -8,7 +8,7 @@
 //!
 //! Snapshots divide the sequences into stripes. Of the versions of a key in one stripe a reader can
 //! only see the newest, so only that one is kept. Above the last snapshot every version is kept,
-//! because a snapshot may still be taken between any two of them. A range delete hides the older
+//! because a snapshot may still be taken between any two of them. A range delete covers the older
 //! versions of its keys that are in its own stripe, as a newer version does.
 //!
 //! A tombstone is dropped if it is the newest in the oldest stripe and no table below the output
