@@ -147,9 +147,12 @@ impl Failure {
 
     /// The failure to open the database in `directory`: there may be none.
     pub fn opening(error: Error, directory: &Path, advice: Option<&str>) -> Self {
+        // Errors have absolute paths.
+        let is_of_directory =
+            |path: &Path| std::path::absolute(directory).is_ok_and(|absolute| absolute == path);
         match error {
             Error::Io { path, source, .. }
-                if path == directory && source.kind() == ErrorKind::NotFound =>
+                if source.kind() == ErrorKind::NotFound && is_of_directory(&path) =>
             {
                 Failure::no_database(directory, advice)
             }

@@ -385,6 +385,21 @@ fn writing_needs_a_database_or_create() {
 }
 
 #[test]
+fn a_relative_path_without_a_database_is_said_to_have_none() {
+    let place = Place::new();
+    for (directory, arguments) in [
+        ("db", &["get", "db", "k"][..]),
+        ("./db", &["put", "./db", "k", "v"]),
+        ("db/", &["stats", "db/"]),
+    ] {
+        let output = command(arguments).current_dir(place.path("")).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{message}");
+        assert!(message.contains(&format!("no database in {directory}")), "{message}");
+    }
+}
+
+#[test]
 fn entries_only_in_the_log_are_announced() {
     let place = Place::new();
     let db = place.path("db");
