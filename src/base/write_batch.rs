@@ -28,7 +28,7 @@ use std::time::Duration;
 /// batch.put("a", "1").put("b", "2").delete("c");
 /// assert_eq!(batch.len(), 3);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a batch does nothing until it is written"]
 pub struct WriteBatch {
     /// Encoded, without the header.
@@ -68,27 +68,10 @@ pub(crate) struct CreatedKeyspace {
     pub batch: WriteBatch,
 }
 
-impl Default for WriteBatch {
-    fn default() -> Self {
-        WriteBatch::new()
-    }
-}
-
 impl WriteBatch {
     /// A batch without entries.
     pub fn new() -> Self {
-        WriteBatch {
-            entries: Vec::new(),
-            count: 0,
-            payload_bytes: 0,
-            deletes_ranges: false,
-            expire_after: Vec::new(),
-            sync: false,
-            refused: None,
-            database: None,
-            keyspaces: Vec::new(),
-            changes: None,
-        }
+        WriteBatch::default()
     }
 
     /// Adds a write of `value` under `key`. A later entry of the batch replaces an earlier one.
@@ -366,15 +349,8 @@ impl WriteBatch {
 
     /// Removes all entries and keeps the allocated memory.
     pub fn clear(&mut self) {
-        self.entries.clear();
-        self.count = 0;
-        self.payload_bytes = 0;
-        self.deletes_ranges = false;
-        self.expire_after.clear();
-        self.sync = false;
-        self.refused = None;
+        self.truncate(&BatchMark::default());
         self.database = None;
-        self.keyspaces.clear();
         self.changes = None;
     }
 
@@ -504,7 +480,7 @@ impl WriteBatch {
 }
 
 /// An end of a [`WriteBatch`], before later entries were added.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct BatchMark {
     entry_bytes: usize,
     count: u32,

@@ -258,10 +258,7 @@ impl FoundKey {
     fn set_any(&mut self, key: &[u8]) {
         match self.short.get_mut(..key.len()) {
             Some(short) => short.copy_from_slice(key),
-            None => {
-                self.long.clear();
-                self.long.extend_from_slice(key);
-            }
+            None => key.clone_into(&mut self.long),
         }
     }
 

@@ -122,8 +122,7 @@ impl Properties {
         self.entries += 1;
         self.raw_key_bytes += internal_key.len() as u64;
         self.raw_value_bytes += value.len() as u64;
-        self.largest_key.clear();
-        self.largest_key.extend_from_slice(internal_key);
+        internal_key.clone_into(&mut self.largest_key);
     }
 }
 

@@ -324,8 +324,7 @@ impl Rescue<'_> {
             self.close_losses(user_key(key));
             (self.keep)(key, value)?;
             self.entries += 1;
-            self.last_key.clear();
-            self.last_key.extend_from_slice(key);
+            key.clone_into(&mut self.last_key);
             Ok(())
         })
     }
@@ -338,8 +337,7 @@ impl Rescue<'_> {
             if !before.is_empty() && compare_internal(&before, key) != Ordering::Less {
                 return Err(wrong("keys out of order"));
             }
-            before.clear();
-            before.extend_from_slice(key);
+            key.clone_into(&mut before);
             match split_internal_key(key).and_then(|(_, trailer)| unpack_trailer(trailer)) {
                 None => Err(wrong("an entry of an unknown kind")),
                 Some((0, _)) if *self.expected.sequences.start() > 0 => {

@@ -106,8 +106,7 @@ impl<'a> Sink<'a> {
                     return self.put(key, value, expiry);
                 }
                 writer.put_with(key, value, &options(expiry))?;
-                last.clear();
-                last.extend_from_slice(key);
+                key.clone_into(last);
             }
             State::Batches { batch, expiry: of_batch } => {
                 if *of_batch != expiry || batch.bytes() >= BATCH_BYTES {

@@ -160,9 +160,7 @@ impl FilterFigures {
                 }
                 self.keys += 1;
                 self.key_bytes += key.len() as u64;
-                let last = last_key.get_or_insert_default();
-                last.clear();
-                last.extend_from_slice(key);
+                key.clone_into(last_key.get_or_insert_default());
             }
         }
         self.add_filter(table)

@@ -152,8 +152,7 @@ impl TableRun {
             return Err(wrong("a key that its store does not write"));
         };
         let key = &mut self.next_key;
-        key.clear();
-        key.extend_from_slice(user_key);
+        user_key.clone_into(key);
         key.extend_from_slice(&trailer.to_le_bytes());
         let order = open.table.style.order;
         if !self.key.is_empty() && order.compare_internal(&self.key, key).is_ge() {

@@ -78,10 +78,7 @@ impl Table {
                 let key = entries.key();
                 match &mut ends {
                     None => ends = Some((key.to_vec(), key.to_vec())),
-                    Some((_, last)) => {
-                        last.clear();
-                        last.extend_from_slice(key);
-                    }
+                    Some((_, last)) => key.clone_into(last),
                 }
             }
         }
@@ -246,8 +243,7 @@ impl DataBlocks {
     pub(crate) fn next(&mut self, table: &Table) -> Result<bool> {
         if !self.is_first {
             let mut kept = self.last_separator.take().unwrap_or_default();
-            kept.clear();
-            kept.extend_from_slice(self.separator());
+            self.separator().clone_into(&mut kept);
             self.last_separator = Some(kept);
         }
         if !self.advance(table)? {
@@ -418,8 +414,7 @@ impl TableEntries {
             let what = "a key that the index says is in a block before";
             return Err(table.damage(handle, what));
         }
-        self.last_key.clear();
-        self.last_key.extend_from_slice(key);
+        key.clone_into(&mut self.last_key);
         self.is_first = false;
         Ok(true)
     }

@@ -10,7 +10,7 @@ use crate::table::{Table, TableEntries};
 use siftdb::Result;
 
 /// Counts of a table's contents.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableCounts {
     /// Entries, range deletes left out.
@@ -42,21 +42,7 @@ pub struct TableCounts {
 
 /// Checks every block, entry and filter of a table. See `ForeignTable::verify`.
 pub(crate) fn verify(table: &Table, rocks: Option<&RocksParts>) -> Result<TableCounts> {
-    let mut counts = TableCounts {
-        entries: 0,
-        keys: 0,
-        deletions: 0,
-        merges: 0,
-        range_deletes: 0,
-        data_blocks: 0,
-        data_bytes: 0,
-        filter_bytes: 0,
-        filter_partitions: 0,
-        smallest_sequence: u64::MAX,
-        largest_sequence: 0,
-        raw_key_bytes: 0,
-        raw_value_bytes: 0,
-    };
+    let mut counts = TableCounts { smallest_sequence: u64::MAX, ..TableCounts::default() };
     check_named_blocks(table, rocks, &mut counts)?;
     check_entries(table, &mut counts)?;
     if let Some(rocks) = rocks {
@@ -137,9 +123,7 @@ fn check_entries(table: &Table, counts: &mut TableCounts) -> Result<()> {
             {
                 return Err(table.damage(filter.handle, "the filter denies a key that is there"));
             }
-            let last = last_key.get_or_insert_default();
-            last.clear();
-            last.extend_from_slice(key);
+            key.clone_into(last_key.get_or_insert_default());
         }
         if is_first {
             return Err(table.damage(handle, "a data block without entries"));

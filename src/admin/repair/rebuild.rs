@@ -180,9 +180,7 @@ impl<'a> Rebuild<'a> {
             // A cut between two versions of a key would make the tables overlap.
             if last_key.as_deref() != Some(user_key(key)) {
                 outputs.begin_key(user_key(key), false)?;
-                let last_key = last_key.get_or_insert_default();
-                last_key.clear();
-                last_key.extend_from_slice(user_key(key));
+                user_key(key).clone_into(last_key.get_or_insert_default());
             }
             outputs.add(key, value, false)
         })?;

@@ -157,9 +157,7 @@ impl LoadSorter {
             // The newest of a key comes first.
             if last.as_deref() != Some(key) {
                 each(merged.key(), merged.value())?;
-                let last = last.get_or_insert_default();
-                last.clear();
-                last.extend_from_slice(key);
+                key.clone_into(last.get_or_insert_default());
             }
             merged.next();
         }

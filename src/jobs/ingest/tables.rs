@@ -187,8 +187,7 @@ impl LoadTables {
             }
         }
         self.entries += 1;
-        self.last_key.clear();
-        self.last_key.extend_from_slice(key);
+        key.clone_into(&mut self.last_key);
         self.write_beside()
     }
 

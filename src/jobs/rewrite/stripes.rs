@@ -142,9 +142,7 @@ impl SnapshotStripes {
     }
 
     fn begin_key(&mut self, key: &[u8]) {
-        let current = self.current_key.get_or_insert_default();
-        current.clear();
-        current.extend_from_slice(key);
+        key.clone_into(self.current_key.get_or_insert_default());
         self.stripe_above = None;
     }
 

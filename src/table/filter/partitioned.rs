@@ -88,8 +88,7 @@ impl PartitionedBuilder {
             }
         }
         self.members.add(user_key, prefix, &mut self.keys);
-        self.previous_key.clear();
-        self.previous_key.extend_from_slice(user_key);
+        user_key.clone_into(&mut self.previous_key);
         Ok(())
     }
 

@@ -325,8 +325,7 @@ fn scan(
     let (from, last) = (&request.keys[0], &mut request.last);
     reader.scan(from, direction, entries, &mut |key, value| {
         black_box(value.last());
-        last.clear();
-        last.extend_from_slice(key);
+        key.clone_into(last);
     })
 }
 
