@@ -488,8 +488,9 @@ impl WriteBatch {
     ///
     /// So data can move to another keyspace. Other writes wait while the batch becomes tables, and
     /// it is durable when its call returns. Like every batch it is in memory until then. A
-    /// follower has its entries, but they are in no log, so
-    /// [`Follower::changes`](crate::Follower::changes) cannot read past them.
+    /// follower has its entries, but they are in no log: for each keyspace
+    /// [`Follower::changes`](crate::Follower::changes) and watches have a
+    /// [`ChangedEntry::Load`](crate::ChangedEntry::Load).
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {

@@ -91,6 +91,19 @@ fn refused_loads(versions: &VersionSet, last_sequence: SequenceNumber) -> Vec<De
     refused
 }
 
+/// The files that nothing needs any more.
+fn leftovers(engine: &Engine, versions: &VersionSet, begins_session: bool) -> Vec<FileName> {
+    // What cannot be listed now, the next session removes.
+    let mut leftovers = versions.leftovers().unwrap_or_default();
+    if begins_session {
+        // The session that could not begin has not looked for logs of earlier ones.
+        return session::without_kept_logs(&engine.context, &engine.writer, leftovers);
+    }
+    let logs = engine.writer.live_logs.lock();
+    leftovers.retain(|name| !matches!(name, FileName::Wal(log) if logs.is_kept(*log)));
+    leftovers
+}
+
 fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
     let last_sequence = log.last_sequence;
     // Only a failed sync leaves unacknowledged records in the log, and `lasting` refused that.
@@ -113,6 +126,7 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
     let mut tables = engine.catalog.open_new(&engine.context.directory, tables, 0, &there)?;
     let (number, manifest) =
         (engine.catalog.numbers.take_file_number(), engine.catalog.numbers.take_file_number());
+    let begins_session = log.current.is_none();
     let wal = session::begin_log(engine, log, number, manifest)?;
     let leftovers = {
         let mut versions = engine.catalog.versions.lock();
@@ -135,13 +149,9 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
             });
         }
         engine.writer.active_bytes.store(0, Ordering::Relaxed);
-        let mut logs = engine.writer.live_logs.lock();
-        logs.take_before(number);
+        engine.writer.live_logs.lock().take_before(number);
         engine.writer.old_log_bytes.store(0, Ordering::Relaxed);
-        // What cannot be listed now, the next session removes.
-        let mut leftovers = versions.leftovers().unwrap_or_default();
-        leftovers.retain(|name| !matches!(name, FileName::Wal(log) if logs.is_kept(*log)));
-        leftovers
+        leftovers(engine, &versions, begins_session)
     };
     log.current = Some(wal);
     log.unsynced.clear();

@@ -94,7 +94,10 @@ impl Snapshot {
             drops: self.drops,
             lock: self.lock.clone(),
         };
-        if here.is_some_and(|here| here.is_none()) {
+        // One that was created after this moment has a later number: at this sequence it is empty.
+        let was_created =
+            || u64::from(state.id) < self.engine.catalog.versions.lock().next_keyspace();
+        if here.is_some_and(|here| here.is_none()) && was_created() {
             moved.lock = self.lock.clone().and(Err(state.dropped()));
         } else if !is_here && !is_of_moment {
             let what = format!("the keyspace {:?} is of another database", state.name);

@@ -163,11 +163,13 @@ impl Watch {
             return Err(state.dropped());
         }
         let scope = range.map(|range| (state.id, range));
-        let keyspaces = WatchedKeyspaces::new(&engine.catalog, scope.as_ref().map(|(id, _)| *id));
         // From here on every writer wakes it, and no log is removed.
         let mut registration = Registration::new(engine);
         let reader = registration.reader(from)?;
         registration.keep_logs_from(reader.oldest_log());
+        // After the reader was placed: all writes to a keyspace that a batch has just created may
+        // be before it, and its drop is a change.
+        let keyspaces = WatchedKeyspaces::new(&engine.catalog, scope.as_ref().map(|(id, _)| *id));
         let (read_ahead, lock) = (VecDeque::new(), Some(lock));
         Ok(Watch { registration, reader, scope, keyspaces, read_ahead, lock })
     }
@@ -254,8 +256,7 @@ impl Watch {
                 self.registration.keep_logs_from(self.reader.oldest_log());
                 // After the reader was placed: a copy that is read again has keyspaces whose writes
                 // are all in the gap, and their drop is a change.
-                let only = self.scope.as_ref().map(|(id, _)| *id);
-                self.keyspaces.add_present(&self.registration.engine.catalog, only);
+                self.keyspaces.add_present(&self.registration.engine.catalog);
                 Error::ChangesGone { directory, from, first: self.reader.next() }
             }
             Err(error) => error,
@@ -428,8 +429,12 @@ impl Drop for Registration {
 struct WatchedKeyspaces {
     /// `None` for one that was dropped before the watch met it.
     names: BTreeMap<KeyspaceId, Option<Arc<str>>>,
+    /// The only one that is watched, if it is one.
+    only: Option<KeyspaceId>,
     /// The drops of keyspaces up to here were noticed.
     drops: u64,
+    /// The first number that no keyspace had then.
+    next: KeyspaceId,
     /// Dropped keyspaces, each with a sequence that no write to it is above.
     dropped: VecDeque<(SequenceNumber, KeyspaceId)>,
 }
@@ -438,14 +443,16 @@ impl WatchedKeyspaces {
     /// Those that are there, or `only` one of them.
     fn new(catalog: &Catalog, only: Option<KeyspaceId>) -> Self {
         let drops = catalog.drops.load(Ordering::SeqCst);
-        let mut watched =
-            WatchedKeyspaces { names: BTreeMap::new(), drops, dropped: VecDeque::new() };
-        watched.add_present(catalog, only);
+        let next = catalog.keyspaces.lock().next();
+        let (names, dropped) = (BTreeMap::new(), VecDeque::new());
+        let mut watched = WatchedKeyspaces { names, only, drops, next, dropped };
+        watched.add_present(catalog);
         watched
     }
 
-    /// Adds those that are there, or `only` one of them.
-    fn add_present(&mut self, catalog: &Catalog, only: Option<KeyspaceId>) {
+    /// Adds those that are there.
+    fn add_present(&mut self, catalog: &Catalog) {
+        let only = self.only;
         let ids = catalog.all_keyspaces().into_iter().map(|keyspace| keyspace.id);
         let ids: Vec<_> = ids.filter(|id| only.is_none_or(|only| *id == only)).collect();
         // One that was dropped since then is found as a drop.
@@ -458,7 +465,8 @@ impl WatchedKeyspaces {
             return name.clone();
         }
         let there = catalog.keyspaces.lock().get(id).map(|keyspace| Arc::from(&*keyspace.name));
-        if there.is_none() {
+        // The drop of a later one is found by its number.
+        if there.is_none() && id < self.next {
             self.dropped.push_back((catalog.published.visible(), id));
         }
         self.names.insert(id, there.clone());
@@ -472,8 +480,17 @@ impl WatchedKeyspaces {
             return;
         }
         self.drops = drops;
-        let there: BTreeSet<_> =
-            catalog.all_keyspaces().iter().map(|keyspace| keyspace.id).collect();
+        let there: BTreeSet<_> = {
+            let keyspaces = catalog.keyspaces.lock();
+            // Those that came and went since the last look, too: a copy may have entries of them
+            // that came as tables, and those are in no log.
+            if self.only.is_none() {
+                let gone = keyspaces.dropped_from(self.next);
+                gone.for_each(|id| _ = self.names.entry(id).or_default());
+            }
+            self.next = keyspaces.next();
+            keyspaces.iter().map(|keyspace| keyspace.id).collect()
+        };
         // After the list: all writes to what is missing there are published.
         let through = catalog.published.visible();
         let is_new = |id: &KeyspaceId| {

@@ -218,6 +218,8 @@ pub(crate) struct Keyspaces {
     dropped: Vec<(SequenceNumber, Arc<KeyspaceState>)>,
     /// The names of the last [`DROPPED_NAMES_MAX`] that were dropped, for errors.
     dropped_names: BTreeMap<KeyspaceId, String>,
+    /// Above the numbers of all that were ever here.
+    next: KeyspaceId,
 }
 
 /// That many names of dropped keyspaces are remembered.
@@ -244,7 +246,24 @@ impl Keyspaces {
         self.by_id.values()
     }
 
+    /// The first number above those of all that are or were here: a later one gets it or a higher
+    /// one.
+    pub(crate) fn next(&self) -> KeyspaceId {
+        self.next
+    }
+
+    /// The keyspaces from number `first` on that were here and are not any more. Among those whose
+    /// names are forgotten may be numbers that a failed creation took.
+    pub(crate) fn dropped_from(&self, first: KeyspaceId) -> impl Iterator<Item = KeyspaceId> {
+        let names = &self.dropped_names;
+        let remembered = if names.len() < DROPPED_NAMES_MAX { None } else { names.keys().next() };
+        let is_known =
+            move |id| names.contains_key(&id) || remembered.is_some_and(|first| id < *first);
+        (first..self.next).filter(move |id| !self.by_id.contains_key(id) && is_known(*id))
+    }
+
     pub(crate) fn insert(&mut self, keyspace: Arc<KeyspaceState>) {
+        self.next = self.next.max(keyspace.id.saturating_add(1));
         self.by_name.insert(keyspace.name.clone(), keyspace.id);
         self.by_id.insert(keyspace.id, keyspace);
     }

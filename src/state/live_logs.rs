@@ -93,7 +93,10 @@ impl LiveLogs {
 
     /// Keeps `logs` of earlier sessions, given as number and bytes, oldest first. Returns those
     /// that are to be removed.
-    pub(crate) fn keep_older(&mut self, logs: Vec<(u64, u64)>) -> Vec<u64> {
+    pub(crate) fn keep_older(&mut self, mut logs: Vec<(u64, u64)>) -> Vec<u64> {
+        // One of a session that could not begin may be among or above those that are kept.
+        let first = self.kept.front().map_or(u64::MAX, |(number, _)| *number);
+        logs.retain(|(number, _)| *number < first);
         let newer = std::mem::replace(&mut self.kept, logs.into());
         debug_assert!(self.kept.back() < newer.front() || newer.is_empty());
         self.kept.extend(newer);

@@ -344,7 +344,7 @@ fn start_session(
 }
 
 /// `obsolete` without the logs of earlier sessions that are kept for followers and watches.
-fn without_kept_logs(
+pub(crate) fn without_kept_logs(
     context: &Context,
     writer: &Writer,
     mut obsolete: Vec<FileName>,

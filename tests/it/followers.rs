@@ -1144,3 +1144,23 @@ fn threads_share_followers() {
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }
+
+#[test]
+fn a_keyspace_that_is_later_than_a_snapshot_is_empty_there() {
+    let env = as_env(&MemEnv::new());
+    let db = options_on(&env).open(HOME).unwrap();
+    db.put("k", "0").unwrap();
+    let follower = follow(&env).unwrap();
+    let (of_writer, of_follower) = (db.snapshot(), follower.snapshot());
+    let later = db.keyspace("later").unwrap();
+    later.put("k", "1").unwrap();
+    follower.refresh().unwrap();
+    let followed = follower.keyspace("later").unwrap();
+    assert_eq!(followed.get("k").unwrap().unwrap(), "1");
+    for (snapshot, later) in [(of_writer, &later), (of_follower, &followed)] {
+        let there = snapshot.in_keyspace(later);
+        assert_eq!(there.get("k").unwrap(), None);
+        assert_eq!(there.multi_get(["k"]).unwrap(), [None]);
+        assert_eq!(there.iter().count(), 0);
+    }
+}

@@ -161,3 +161,25 @@ fn a_full_disk_leaves_the_kept_logs() {
     let db = open(&memory, &keeping()).unwrap();
     assert_eq!(scan(&db).unwrap(), expected);
 }
+
+#[test]
+fn a_session_that_begins_by_a_resume_keeps_the_logs() {
+    // The first log, the manifest and the file that becomes CURRENT.
+    for place in 0..3 {
+        let memory = store();
+        let fault = FaultEnv::new(Arc::new(memory.clone()));
+        let options = small_options().keep_log_bytes(1 << 30);
+        let db = options.env(Arc::new(fault.clone())).open(HOME).unwrap();
+        let before = begun_logs(&memory);
+        let calls = Calls::Named("create_new");
+        let full = Fault::once(FaultKind::Error(ENOSPC)).among(calls);
+        fault.fail_at(fault.calls_of(calls) + place, full);
+        db.put("refused", "write").unwrap_err();
+        fault.heal();
+        db.resume().unwrap();
+        db.put("accepted", "write").unwrap();
+        db.close().unwrap();
+        let after = begun_logs(&memory);
+        assert!(before.iter().all(|log| after.contains(log)), "{place}: {before:?} {after:?}");
+    }
+}

@@ -149,6 +149,7 @@ mod tickets;
 mod transaction_faults;
 mod transactions;
 mod verify;
+mod watched_drops;
 mod watches;
 mod working_directory;
 mod write_waits;
