@@ -71,7 +71,7 @@ pub enum ChangedEntry {
         end: Option<Vec<u8>>,
     },
     /// The keyspace was dropped, with all of its entries. Only a [`Watch`](crate::Watch) has this
-    /// change.
+    /// change. One of all keyspaces has it also for those of which it handed out no entry.
     DropKeyspace,
 }
 
