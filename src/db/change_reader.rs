@@ -147,10 +147,7 @@ impl ChangeReader {
             pass(self.next..=passed, &loads, take);
             self.next = passed + 1;
         }
-        match self.next > before {
-            true => Ok(()),
-            false => Err(self.gone(through + 1)),
-        }
+        if self.next > before { Ok(()) } else { Err(self.gone(through + 1)) }
     }
 
     /// Passes the load with the next sequence, which no log tells of yet: all of its tables are

@@ -470,10 +470,7 @@ impl Transaction {
         let bytes = self.own.lock().bytes() + self.reads.lock().bytes();
         self.live.count(bytes as u64);
         let bytes_max = self.live.engine.context.options.transaction_bytes_max;
-        match bytes > bytes_max {
-            true => Err(Error::TransactionTooLarge { bytes_max }),
-            false => Ok(()),
-        }
+        if bytes > bytes_max { Err(Error::TransactionTooLarge { bytes_max }) } else { Ok(()) }
     }
 }
 

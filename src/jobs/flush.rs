@@ -60,10 +60,7 @@ pub(crate) fn flush_pending_through(engine: &Engine, through: SequenceNumber) ->
     let _one_at_a_time = engine.jobs.flushes.lock();
     // This may have waited for a bulk load that was refused in its last step. Its tables are in the
     // version then, and a new view would show them.
-    match engine.jobs.background_error.is_set() {
-        true => Ok(false),
-        false => flush_through(engine, through),
-    }
+    if engine.jobs.background_error.is_set() { Ok(false) } else { flush_through(engine, through) }
 }
 
 /// Flushes everything written so far, in all keyspaces, and calls `then` with the last sequence of

@@ -180,10 +180,7 @@ impl KeyspaceState {
     /// Why a read finds no lock in `view`, which is of this keyspace.
     #[cold]
     pub(crate) fn refusal(&self, view: &ReadView) -> Error {
-        match view.dropped {
-            true => self.dropped(),
-            false => Error::Closed,
-        }
+        if view.dropped { self.dropped() } else { Error::Closed }
     }
 
     /// The error for a handle of a dropped keyspace.

@@ -419,10 +419,7 @@ fn stay(blocks: &[Blocks], capacity: f64) -> (Vec<f64>, f64) {
     let (mut low, mut high) = (-32.0_f64, 64.0_f64);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
-        match held(&shares(middle.exp2())) > capacity {
-            true => high = middle,
-            false => low = middle,
-        }
+        if held(&shares(middle.exp2())) > capacity { high = middle } else { low = middle }
     }
     let shares = shares(low.exp2());
     let held = held(&shares);

@@ -126,10 +126,7 @@ impl TableFilter {
                     (tally.bits, tally.probes) = (bits, probes);
                     tally.encodings.insert("leveldb-bloom");
                 }
-                match policy == leveldb::NAME {
-                    true => Body::BlockBased(filter),
-                    false => Body::NotAsked,
-                }
+                if policy == leveldb::NAME { Body::BlockBased(filter) } else { Body::NotAsked }
             }
             (FilterLayoutKind::Full, Store::RocksDb) if is_known => {
                 Body::Full(rocksdb_filter(table.file.read(handle)?))

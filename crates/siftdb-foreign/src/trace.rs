@@ -301,10 +301,7 @@ impl<'t> TableLookups<'t> {
         let (first, order) = (self.blocks.first_key().map(user_key), self.table.style.order);
         let may_have =
             !self.is_at_end && first.is_none_or(|first| order.compare(first, key).is_le());
-        let data = match may_have {
-            true => Some(self.number_of(blocks, DATA, at, None)?),
-            false => None,
-        };
+        let data = if may_have { Some(self.number_of(blocks, DATA, at, None)?) } else { None };
         (self.has_end, self.is_beyond) = (false, false);
         let mut has_key = false;
         if let Some(data) = data.filter(|_| may_contain != Some(false)) {

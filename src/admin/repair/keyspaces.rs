@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The keyspaces that the repaired database will have.
 #[derive(Debug, Default)]
-pub(crate) struct Keyspaces {
+pub(crate) struct FoundKeyspaces {
     /// By number. `flushed_through` is where the entries of the logs begin that are in no table.
     pub there: BTreeMap<KeyspaceId, KeyspaceMeta>,
     /// Above the number of every keyspace that was ever created, as far as files say.
@@ -46,7 +46,7 @@ pub(crate) enum NoKeyspace {
     Unknown,
 }
 
-impl Keyspaces {
+impl FoundKeyspaces {
     /// Finds the keyspaces of the database. `logged` are those that entries of the logs name.
     #[must_use]
     pub(crate) fn find(
@@ -58,7 +58,7 @@ impl Keyspaces {
         // A manifest of another database says nothing about this one.
         manifests.retain(|manifest| [0, history.database.id].contains(&manifest.database.id));
         manifests.sort_by_key(|manifest| manifest.number);
-        let mut keyspaces = Keyspaces::default();
+        let mut keyspaces = FoundKeyspaces::default();
         for manifest in &manifests {
             keyspaces.of_tables.extend(&manifest.mentioned);
             keyspaces.next = keyspaces.next.max(manifest.next_keyspace);

@@ -6,7 +6,7 @@
 //! the same entries, with the same sequences.
 
 use crate::admin::repair::history::History;
-use crate::admin::repair::keyspaces::Keyspaces;
+use crate::admin::repair::keyspaces::FoundKeyspaces;
 use crate::base::error::Result;
 use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
@@ -195,7 +195,7 @@ impl<'a> Rebuild<'a> {
     pub(crate) fn tables_of_logs(
         &self,
         history: &History,
-        keyspaces: &Keyspaces,
+        keyspaces: &FoundKeyspaces,
         targets: &BTreeMap<KeyspaceId, Target>,
     ) -> Result<TablesOfLogs> {
         let mut memtables: BTreeMap<KeyspaceId, Arc<Memtable>> = BTreeMap::new();

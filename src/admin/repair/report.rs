@@ -111,10 +111,7 @@ impl fmt::Display for RepairReport {
             self.tables_written,
             counted(self.entries, "entry"),
             counted(self.log_entries, "entry"),
-            match self.manifest_used {
-                true => "as the manifest says",
-                false => WITHOUT_MANIFEST,
-            }
+            if self.manifest_used { "as the manifest says" } else { WITHOUT_MANIFEST }
         )?;
         for lost in &self.lost {
             write!(f, "\nlost: ")?;

@@ -16,7 +16,7 @@
 use crate::admin::offline::OfflineDatabase;
 use crate::admin::repair::history::History;
 use crate::admin::repair::inventory::Inventory;
-use crate::admin::repair::keyspaces::Keyspaces;
+use crate::admin::repair::keyspaces::FoundKeyspaces;
 use crate::admin::repair::lineage::{databases_of, leave_out_foreign};
 use crate::admin::repair::rebuild::Rebuild;
 use crate::admin::repair::report::{RepairReport, SetAside};
@@ -88,7 +88,7 @@ pub(crate) fn repair_with(
         });
     }
     let logged = logged_keyspaces(options, directory, &history)?;
-    let keyspaces = Keyspaces::find(&found, &history, &logged);
+    let keyspaces = FoundKeyspaces::find(&found, &history, &logged);
     let first = found.next_file_number.max(number_after(&found.files));
     let database = next_identity(history.database);
     let databases = databases_of(&found, database);

@@ -3,7 +3,7 @@
 
 use crate::admin::repair::history::{History, options_of};
 use crate::admin::repair::inventory::{Inventory, TableFound, TableState};
-use crate::admin::repair::keyspaces::{Keyspaces, NoKeyspace};
+use crate::admin::repair::keyspaces::{FoundKeyspaces, NoKeyspace};
 use crate::admin::repair::rebuild::{Rebuild, Target};
 use crate::admin::repair::report::{LostEntries, RepairReport};
 use crate::base::error::{Error, Result};
@@ -42,7 +42,7 @@ pub(crate) struct Sources<'a> {
     /// The manifest and the logs to use.
     pub history: &'a History,
     /// The keyspaces that the repaired database will have.
-    pub keyspaces: &'a Keyspaces,
+    pub keyspaces: &'a FoundKeyspaces,
     pub rebuild: &'a Rebuild<'a>,
 }
 

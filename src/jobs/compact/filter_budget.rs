@@ -64,7 +64,7 @@ const NEARLY_RIGHT: f64 = 1.05;
 const REWRITTEN_SHARE: f64 = 0.125;
 
 /// The budget, divided over the tree that a job leaves.
-struct Division<'v> {
+struct BudgetDivision<'v> {
     version: &'v Version,
     /// The levels that share the budget.
     levels: Vec<usize>,
@@ -77,7 +77,7 @@ struct Division<'v> {
     allotted: [u32; LEVELS],
 }
 
-impl<'v> Division<'v> {
+impl<'v> BudgetDivision<'v> {
     /// `runs` are what the job leaves, `planned` those the budget is divided over. `None` without
     /// a budget.
     fn of(
@@ -91,7 +91,7 @@ impl<'v> Division<'v> {
         let entries = runs.entries(&levels);
         let allotted = [0; LEVELS];
         let mut division =
-            Division { version, levels, budget_bytes, overhead: 1.0, entries, allotted };
+            BudgetDivision { version, levels, budget_bytes, overhead: 1.0, entries, allotted };
         let (mut bytes, mut millibits) = (0, 0);
         for (_, handle) in division.tables() {
             let properties = handle.table.properties();
@@ -228,7 +228,7 @@ fn wanted_in(
 ) -> [Option<TableFilter>; LEVELS] {
     let options = &**keyspace.options.load();
     let runs = runs.asked_by(keyspace.filter_workload.lock().shares());
-    let division = Division::of(options, version, &runs, &runs);
+    let division = BudgetDivision::of(options, version, &runs, &runs);
     let allotted = division.map_or([0; LEVELS], |division| division.allotted);
     std::array::from_fn(|level| options.table_filter_of(level, &runs, allotted[level]))
 }
@@ -254,7 +254,7 @@ pub(crate) fn ingest_filter(
     let shares = keyspace.filter_workload.lock().shares();
     let runs = SortedRuns::of(&version.files()).with_more(level, before.entries + entries);
     let runs = runs.asked_by(shares);
-    let Some(division) = Division::of(options, version, &runs, &runs) else {
+    let Some(division) = BudgetDivision::of(options, version, &runs, &runs) else {
         return options.table_filter_of(level, &runs, 0);
     };
     let used = division.used_bytes() + before.bytes as f64;
@@ -279,7 +279,7 @@ pub(crate) fn flush_filter(
     workload.flushed(entries);
     let runs = SortedRuns::after_flush(levels, entries).asked_by(workload.shares());
     let planned = with_usual_level0(options, &workload, &runs);
-    let Some(division) = Division::of(options, version, &runs, &planned) else {
+    let Some(division) = BudgetDivision::of(options, version, &runs, &planned) else {
         return options.table_filter_of(0, &runs, 0);
     };
     let used = division.used_bytes() + workload.pending_bytes.max(0.0);
@@ -301,7 +301,7 @@ pub(crate) fn compaction_filter(
     workload.count_lookups(&keyspace.counters, version);
     let runs = runs_after(version, task).asked_by(workload.shares());
     let planned = with_usual_level0(options, &workload, &runs);
-    let Some(division) = Division::of(options, version, &runs, &planned) else {
+    let Some(division) = BudgetDivision::of(options, version, &runs, &planned) else {
         return options.table_filter_of(level, &runs, 0);
     };
     let entries: u64 = task.replaced().map(|(_, meta)| meta.entries).sum();
@@ -335,7 +335,9 @@ pub(crate) fn rewrites_move(
     let workload = keyspace.filter_workload.lock();
     let runs = runs_after(version, task).asked_by(workload.shares());
     let planned = with_usual_level0(options, &workload, &runs);
-    let Some(division) = Division::of(options, version, &runs, &planned) else { return false };
+    let Some(division) = BudgetDivision::of(options, version, &runs, &planned) else {
+        return false;
+    };
     let Some(moved) = task.inputs.first().filter(|_| division.levels.contains(&level)) else {
         return false;
     };
@@ -364,11 +366,8 @@ pub(crate) fn next_rewrite(
     let mut workload = keyspace.filter_workload.lock();
     let shape = version.files();
     let runs = SortedRuns::of(&shape).asked_by(workload.shares());
-    let planned = match is_idle {
-        true => runs.clone(),
-        false => with_usual_level0(options, &workload, &runs),
-    };
-    let division = Division::of(options, version, &runs, &planned)?;
+    let planned = if is_idle { runs.clone() } else { with_usual_level0(options, &workload, &runs) };
+    let division = BudgetDivision::of(options, version, &runs, &planned)?;
     let may_write = |handle: &TableHandle| {
         let span = handle.meta.span();
         !keyspace.is_refused(&[handle.meta.number])

@@ -339,7 +339,7 @@ pub(crate) struct OutputTables<'a> {
     sequences: Option<RangeInclusive<SequenceNumber>>,
     /// The range deletes that are not in a finished table.
     deletes: OutputDeletes,
-    open: Option<OpenTable>,
+    open: Option<OpenOutput>,
     finished: Vec<FileMeta>,
     /// Of the finished tables.
     filter_bytes: u64,
@@ -347,7 +347,7 @@ pub(crate) struct OutputTables<'a> {
     provisional: Vec<PathBuf>,
 }
 
-struct OpenTable {
+struct OpenOutput {
     builder: TableBuilder,
     number: u64,
     garbage: u64,
@@ -417,11 +417,11 @@ impl<'a> OutputTables<'a> {
         }
     }
 
-    fn open_table(&mut self) -> Result<&mut OpenTable> {
+    fn open_table(&mut self) -> Result<&mut OpenOutput> {
         match &mut self.open {
             Some(open) => Ok(open),
             none => {
-                let mut open = OpenTable::create(self.context, &mut self.provisional)?;
+                let mut open = OpenOutput::create(self.context, &mut self.provisional)?;
                 if let Some(sequences) = &self.sequences {
                     open.builder.record_sequences(sequences);
                 }
@@ -491,7 +491,7 @@ impl<'a> OutputTables<'a> {
     }
 }
 
-impl OpenTable {
+impl OpenOutput {
     /// A new table; its file goes with the job unless the job succeeds.
     fn create(context: &JobContext<'_>, provisional: &mut Vec<PathBuf>) -> Result<Self> {
         let number = context.next_file_number.fetch_add(1, Ordering::Relaxed);
@@ -501,7 +501,7 @@ impl OpenTable {
         provisional.push(path.clone());
         let options = context.table_options.clone();
         let builder = TableBuilder::new(file, path, new_table_id(), options);
-        Ok(OpenTable { builder, number, garbage: 0 })
+        Ok(OpenOutput { builder, number, garbage: 0 })
     }
 }
 

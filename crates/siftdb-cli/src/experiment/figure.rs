@@ -163,10 +163,7 @@ fn digits(number: f64) -> String {
     }
     let places = (2.0 - size.log10().floor()).max(0.0) as usize;
     let text = format!("{number:.places$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').into(),
-        false => text,
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
 /// A whole number, its digits in groups of three.

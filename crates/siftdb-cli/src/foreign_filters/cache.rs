@@ -7,7 +7,7 @@
 //! cache of LevelDB.
 
 use crate::foreign_filters::settings::Store;
-use std::collections::{HashMap, VecDeque};
+use lru::LruCache;
 
 /// What RocksDB's cache takes for a block, besides its bytes: 88 bytes of its handle, and fields of
 /// the block, with what the allocator adds. Its counters say so on 64-bit Linux. LevelDB counts the
@@ -26,20 +26,10 @@ pub struct SimulatedCache {
     high_bytes_max: u64,
     used: u64,
     high_bytes: u64,
-    blocks: HashMap<BlockKey, Cached>,
-    /// Oldest first, each with the turn at which it entered. An entry whose block entered a queue
-    /// at a later turn is void.
-    high: VecDeque<(BlockKey, u64)>,
-    low: VecDeque<(BlockKey, u64)>,
-    turn: u64,
+    /// The blocks of each queue, with their bytes.
+    high: LruCache<BlockKey, u64>,
+    low: LruCache<BlockKey, u64>,
     has_evicted: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Cached {
-    bytes: u64,
-    entered: u64,
-    is_high: bool,
 }
 
 impl SimulatedCache {
@@ -51,10 +41,8 @@ impl SimulatedCache {
             high_bytes_max: (capacity as f64 * high_share) as u64,
             used: 0,
             high_bytes: 0,
-            blocks: HashMap::new(),
-            high: VecDeque::new(),
-            low: VecDeque::new(),
-            turn: 0,
+            high: LruCache::unbounded(),
+            low: LruCache::unbounded(),
             has_evicted: false,
         }
     }
@@ -72,67 +60,47 @@ impl SimulatedCache {
     /// Accesses a block of `bytes`; false if it had to be read. Then the cache has it from now on,
     /// unless it is larger than the cache.
     pub fn access(&mut self, key: BlockKey, bytes: u64, is_high: bool) -> bool {
-        let bytes = bytes + self.entry_bytes;
-        if let Some(cached) = self.remove(key) {
-            self.insert(key, cached.bytes, true);
+        // In the first queue, this is all that changes.
+        if self.high.get(&key).is_some() {
             return true;
         }
+        if let Some(bytes) = self.low.pop(&key) {
+            self.enter(key, bytes, true);
+            return true;
+        }
+        let bytes = bytes + self.entry_bytes;
         while self.used + bytes > self.capacity && self.evict() {}
         if self.used + bytes <= self.capacity {
-            self.insert(key, bytes, is_high);
+            self.used += bytes;
+            self.enter(key, bytes, is_high);
         }
         false
     }
 
-    fn remove(&mut self, key: BlockKey) -> Option<Cached> {
-        let cached = self.blocks.remove(&key)?;
-        self.used -= cached.bytes;
-        if cached.is_high {
-            self.high_bytes -= cached.bytes;
-        }
-        Some(cached)
-    }
-
-    /// Adds a block that is not there.
-    fn insert(&mut self, key: BlockKey, bytes: u64, is_high: bool) {
-        let is_high = is_high && self.high_bytes_max > 0;
-        self.turn += 1;
-        self.used += bytes;
-        self.blocks.insert(key, Cached { bytes, entered: self.turn, is_high });
-        if !is_high {
-            self.low.push_back((key, self.turn));
+    /// Puts a block, which is in neither, into one of the queues, and what the first one drops into
+    /// the second.
+    fn enter(&mut self, key: BlockKey, bytes: u64, is_high: bool) {
+        if !is_high || self.high_bytes_max == 0 {
+            self.low.put(key, bytes);
             return;
         }
-        self.high.push_back((key, self.turn));
+        self.high.put(key, bytes);
         self.high_bytes += bytes;
         while self.high_bytes > self.high_bytes_max
-            && let Some(oldest) = Self::oldest(&mut self.high, &self.blocks)
-            && let Some(cached) = self.remove(oldest)
+            && let Some((oldest, bytes)) = self.high.pop_lru()
         {
-            self.insert(oldest, cached.bytes, false);
+            self.high_bytes -= bytes;
+            self.low.put(oldest, bytes);
         }
     }
 
     /// Drops the block that leaves first; false if there is none.
     fn evict(&mut self) -> bool {
-        let oldest = Self::oldest(&mut self.low, &self.blocks)
-            .or_else(|| Self::oldest(&mut self.high, &self.blocks));
-        let is_gone = oldest.and_then(|oldest| self.remove(oldest)).is_some();
-        self.has_evicted |= is_gone;
-        is_gone
-    }
-
-    /// Takes the oldest block out of a queue.
-    fn oldest(
-        queue: &mut VecDeque<(BlockKey, u64)>,
-        blocks: &HashMap<BlockKey, Cached>,
-    ) -> Option<BlockKey> {
-        loop {
-            let (key, turn) = queue.pop_front()?;
-            if blocks.get(&key).is_some_and(|cached| cached.entered == turn) {
-                return Some(key);
-            }
-        }
+        let of_high = || self.high.pop_lru().inspect(|(_, bytes)| self.high_bytes -= bytes);
+        let Some((_, bytes)) = self.low.pop_lru().or_else(of_high) else { return false };
+        self.used -= bytes;
+        self.has_evicted = true;
+        true
     }
 }
 

@@ -38,10 +38,7 @@ fn keys_in_line(keys: f64, lines: f64) -> impl Iterator<Item = (i32, f64)> {
             chance +=
                 ((keys - f64::from(j) + 1.0).max(f64::MIN_POSITIVE) * odds / f64::from(j)).ln();
         }
-        match lines > 1.0 {
-            true => (j, chance.exp()),
-            false => (j, if j == last { 1.0 } else { 0.0 }),
-        }
+        if lines > 1.0 { (j, chance.exp()) } else { (j, if j == last { 1.0 } else { 0.0 }) }
     })
 }
 

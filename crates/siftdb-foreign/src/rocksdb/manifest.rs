@@ -123,10 +123,7 @@ impl Manifest {
     /// an older log may have their operations.
     pub(crate) fn first_needed_log(&self, may_commit_late: bool) -> u64 {
         let unflushed = self.families.values().map(|family| family.log_number).min();
-        match may_commit_late {
-            true => self.first_log,
-            false => self.first_log.max(unflushed.unwrap_or(0)),
-        }
+        if may_commit_late { self.first_log } else { self.first_log.max(unflushed.unwrap_or(0)) }
     }
 
     /// Applies an edit. The error says what is wrong.
