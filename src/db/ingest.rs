@@ -6,6 +6,7 @@ use crate::db::keyspace::Keyspace;
 use crate::jobs::ingest::install::{Installed, install};
 use crate::jobs::ingest::sort::LoadSorter;
 use crate::jobs::ingest::tables::LoadTables;
+use crate::jobs::rewrite::output::INDEX_BYTES_MAX;
 use crate::options::access::WriteOptions;
 use crate::state::keyspace::KeyspaceState;
 use std::fmt;
@@ -250,7 +251,8 @@ impl Keyspace {
         let engine = self.engine();
         // Before the source is read: a refusal should not wait for it.
         let mut writer = TableWriter::new(self)?;
-        let mut sorter = LoadSorter::new(engine, engine.context.options.write_buffer_bytes)?;
+        let bytes_max = engine.context.options.write_buffer_bytes;
+        let mut sorter = LoadSorter::new(engine, bytes_max, INDEX_BYTES_MAX)?;
         for entry in entries {
             let (key, value) = entry.into_entry()?;
             sorter.add(key.as_ref(), value.as_ref())?;

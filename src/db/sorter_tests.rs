@@ -1,9 +1,10 @@
-//! Tests of the sorter of bulk loads, with runs of one entry.
+//! Tests of the sorter of bulk loads, with small runs and small tables in them.
 
 use crate::db::open;
 use crate::env::api::Env;
 use crate::env::mem::MemEnv;
 use crate::jobs::ingest::sort::{LoadSorter, RUNS_MAX};
+use crate::jobs::rewrite::output::INDEX_BYTES_MAX;
 use crate::options::database::Options;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +22,7 @@ fn few_runs_are_merged_at_once() {
     for entries in [1, RUNS_MAX, RUNS_MAX + 1, 3 * RUNS_MAX, RUNS_MAX * RUNS_MAX + 1] {
         let env = MemEnv::new();
         let engine = open::open(Options::new().env(Arc::new(env.clone())), Path::new("/db"));
-        let mut sorter = LoadSorter::new(&engine.unwrap(), 1).unwrap();
+        let mut sorter = LoadSorter::new(&engine.unwrap(), 1, INDEX_BYTES_MAX).unwrap();
         let mut expected = BTreeMap::new();
         for entry in 0..entries {
             // With more than 501 entries each key comes again, 501 entries later.
@@ -42,4 +43,31 @@ fn few_runs_are_merged_at_once() {
         drop(sorter);
         assert_eq!(runs(&env), 0);
     }
+}
+
+/// A run with long keys has several tables: the index of one would not fit a block.
+#[test]
+fn runs_with_large_indexes_have_several_tables() {
+    let env = MemEnv::new();
+    let engine = open::open(Options::new().env(Arc::new(env.clone())), Path::new("/db")).unwrap();
+    let mut sorter = LoadSorter::new(&engine, 300 << 10, 1).unwrap();
+    let mut expected = BTreeMap::new();
+    // A block of a run is one of these entries.
+    let key = |number: usize| [format!("{number:08}").as_bytes(), &[7; 60_000]].concat();
+    for number in 0..RUNS_MAX + 200 {
+        let (key, value) = (key(number * 7919 % 301), vec![number as u8; 10_000]);
+        sorter.add(&key, &value).unwrap();
+        expected.insert(key, value);
+    }
+    let tables = runs(&env);
+    assert!(tables > 100, "{tables} tables of runs of four entries");
+    let mut sorted = Vec::new();
+    let taken = sorter.finish(|key, value| {
+        sorted.push((key.to_vec(), value.to_vec()));
+        Ok(())
+    });
+    taken.unwrap();
+    assert!(sorted == expected.into_iter().collect::<Vec<_>>());
+    drop(sorter);
+    assert_eq!(runs(&env), 0);
 }

@@ -207,7 +207,7 @@ impl Properties {
         let Some(window) = window else {
             return encoding.expected_fpr_of(self.keys_per_filter());
         };
-        let windows = self.data_bytes / window + 1;
+        let windows = (self.data_bytes / window).saturating_add(1);
         let filters = self.data_blocks.min(windows).max(1) as f64;
         let keys = self.filter_entries as f64 / filters;
         let bytes = self.filter_bytes.saturating_sub(windows.saturating_mul(4)) as f64 / filters;
@@ -506,5 +506,29 @@ mod tests {
         assert!(small < ribbon / 2.0, "{small}");
         assert_eq!(fpr("fast-local-bloom", "block-based:2048", 400, 7 * 133 + 60), small);
         assert!(fpr("ribbon", "block-based:2048", 4_000, 7 * 600) > small);
+    }
+
+    /// Numbers that no writer leaves.
+    #[test]
+    fn rates_of_hostile_properties_are_known_at_once() {
+        for encoding in ["fast-local-bloom", "legacy-bloom", "leveldb-bloom", "ribbon"] {
+            for filter_layout in ["block-based:1", "full", "partitioned:1"] {
+                for filter_entries in [1, u64::MAX] {
+                    let properties = Properties {
+                        filter_encoding: encoding.into(),
+                        filter_layout: filter_layout.into(),
+                        filter_millibits_per_key: 10_000,
+                        data_bytes: u64::MAX,
+                        data_blocks: 1,
+                        filter_entries,
+                        ..Properties::new()
+                    };
+                    let start = std::time::Instant::now();
+                    let rate = properties.expected_fpr();
+                    let took = start.elapsed();
+                    assert!(took.as_secs() < 5, "{encoding} {filter_layout}: {took:?}, {rate:?}");
+                }
+            }
+        }
     }
 }

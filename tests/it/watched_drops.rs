@@ -79,11 +79,13 @@ fn many_keyspaces_that_come_and_go_are_told_once() {
     assert_eq!(told, dropped);
 }
 
+type Hook = Box<dyn FnOnce() + Send>;
+
 /// Calls a function once, when the next table is created.
 #[derive(Clone)]
 struct AtTable {
     env: MemEnv,
-    hook: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    hook: Arc<Mutex<Option<Hook>>>,
 }
 
 impl std::fmt::Debug for AtTable {

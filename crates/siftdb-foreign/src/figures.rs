@@ -110,27 +110,32 @@ impl FilterFigures {
 
     /// Adds the figures of other tables.
     pub fn add(&mut self, other: &FilterFigures) {
-        self.tables += other.tables;
-        self.tables_without_filter += other.tables_without_filter;
-        self.tables_with_prefixes_only += other.tables_with_prefixes_only;
-        self.range_deletes += other.range_deletes;
-        self.filtered_keys += other.filtered_keys;
-        self.table_bytes += other.table_bytes;
-        self.data_blocks += other.data_blocks;
-        self.data_bytes += other.data_bytes;
-        self.index_bytes += other.index_bytes;
-        self.index_partitions += other.index_partitions;
-        self.index_top_level_bytes += other.index_top_level_bytes;
-        self.entries += other.entries;
-        self.keys += other.keys;
-        self.key_bytes += other.key_bytes;
+        // Those of properties can be any numbers.
+        for (sum, more) in [
+            (&mut self.tables, other.tables),
+            (&mut self.tables_without_filter, other.tables_without_filter),
+            (&mut self.tables_with_prefixes_only, other.tables_with_prefixes_only),
+            (&mut self.range_deletes, other.range_deletes),
+            (&mut self.filtered_keys, other.filtered_keys),
+            (&mut self.table_bytes, other.table_bytes),
+            (&mut self.data_blocks, other.data_blocks),
+            (&mut self.data_bytes, other.data_bytes),
+            (&mut self.index_bytes, other.index_bytes),
+            (&mut self.index_partitions, other.index_partitions),
+            (&mut self.index_top_level_bytes, other.index_top_level_bytes),
+            (&mut self.entries, other.entries),
+            (&mut self.keys, other.keys),
+            (&mut self.key_bytes, other.key_bytes),
+            (&mut self.partitions, other.partitions),
+            (&mut self.filter_bytes, other.filter_bytes),
+            (&mut self.filter_top_level_bytes, other.filter_top_level_bytes),
+            (&mut self.filter_bits, other.filter_bits),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
         self.policies.extend(other.policies.iter().cloned());
         self.encodings.extend(other.encodings.iter().cloned());
         self.layouts.extend(other.layouts.iter().cloned());
-        self.partitions += other.partitions;
-        self.filter_bytes += other.filter_bytes;
-        self.filter_top_level_bytes += other.filter_top_level_bytes;
-        self.filter_bits += other.filter_bits;
         self.probes = self.probes.max(other.probes);
         self.window_bytes = self.window_bytes.max(other.window_bytes);
         self.rated_keys += other.rated_keys;

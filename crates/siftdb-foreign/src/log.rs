@@ -80,6 +80,8 @@ pub(crate) struct LogReader {
     is_recycled: bool,
     /// The records are compressed, if there are any.
     is_compressed: bool,
+    /// The end of the first block, of those that were searched, with other bytes than zeros.
+    not_zeros_before: u64,
 }
 
 impl LogReader {
@@ -101,6 +103,7 @@ impl LogReader {
             number,
             is_recycled: false,
             is_compressed: false,
+            not_zeros_before: 0,
         })
     }
 
@@ -208,8 +211,13 @@ impl LogReader {
     /// Whether the file has nothing but zeros from here on. If so, it was read to its end.
     fn only_zeros_follow(&mut self) -> Result<bool> {
         let (start, at) = (self.start, self.at);
+        // Each block may begin with zeros: what follows is searched once, not for each of them.
+        if start + (self.block.len() as u64) < self.not_zeros_before {
+            return Ok(false);
+        }
         loop {
             if self.block.get(self.at..).unwrap_or_default().iter().any(|&byte| byte != 0) {
+                self.not_zeros_before = self.start + self.block.len() as u64;
                 // Back to the block that was being read.
                 self.start = start;
                 self.block.clear();

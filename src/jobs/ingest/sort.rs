@@ -1,7 +1,8 @@
 //! Sorts the entries of a bulk load in bounded memory.
 //!
 //! Entries collect in memory up to a limit. Then they are sorted and written to a *run*: a table
-//! without a filter, in a temporary file of the database's directory, that no manifest ever names.
+//! without a filter, in a temporary file of the database's directory, that no manifest ever names,
+//! or several where the index of one would get too large.
 //! At the end all runs are merged, and before that the smallest into larger ones, until there are
 //! few enough for one merge. The sequence of an entry in a run is its place in the input, so of the
 //! entries of one key the last one comes first, and the others are left out.
@@ -43,12 +44,14 @@ pub(crate) const RUNS_MAX: usize = 128;
 pub(crate) struct LoadSorter {
     engine: Arc<Engine>,
     bytes_max: usize,
+    index_bytes_max: u64,
     /// Keys and values in memory, one after the other.
     bytes: Vec<u8>,
     entries: Vec<Place>,
     /// Entries that are in runs.
     spilled: u64,
-    runs: Vec<FileMeta>,
+    /// The tables of each run, by key.
+    runs: Vec<Vec<FileMeta>>,
     /// The numbers of the files of runs, also of one that failed.
     files: BTreeSet<u64>,
     /// Keeps the directory locked while there are files to remove; the last field.
@@ -66,14 +69,20 @@ struct Place {
 }
 
 impl LoadSorter {
-    /// A sorter that takes about `bytes_max` of memory.
+    /// A sorter that takes about `bytes_max` of memory. A table of a run ends when its index has
+    /// `index_bytes_max`.
     ///
     /// # Errors
     /// `Closed`.
-    pub(crate) fn new(engine: &Arc<Engine>, bytes_max: usize) -> Result<Self> {
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        bytes_max: usize,
+        index_bytes_max: u64,
+    ) -> Result<Self> {
         Ok(LoadSorter {
             engine: Arc::clone(engine),
             bytes_max,
+            index_bytes_max,
             bytes: Vec::new(),
             entries: Vec::new(),
             spilled: 0,
@@ -129,14 +138,18 @@ impl LoadSorter {
     fn merge_smallest(&mut self) -> Result<()> {
         while let Some(beyond) = self.runs.len().checked_sub(RUNS_MAX).filter(|beyond| *beyond > 0)
         {
-            self.runs.sort_by_key(|run| run.bytes);
+            self.runs.sort_by_key(|run| run.iter().map(|table| table.bytes).sum::<u64>());
             // They become one.
             let small: Vec<_> = self.runs.drain(..RUNS_MAX.min(beyond + 1)).collect();
-            let (number, mut builder) = self.create_run()?;
-            self.merge(&small, |internal_key, value| builder.add(internal_key, value))?;
-            self.runs.push(FileMeta::of_summary(number, &builder.finish()?));
-            for run in small {
-                self.remove_run(run.number)?;
+            let (mut merged, mut run) = (self.open_merge(&small)?, Run::default());
+            while let Some((internal_key, value)) = merged.entry() {
+                run.add(self, internal_key, value)?;
+                merged.next();
+            }
+            merged.status()?;
+            self.runs.push(run.finish()?);
+            for table in small.into_iter().flatten() {
+                self.remove_run(table.number)?;
             }
         }
         Ok(())
@@ -146,22 +159,21 @@ impl LoadSorter {
     /// that was added last.
     fn merge(
         &self,
-        runs: &[FileMeta],
+        runs: &[Vec<FileMeta>],
         mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut merged = MergingIter::new(Direction::Forward, self.open_runs(runs)?);
-        merged.seek(None);
-        let mut last: Option<Vec<u8>> = None;
-        while merged.valid() {
-            let key = user_key(merged.key());
-            // The newest of a key comes first.
-            if last.as_deref() != Some(key) {
-                each(merged.key(), merged.value())?;
-                key.clone_into(last.get_or_insert_default());
-            }
+        let mut merged = self.open_merge(runs)?;
+        while let Some((internal_key, value)) = merged.entry() {
+            each(internal_key, value)?;
             merged.next();
         }
         merged.status()
+    }
+
+    fn open_merge(&self, runs: &[Vec<FileMeta>]) -> Result<Merged> {
+        let mut merged = MergingIter::new(Direction::Forward, self.open_runs(runs)?);
+        merged.seek(None);
+        Ok(Merged { merged, last: Vec::new() })
     }
 
     /// Sorts what is in memory, and leaves out all entries of a key but the last one.
@@ -177,15 +189,17 @@ impl LoadSorter {
     fn spill(&mut self) -> Result<()> {
         let last = self.spilled + self.entries.len() as u64;
         self.sort();
-        let (number, mut builder) = self.create_run()?;
-        let mut internal_key = Vec::new();
-        for place in &self.entries {
-            let (key, value) = place.of(&self.bytes);
+        let (bytes, entries) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.entries));
+        let (mut run, mut internal_key) = (Run::default(), Vec::new());
+        for place in &entries {
+            let (key, value) = place.of(&bytes);
             internal_key.clear();
             put_internal_key(&mut internal_key, key, place.entry, ValueKind::Put);
-            builder.add(&internal_key, value)?;
+            run.add(self, &internal_key, value)?;
         }
-        self.runs.push(FileMeta::of_summary(number, &builder.finish()?));
+        self.runs.push(run.finish()?);
+        // Their memory is used again.
+        (self.bytes, self.entries) = (bytes, entries);
         self.bytes.clear();
         self.entries.clear();
         self.spilled = last;
@@ -235,7 +249,7 @@ impl LoadSorter {
         Ok(())
     }
 
-    fn open_runs(&self, runs: &[FileMeta]) -> Result<Vec<LevelIter>> {
+    fn open_runs(&self, runs: &[Vec<FileMeta>]) -> Result<Vec<LevelIter>> {
         let context = TableContext {
             files: FilePool::new(
                 Arc::clone(&self.engine.context.env),
@@ -250,11 +264,71 @@ impl LoadSorter {
         let never_removed = Arc::new(ObsoleteFiles::default());
         let open = |meta: &FileMeta| {
             let table = Table::open(&context, &self.path(meta.number), meta.expect())?;
-            let table = Arc::new(table);
-            let handle = TableHandle::new(Arc::new(meta.clone()), table, &never_removed);
-            Ok(LevelIter::new(Direction::Forward, vec![handle], false))
+            Ok(TableHandle::new(Arc::new(meta.clone()), Arc::new(table), &never_removed))
         };
-        runs.iter().map(open).collect()
+        let run = |tables: &Vec<FileMeta>| {
+            let handles = tables.iter().map(open).collect::<Result<_>>()?;
+            Ok(LevelIter::new(Direction::Forward, handles, false))
+        };
+        runs.iter().map(run).collect()
+    }
+}
+
+/// A run that is being written.
+#[derive(Default)]
+struct Run {
+    /// The table that takes entries, and the number of its file.
+    open: Option<(u64, TableBuilder)>,
+    finished: Vec<FileMeta>,
+}
+
+impl Run {
+    fn add(&mut self, sorter: &mut LoadSorter, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        let index_bytes = self.open.as_ref().map_or(0, |(_, open)| open.index_bytes());
+        if index_bytes >= sorter.index_bytes_max {
+            self.end_table()?;
+        }
+        let (_, builder) = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(sorter.create_run()?),
+        };
+        builder.add(internal_key, value)
+    }
+
+    fn end_table(&mut self) -> Result<()> {
+        let Some((number, builder)) = self.open.take() else { return Ok(()) };
+        self.finished.push(FileMeta::of_summary(number, &builder.finish()?));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<FileMeta>> {
+        self.end_table()?;
+        Ok(self.finished)
+    }
+}
+
+/// A merge of runs: of each user key the entry that was added last.
+struct Merged {
+    merged: MergingIter<LevelIter>,
+    /// The user key of the entry that was passed last. It keeps its memory.
+    last: Vec<u8>,
+}
+
+impl Merged {
+    fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.merged.valid().then(|| (self.merged.key(), self.merged.value()))
+    }
+
+    fn next(&mut self) {
+        user_key(self.merged.key()).clone_into(&mut self.last);
+        // The newest of a key comes first.
+        while self.merged.valid() && user_key(self.merged.key()) == self.last {
+            self.merged.next();
+        }
+    }
+
+    fn status(&self) -> Result<()> {
+        self.merged.status()
     }
 }
 

@@ -94,7 +94,8 @@ pub fn create_filter(hashes: &[u64], millibits: u32, dst: &mut Vec<u8>) {
         return;
     }
     let probes = choose_num_probes(millibits);
-    let bytes = calculate_space(hashes.len() as u64, millibits) as usize;
+    // At least one line: RocksDB makes no filter of no bits.
+    let bytes = calculate_space(hashes.len() as u64, millibits.max(1)) as usize;
     set_bits(hashes, bytes - ROCKSDB_TRAILER_BYTES, dst, |hash, lines| {
         (line_of(hash, lines), simd::bits_in_line((hash >> 32) as u32, probes))
     });
@@ -282,6 +283,13 @@ mod tests {
 
     fn asks(filter: &[u8], key: &[u8]) -> bool {
         FastLocalTrailer::parse(filter).expect("a filter").may_match(filter, xxph3_64(key))
+    }
+
+    #[test]
+    fn a_filter_without_bits_has_a_line() {
+        let filter = filter_of(100, 0);
+        assert_eq!(filter.len(), 64 + ROCKSDB_TRAILER_BYTES);
+        assert!((0..100).all(|i| asks(&filter, &vectors::key8(i))));
     }
 
     #[test]

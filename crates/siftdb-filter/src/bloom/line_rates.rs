@@ -26,6 +26,9 @@ const LINE: usize = 512;
 /// The most probes of a filter.
 const PROBES_MAX: usize = 30;
 
+/// With so many keys a line has hardly a bit that is not set: one in 10^14, with a single probe.
+const KEYS_OF_FULL_LINE: f64 = 32.0 * LINE as f64;
+
 /// The chances of 0, 1, 2 … keys in a line, as long as they matter.
 fn keys_in_line(keys: f64, lines: f64) -> impl Iterator<Item = (i32, f64)> {
     let (mean, odds) = (keys / lines, 1.0 / (lines - 1.0).max(1e-9));
@@ -44,6 +47,9 @@ fn keys_in_line(keys: f64, lines: f64) -> impl Iterator<Item = (i32, f64)> {
 
 /// The mean of `rate` over the number of keys in a line.
 fn mean_over_lines(keys: f64, lines: f64, rate: impl Fn(i32) -> f64) -> f64 {
+    if keys > lines * KEYS_OF_FULL_LINE {
+        return 1.0;
+    }
     let weighted = keys_in_line(keys, lines).map(|(j, chance)| (chance * rate(j), chance));
     let (sum, chances) = weighted.fold((0.0, 0.0), |(sum, all), (r, c)| (sum + r, all + c));
     // The mean size of several filters is not always a whole number of keys. Then the chances do
@@ -157,5 +163,16 @@ mod tests {
                 }
             }
         }
+    }
+    /// A file may claim any number of keys.
+    #[test]
+    fn the_rate_of_an_overfull_filter_is_known_at_once() {
+        let start = std::time::Instant::now();
+        for keys in [1e6, 1e12, 1e18] {
+            for rate in [fast_local(keys, 1.0, 6), legacy(keys, 20.0, 1)] {
+                assert!((0.999..=1.0).contains(&rate), "{keys}: {rate}");
+            }
+        }
+        assert!(start.elapsed().as_secs() < 2, "{:?}", start.elapsed());
     }
 }

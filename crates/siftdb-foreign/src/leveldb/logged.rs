@@ -22,8 +22,9 @@ const VALUE: u8 = EntryKind::Value as u8;
 /// `Io`; `Corruption`, unless damage is noted.
 pub(crate) fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Result<Logged> {
     let mut entries = Logged::new();
-    // The last bad part of a log, until a valid record comes after it.
-    let mut end: Option<Loss> = None;
+    // The last bad parts of logs, until a valid record comes after them. A record that a crash tore
+    // may have parts in several blocks.
+    let mut end: Vec<Loss> = Vec::new();
     let mut sequence = 0;
     for path in logs {
         let mut reader = LogReader::open(env, path, Store::LevelDb, 0)?;
@@ -31,16 +32,11 @@ pub(crate) fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Re
             match reader.step()? {
                 Step::End | Step::Compressed => break,
                 Step::Bad { offset, what, .. } => {
-                    if let Some(earlier) = end.take() {
-                        damage.pass(earlier.into_error())?;
-                    }
                     let path = path.to_path_buf();
-                    end = Some(Loss { path, offset, what: what.into() });
+                    end.push(Loss { path, offset, what: what.into() });
                 }
                 Step::Record { offset, bytes } => {
-                    if let Some(earlier) = end.take() {
-                        damage.pass(earlier.into_error())?;
-                    }
+                    end.drain(..).try_for_each(|earlier| damage.pass(earlier.into_error()))?;
                     match put_batch(&bytes, sequence, &mut entries) {
                         Ok(last) => sequence = last,
                         Err(what) => damage.pass(error::corruption(path, offset, what))?,
@@ -50,7 +46,7 @@ pub(crate) fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Re
         }
     }
     // A crash cut the last record short.
-    if let Some(Loss { path, offset, what }) = end {
+    for Loss { path, offset, what } in end {
         damage.note(&path, offset, what);
     }
     entries.sort_by(|(a, _), (b, _)| KeyOrder::Bytewise.compare_internal(a, b));
@@ -67,7 +63,7 @@ fn put_batch(
     let (before, malformed) = (entries.len(), "a malformed batch");
     let mut decoder = Decoder::new(batch);
     let (Some(first), Some(count)) = (decoder.u64(), decoder.u32()) else { return Err(malformed) };
-    let last = (first + u64::from(count)).saturating_sub(1);
+    let last = first.saturating_add(count.into()).saturating_sub(1);
     if first > SEQUENCE_MAX || last > SEQUENCE_MAX || first <= after && count > 0 {
         return Err("a batch whose sequence does not follow the one before it");
     }

@@ -13,7 +13,7 @@ use crate::single::ForeignTable;
 use crate::table::Table;
 use crate::verify::verify;
 use proptest::prelude::*;
-use siftdb::env::{Env, MemEnv, WritableFile};
+use siftdb::env::{CountingEnv, Env, MemEnv, WritableFile};
 use siftdb::{Error, Result};
 use siftdb_filter::hash::KeyHash;
 use std::ops::Range;
@@ -513,4 +513,88 @@ fn sequences_of_ingested_tables_may_change() {
     changed.open().unwrap().verify().unwrap();
     changed.set(at - 1, b'x');
     assert!(whole(&changed).unwrap_err().to_string().contains("checksum"));
+}
+
+/// A block of these entries, with its handle.
+fn put_entries(bytes: &mut Vec<u8>, entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut block = Block::default();
+    entries.iter().for_each(|(key, value)| block.add(key, value, 1));
+    put_block(bytes, &block.finish(), false)
+}
+
+/// An internal key. Those of larger numbers follow.
+fn internal(number: u32) -> Vec<u8> {
+    [format!("{number:04}").as_bytes(), &(7u64 << 8 | 1).to_le_bytes()].concat()
+}
+
+/// A table of this index, whose metaindex names `filter` as an index of filter partitions.
+fn table_of(mut bytes: Vec<u8>, index: &[u8], filter: &[u8]) -> (CountingEnv, Table) {
+    let name = b"partitionedfilter.rocksdb.BuiltinBloomFilter".to_vec();
+    let metaindex = put_entries(&mut bytes, &[(name, filter.to_vec())]);
+    let [index, metaindex] = [index, &metaindex].map(|at| BlockHandle::decode(at).unwrap());
+    let changed = Changed::new(bytes);
+    let env = CountingEnv::new(Arc::clone(&changed.env));
+    let mut file = BlockFile::open(&env, Path::new(PATH)).unwrap();
+    file.store = crate::store::Store::RocksDb;
+    let style = IndexStyle { has_user_keys: false, ..IndexStyle::default() };
+    (env, Table { file, metaindex, index, style, has_whole_keys: true })
+}
+
+fn handle_of(offset: u64, size: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    crate::testing::put_varint(&mut bytes, offset);
+    crate::testing::put_varint(&mut bytes, size);
+    bytes
+}
+
+#[test]
+fn sizes_of_filter_partitions_do_not_overflow() {
+    let mut bytes = Vec::new();
+    let data = put_entries(&mut bytes, &[(internal(1), vec![1])]);
+    let index = put_entries(&mut bytes, &[(internal(1), data)]);
+    let huge = |number| (internal(number), handle_of(0, u64::MAX - 9));
+    let filter = put_entries(&mut bytes, &[huge(1), huge(2)]);
+    let (_, table) = table_of(bytes, &index, &filter);
+    assert!(crate::filter::TableFilter::open(&table).is_err());
+}
+
+/// What is read must be in proportion to the file, also if a thousand entries name one block.
+#[test]
+fn blocks_are_not_read_a_thousand_times() {
+    // A data block without entries, and many restart points.
+    let mut bytes = Vec::new();
+    let mut empty = vec![0; 4 * 25_000];
+    empty.extend(25_000u32.to_le_bytes());
+    let empty = put_block(&mut bytes, &empty, false);
+    let entries: Vec<_> = (0..1000).map(|number| (internal(number), empty.clone())).collect();
+    let index = put_entries(&mut bytes, &entries);
+    let filter = put_entries(&mut bytes, &[]);
+    let (env, table) = table_of(bytes, &index, &filter);
+    let read = table.ends().map(drop);
+    let (file, bytes) = (table.file.bytes(), env.counts().read_bytes);
+    assert!(bytes < 20 * file, "data: {bytes} of {file}: {read:?}");
+}
+
+#[test]
+fn filter_partitions_are_not_read_a_thousand_times() {
+    let mut bytes = Vec::new();
+    let data = put_entries(&mut bytes, &[(internal(1), vec![1])]);
+    let index = put_entries(&mut bytes, &[(internal(1), data)]);
+    let mut partition = vec![0xff; 64 * 1500];
+    partition.extend([0xff, 0, 6, 0, 0]);
+    let partition = put_block(&mut bytes, &partition, false);
+    let entries: Vec<_> = (0..1000).map(|number| (internal(number), partition.clone())).collect();
+    let filter = put_entries(&mut bytes, &entries);
+    let (env, table) = table_of(bytes, &index, &filter);
+    let verified = verify(&table, None).map(drop);
+    let (file, bytes) = (table.file.bytes(), env.counts().read_bytes);
+    assert!(bytes < 20 * file, "filter: {bytes} of {file}: {verified:?}");
+}
+
+#[test]
+fn figures_of_hostile_properties_do_not_overflow() {
+    let mut figures = crate::figures::FilterFigures::default();
+    figures.entries = u64::MAX;
+    let other = figures.clone();
+    figures.add(&other);
 }

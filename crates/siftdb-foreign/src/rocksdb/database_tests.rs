@@ -8,7 +8,7 @@ use crate::rocksdb::database::{RocksDb, RocksDbOptions};
 use crate::rocksdb::tests::golden_bytes;
 use crate::single::{ForeignTable, TableItem};
 use crate::testing::{put_length_prefixed, put_u32, put_u64, put_varint};
-use siftdb::env::{Env, MemEnv};
+use siftdb::env::{CountingEnv, Env, MemEnv};
 use siftdb::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -346,4 +346,79 @@ fn transactions_count_from_their_commit() {
     let files = database(&[first_edit()], &[(4, log(&[unsupported]))]);
     let Err(Error::UnsupportedFormat { what, .. }) = read(&files) else { panic!() };
     assert!(what.contains("WritePrepared"), "{what}");
+}
+
+/// A database whose key `k` has the operands `x` and `y`, in the column family of this name, and
+/// `OPTIONS` as RocksDB writes it: names and delimiters are escaped by its `EscapeOptionString`.
+fn with_operands(family: &str, escaped_family: &str, merge_operator: &str) -> Files {
+    let added = Fields::default().number(200).number(7).number(201).text(family);
+    let named =
+        Fields::default().number(200).number(7).number(1).text("leveldb.BytewiseComparator");
+    let operand = |fields: Fields, operand| fields.byte(6).number(7).text("k").text(operand);
+    let batch = operand(operand(Fields::default(), "x"), "y").batch(5, 2);
+    let mut files = database(&[first_edit(), added, named], &[(4, log(&[batch]))]);
+    let options = format!(
+        "[DBOptions]\n  wal_recovery_mode=kPointInTimeRecovery\n[CFOptions \"default\"]\n  \
+         merge_operator=nullptr\n[CFOptions \"{escaped_family}\"]\n  \
+         merge_operator={merge_operator}\n"
+    );
+    files.insert("OPTIONS-000007".into(), options.into_bytes());
+    files
+}
+
+fn merged_by(operator: MergeOperator, files: &Files) -> Result<Pairs> {
+    let database = open_with(files, RocksDbOptions::new().merge(operator))?;
+    let family = database.families().iter().find(|family| family.name() != b"default").unwrap();
+    database.entries(family).collect()
+}
+
+/// Delimiters as `StringAppendOperator` has them, and as RocksDB writes them: `EscapeOptionString`
+/// escapes `\ # : \r \n` alone, and an empty value is not written at all.
+#[test]
+fn operands_are_joined_by_the_delimiter_of_the_database() {
+    for (delimiter, setting) in [
+        ("|", "{id=StringAppendOperator;delimiter=|;}"),
+        ("::", "{id=StringAppendOperator;delimiter=\\:\\:;}"),
+        ("\n", "{id=StringAppendOperator;delimiter=\\n;}"),
+        (" ", "{id=StringAppendOperator;delimiter= ;}"),
+        ("\t", "{id=StringAppendOperator;delimiter=\t;}"),
+        (", ", "{id=StringAppendOperator;delimiter=, ;}"),
+        (";", "{id=StringAppendOperator;delimiter=;;}"),
+    ] {
+        let joined = format!("x{delimiter}y");
+        let read = merged_by(MergeOperator::Append, &with_operands("f", "f", setting));
+        assert_eq!(read.unwrap(), pairs(&[("k", &joined)]), "{setting:?}");
+    }
+    // Empty, or from a version that wrote no delimiter: what cannot be known is refused.
+    let files = with_operands("f", "f", "StringAppendOperator");
+    let error = merged_by(MergeOperator::Append, &files).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
+}
+
+/// The names of column families are escaped in `OPTIONS`.
+#[test]
+fn the_settings_of_a_family_are_found_by_any_name() {
+    for (name, escaped) in [("f", "f"), ("a:b", "a\\:b"), ("a#b", "a\\#b"), ("a\\b", "a\\\\b")] {
+        let files = with_operands(name, escaped, "MaxOperator");
+        let read = merged_by(MergeOperator::Append, &files);
+        assert!(matches!(read, Err(Error::InvalidArgument { .. })), "{name}: {read:?}");
+        assert_eq!(merged_by(MergeOperator::Max, &files).unwrap(), pairs(&[("k", "y")]), "{name}");
+    }
+}
+
+/// Zeros before a last byte: each block must not be searched for what follows again.
+#[test]
+fn zeros_of_logs_are_read_once() {
+    let mut zeros = vec![0; 8 << 20];
+    zeros.push(1);
+    let files = database(&[first_edit()], &[(4, zeros)]);
+    let env = MemEnv::new();
+    for (name, bytes) in &files {
+        env.write_file(&Path::new("/old").join(name), bytes);
+    }
+    let counting = CountingEnv::new(Arc::new(env));
+    let options = RocksDbOptions::new().salvage(true);
+    RocksDb::open(Arc::new(counting.clone()), Path::new("/old"), options).unwrap();
+    let read = counting.counts().read_bytes;
+    assert!(read < 20 * (8 << 20), "{read} bytes were read");
 }

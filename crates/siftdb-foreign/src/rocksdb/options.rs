@@ -69,8 +69,8 @@ impl OptionsFile {
             return Some(&mut self.database);
         }
         let (kind, name) = section.split_once('"')?;
-        let name = name.strip_suffix('"')?;
-        let family = self.families.entry(name.into()).or_default();
+        let name = unescaped(name.strip_suffix('"')?);
+        let family = self.families.entry(name).or_default();
         match kind.trim() {
             "CFOptions" => Some(&mut family.family),
             kind if kind.starts_with("TableOptions/") => Some(&mut family.tables),
