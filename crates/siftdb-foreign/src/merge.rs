@@ -7,8 +7,8 @@ pub enum MergeOperator {
     /// `UInt64AddOperator`: the sum of numbers of eight bytes, little-endian, modulo 2^64. Anything
     /// else counts as 0.
     Uint64Add,
-    /// `StringAppendOperator`: one after the other, with the delimiter of `OPTIONS` between them,
-    /// or a comma.
+    /// `StringAppendOperator`: one after the other, with the delimiter of `OPTIONS` between them. A
+    /// comma if that names no operator; refused if it names the operator without a delimiter.
     Append,
     /// `MaxOperator`: the bytewise largest.
     Max,
