@@ -496,7 +496,7 @@ fn keyspaces_of(
     before: Option<&Engine>,
 ) -> Keyspaces {
     let earlier = before.map(|before| before.catalog.keyspaces.lock());
-    let mut keyspaces = Keyspaces::default();
+    let mut keyspaces = Keyspaces::after(versions.next_keyspace());
     for ((id, version), meta) in versions.versions().zip(versions.keyspaces()) {
         let view = ReadView {
             active: Arc::clone(empty_memtable),

@@ -215,7 +215,7 @@ pub(crate) struct Keyspaces {
     dropped: Vec<(SequenceNumber, Arc<KeyspaceState>)>,
     /// The names of the last [`DROPPED_NAMES_MAX`] that were dropped, for errors.
     dropped_names: BTreeMap<KeyspaceId, String>,
-    /// Above the numbers of all that were ever here.
+    /// Above the numbers of all that are or were here, in this opening or an earlier one.
     next: KeyspaceId,
 }
 
@@ -223,6 +223,11 @@ pub(crate) struct Keyspaces {
 const DROPPED_NAMES_MAX: usize = 1024;
 
 impl Keyspaces {
+    /// No keyspaces. Earlier openings have given the numbers below `next`.
+    pub(crate) fn after(next: u64) -> Self {
+        Keyspaces { next: KeyspaceId::try_from(next).unwrap_or(KeyspaceId::MAX), ..Self::default() }
+    }
+
     /// The keyspace of that number.
     pub(crate) fn get(&self, id: KeyspaceId) -> Option<&Arc<KeyspaceState>> {
         self.by_id.get(&id)
@@ -243,8 +248,8 @@ impl Keyspaces {
         self.by_id.values()
     }
 
-    /// The first number above those of all that are or were here: a later one gets it or a higher
-    /// one.
+    /// The first number above those of all that are or were here, in this opening or an earlier
+    /// one: a later keyspace gets it or a higher one.
     pub(crate) fn next(&self) -> KeyspaceId {
         self.next
     }

@@ -79,6 +79,22 @@ fn many_keyspaces_that_come_and_go_are_told_once() {
     assert_eq!(told, dropped);
 }
 
+/// Entries of a keyspace that an earlier session dropped, the last that was created, are in a log.
+#[test]
+fn the_drop_of_an_earlier_session_is_told() {
+    let env = MemEnv::new();
+    let options = small_options().keep_log_bytes(1 << 20);
+    let db = open(&env, &options).unwrap();
+    let keyspace = db.keyspace("k").unwrap();
+    keyspace.put("a", "1").unwrap();
+    let number = keyspace.number();
+    db.drop_keyspace("k").unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open(&env, &options).unwrap();
+    assert_eq!(drops(&mut db.watch_from(1).unwrap()), [number]);
+}
+
 type Hook = Box<dyn FnOnce() + Send>;
 
 /// Calls a function once, when the next table is created.

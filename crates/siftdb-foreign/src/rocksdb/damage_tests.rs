@@ -4,13 +4,16 @@ use crate::block_file::BlockFile;
 use crate::block_handle::BlockHandle;
 use crate::checksum::{ChecksumKind, checksum_context};
 use crate::coding::get_u32;
-use crate::filter::rocksdb_filter;
+use crate::figures::FilterFigures;
+use crate::filter::{TableFilter, rocksdb_filter};
 use crate::index::IndexStyle;
 use crate::key_order::KeyOrder;
 use crate::leveldb::testing::{self, Block, TableStyle, put_block};
 use crate::rocksdb::tests::{contents, golden, golden_bytes, properties, recorded};
 use crate::single::ForeignTable;
+use crate::store::Store;
 use crate::table::Table;
+use crate::testing::put_varint;
 use crate::verify::verify;
 use proptest::prelude::*;
 use siftdb::env::{CountingEnv, Env, MemEnv, WritableFile};
@@ -535,15 +538,15 @@ fn table_of(mut bytes: Vec<u8>, index: &[u8], filter: &[u8]) -> (CountingEnv, Ta
     let changed = Changed::new(bytes);
     let env = CountingEnv::new(Arc::clone(&changed.env));
     let mut file = BlockFile::open(&env, Path::new(PATH)).unwrap();
-    file.store = crate::store::Store::RocksDb;
+    file.store = Store::RocksDb;
     let style = IndexStyle { has_user_keys: false, ..IndexStyle::default() };
     (env, Table { file, metaindex, index, style, has_whole_keys: true })
 }
 
 fn handle_of(offset: u64, size: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    crate::testing::put_varint(&mut bytes, offset);
-    crate::testing::put_varint(&mut bytes, size);
+    put_varint(&mut bytes, offset);
+    put_varint(&mut bytes, size);
     bytes
 }
 
@@ -555,7 +558,7 @@ fn sizes_of_filter_partitions_do_not_overflow() {
     let huge = |number| (internal(number), handle_of(0, u64::MAX - 9));
     let filter = put_entries(&mut bytes, &[huge(1), huge(2)]);
     let (_, table) = table_of(bytes, &index, &filter);
-    assert!(crate::filter::TableFilter::open(&table).is_err());
+    assert!(TableFilter::open(&table).is_err());
 }
 
 /// What is read must be in proportion to the file, also if a thousand entries name one block.
@@ -593,7 +596,7 @@ fn filter_partitions_are_not_read_a_thousand_times() {
 
 #[test]
 fn figures_of_hostile_properties_do_not_overflow() {
-    let mut figures = crate::figures::FilterFigures::default();
+    let mut figures = FilterFigures::default();
     figures.entries = u64::MAX;
     let other = figures.clone();
     figures.add(&other);
