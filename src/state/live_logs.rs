@@ -189,4 +189,13 @@ mod tests {
         assert_eq!(logs.take_before(10), [5]);
         assert!(logs.is_kept(8) && logs.is_kept(9));
     }
+    #[test]
+    fn an_abandoned_log_among_older_ones_is_not_kept() {
+        let mut logs = LiveLogs::new(100, 0);
+        logs.push(LiveLog { number: 5, begins_after: 0, bytes: 40 }, None);
+        logs.push(LiveLog { number: 9, begins_after: 0, bytes: 0 }, None);
+        assert_eq!(logs.take_before(9), [0; 0]);
+        assert_eq!(logs.keep_older(vec![(3, 50), (7, 10)]), [0; 0]);
+        assert!(logs.is_kept(3) && logs.is_kept(5) && !logs.is_kept(7));
+    }
 }

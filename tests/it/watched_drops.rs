@@ -51,8 +51,7 @@ fn the_drop_of_a_keyspace_that_a_load_filled_is_told() {
     must_tell_the_drop(&db, &mut watch, &keyspace);
 }
 
-/// Each drop is told once, whether the watch read entries of the keyspace before or not, and a
-/// number that no keyspace got is not told.
+/// Each drop is told once, whatever the watch has read of the keyspace before.
 #[test]
 fn many_keyspaces_that_come_and_go_are_told_once() {
     let db = open(&MemEnv::new(), &small_options()).unwrap();

@@ -77,8 +77,7 @@ impl SimulatedCache {
         false
     }
 
-    /// Puts a block, which is in neither, into one of the queues, and what the first one drops into
-    /// the second.
+    /// Adds a block to a queue. What the first queue has no room for goes to the second.
     fn enter(&mut self, key: BlockKey, bytes: u64, is_high: bool) {
         if !is_high || self.high_bytes_max == 0 {
             self.low.put(key, bytes);

@@ -26,7 +26,8 @@ const LINE: usize = 512;
 /// The most probes of a filter.
 const PROBES_MAX: usize = 30;
 
-/// With so many keys a line has hardly a bit that is not set: one in 10^14, with a single probe.
+/// So many keys set nearly all bits of a line, even with one probe each: a bit stays zero with a
+/// chance of e^-32.
 const KEYS_OF_FULL_LINE: f64 = 32.0 * LINE as f64;
 
 /// The chances of 0, 1, 2 … keys in a line, as long as they matter.
@@ -164,6 +165,7 @@ mod tests {
             }
         }
     }
+
     /// A file may claim any number of keys.
     #[test]
     fn the_rate_of_an_overfull_filter_is_known_at_once() {
