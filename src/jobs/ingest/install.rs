@@ -81,9 +81,9 @@ pub(crate) fn install(
             Ok(false)
         });
         match answer {
-            Some(Ok(Attempt::Installed(installed))) => return Ok(installed),
-            Some(Ok(Attempt::Again)) => {}
-            Some(Err(error)) => return Err(error),
+            Some(Attempt::Installed(installed)) => return Ok(installed),
+            Some(Attempt::Again) => {}
+            Some(Attempt::Refused(error)) => return Err(error),
             // A failure of the job is the background error.
             None => {
                 engine.check_writable()?;
@@ -124,25 +124,30 @@ enum Attempt {
     Installed(Installed),
     /// The tree has changed since the tables were opened.
     Again,
+    /// The load cannot be installed; the database is as it was.
+    Refused(Error),
 }
 
-/// The inner result is of what leaves the database as it was.
+/// Steps 4 to 9.
+///
+/// # Errors
+/// What becomes the background error.
 fn try_install(
     engine: &Engine,
     keyspace: &Arc<KeyspaceState>,
     load: &mut LoadTables,
     new: &mut NewTables,
-) -> Result<Result<Attempt>> {
+) -> Result<Attempt> {
     let mut log = engine.writer.log.lock();
     engine.check_writable()?;
     // Under the lock that a drop takes.
     if keyspace.dropped_as.load(Ordering::SeqCst) != 0 {
-        return Ok(Err(keyspace.dropped()));
+        return Ok(Attempt::Refused(keyspace.dropped()));
     }
     let sequence = log.next_sequence;
     if sequence >= OWN_SEQUENCE_FIRST {
         let what = "all sequence numbers are used up".into();
-        return Ok(Err(Error::InvalidArgument { what }));
+        return Ok(Attempt::Refused(Error::InvalidArgument { what }));
     }
     session::sync_starts(engine, &mut log)?;
     engine.check_lock()?;
@@ -152,7 +157,7 @@ fn try_install(
     let view = keyspace.view.load_full();
     let has_entries = view.memtables().any(|memtable| !memtable.is_empty());
     if pinning[level] != pinning[new.level()] || (level == 0 && has_entries) {
-        return Ok(Ok(Attempt::Again));
+        return Ok(Attempt::Again);
     }
     // I25: no memtable has an older version of a key of the load.
     let is_in_the_way = |memtable: &Arc<Memtable>| shares_keys(memtable, &load.spans());
@@ -168,7 +173,7 @@ fn try_install(
     let changed = match versions.apply(edit, new, sequence) {
         Ok(changed) => changed,
         // The edit was not logged.
-        Err(error) if !versions.has_failed() => return Ok(Err(error)),
+        Err(error) if !versions.has_failed() => return Ok(Attempt::Refused(error)),
         Err(error) => {
             // The edit may be there, and the sequence with it (I10).
             log.next_sequence = sequence + 1;
@@ -192,7 +197,7 @@ fn try_install(
     // Older logs may not be needed any more.
     engine.jobs.schedule_flush();
     engine.jobs.schedule_compactions([keyspace.id]);
-    Ok(Ok(Attempt::Installed(Installed { sequence, level })))
+    Ok(Attempt::Installed(Installed { sequence, level }))
 }
 
 fn count(context: &Context, keyspace: &KeyspaceState, load: &LoadTables, level: usize) {
