@@ -3,8 +3,8 @@
 //! `fork` copies memory, and every handle with it, but only the thread that called it. In the child
 //! there are no workers, locks of other threads stay locked for ever, and files and file locks are
 //! shared with the parent. So every call that would block, write or read a file first checks the
-//! process and returns [`Error::Forked`]. Lookups in memory do not check, because a check is a
-//! system call. Drops check too, and do not touch what belongs to the parent.
+//! process and returns [`Error::Forked`]. Lookups and scans in memory do not check, because a check
+//! is a system call. Drops check too, and do not touch what belongs to the parent.
 
 use crate::base::error::{Error, Result};
 

@@ -40,12 +40,12 @@ use std::path::Path;
 /// # After `fork`
 ///
 /// A handle belongs to the process that opened it. A child that inherits one by `fork` cannot use
-/// it. Calls that write, wait, begin a scan or would read a file return
-/// [`Error::Forked`](crate::Error::Forked). Lookups still find what is in memory, as it was at the
-/// fork. [`Db::stats`] and [`Keyspace::filter_report`] are empty. Dropping inherited handles,
-/// iterators or snapshots changes no file, does not wait, and leaves the directory locked by the
-/// parent. A child that needs a database opens one of its own. While the child or the parent has a
-/// database open, the other gets [`Error::Locked`](crate::Error::Locked) for it.
+/// it. Calls that write, wait or would read a file return [`Error::Forked`](crate::Error::Forked).
+/// Lookups and scans still find what is in memory, as it was at the fork. [`Db::stats`] and
+/// [`Keyspace::filter_report`] are empty. Dropping inherited handles, iterators or snapshots
+/// changes no file, does not wait, and leaves the directory locked by the parent. A child that
+/// needs a database opens one of its own. While the child or the parent has a database open, the
+/// other gets [`Error::Locked`](crate::Error::Locked) for it.
 ///
 /// ```
 /// # fn main() -> siftdb::Result<()> {

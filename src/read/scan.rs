@@ -98,7 +98,7 @@ impl Scan {
         Scan {
             own_writes: transaction.as_ref().map_or(0, |transaction| transaction.own_writes),
             transaction,
-            lock: lock.and_then(|lock| keyspace.served.context.process.check().map(|()| lock)),
+            lock,
             keyspace: Arc::clone(keyspace),
             view,
             sequence,
