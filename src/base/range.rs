@@ -1,98 +1,83 @@
 //! Ranges of keys in the syntax of Rust: `..`, `"a".."n"`, `key..=key`, pairs of bounds.
 //!
 //! They have a trait of their own, because `impl RangeBounds<K>` cannot infer `K` for `..`. The
-//! trait is sealed. A range whose start is above its end is empty.
+//! trait is sealed. Inside, every range is half-open: no key sorts between a key and that key with
+//! a zero byte appended, so a bound that includes its key, or starts after it, is one before the
+//! next key. A range whose start is not below its end is empty.
 
 use crate::base::value::Key;
-use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::ops::{
+    Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+};
 
-/// Owned bounds of user keys. Those of short keys need no allocation.
+/// A range of user keys. Its bounds are owned; those of short keys need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyBounds {
-    /// Where the range begins.
-    pub start: Bound<Key>,
-    pub end: Bound<Key>,
+    /// The first key.
+    pub start: Key,
+    /// The key after the last one; `None` without an end.
+    pub end: Option<Key>,
 }
 
 impl KeyBounds {
-    /// Exactly the keys that start with `prefix`, whatever bytes it has.
+    /// The range between two bounds.
     #[must_use]
-    pub fn of_prefix(prefix: &[u8]) -> Self {
+    pub(crate) fn between(start: Bound<&[u8]>, end: Bound<&[u8]>) -> Self {
         KeyBounds {
-            start: Bound::Included(prefix.into()),
-            end: prefix_successor(prefix).map_or(Bound::Unbounded, Bound::Excluded),
+            start: match start {
+                Bound::Unbounded => Key::from(&[][..]),
+                Bound::Included(key) => Key::from(key),
+                Bound::Excluded(key) => Key::with_byte(key, 0),
+            },
+            end: match end {
+                Bound::Unbounded => None,
+                Bound::Included(key) => Some(Key::with_byte(key, 0)),
+                Bound::Excluded(key) => Some(Key::from(key)),
+            },
         }
     }
 
-    /// The same keys as a half-open range: from the first key on, and below the second one, or
-    /// without an end. No key sorts between a key and that key with a zero byte appended.
+    /// Exactly the keys that start with `prefix`, whatever bytes it has.
     #[must_use]
-    pub fn half_open(&self) -> (Key, Option<Key>) {
-        let start = match &self.start {
-            Bound::Unbounded => Key::from(&[][..]),
-            Bound::Included(key) => key.clone(),
-            Bound::Excluded(key) => Key::with_byte(key, 0),
-        };
-        let end = match &self.end {
-            Bound::Unbounded => None,
-            Bound::Included(key) => Some(Key::with_byte(key, 0)),
-            Bound::Excluded(key) => Some(key.clone()),
-        };
-        (start, end)
+    pub fn of_prefix(prefix: &[u8]) -> Self {
+        KeyBounds { start: prefix.into(), end: prefix_successor(prefix) }
     }
 
     /// The keys that are also in `outer`.
     #[must_use]
     pub(crate) fn within(self, outer: &KeyBounds) -> Self {
-        let starts_within = match &self.start {
-            Bound::Unbounded => false,
-            Bound::Included(key) | Bound::Excluded(key) => outer.is_after_start(key),
+        let end = match (self.end, &outer.end) {
+            (Some(own), Some(outer)) => Some(own.min(outer.clone())),
+            (own, outer) => own.or_else(|| outer.clone()),
         };
-        let ends_within = match &self.end {
-            Bound::Unbounded => false,
-            Bound::Included(key) | Bound::Excluded(key) => outer.is_before_end(key),
-        };
-        KeyBounds {
-            start: if starts_within { self.start } else { outer.start.clone() },
-            end: if ends_within { self.end } else { outer.end.clone() },
-        }
+        KeyBounds { start: self.start.max(outer.start.clone()), end }
+    }
+
+    /// True if `key` is in the range.
+    #[inline]
+    #[must_use]
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.is_after_start(key) && self.is_before_end(key)
     }
 
     /// True if `key` is not before the range.
     #[inline]
     #[must_use]
     pub fn is_after_start(&self, key: &[u8]) -> bool {
-        match &self.start {
-            Bound::Unbounded => true,
-            Bound::Included(start) => key >= &start[..],
-            Bound::Excluded(start) => key > &start[..],
-        }
+        key >= &self.start[..]
     }
 
     /// True if `key` is not after the range. A scan asks at each entry: an open end costs no call.
     #[inline(always)]
     #[must_use]
     pub fn is_before_end(&self, key: &[u8]) -> bool {
-        matches!(self.end, Bound::Unbounded) || self.is_before_bounded_end(key)
-    }
-
-    fn is_before_bounded_end(&self, key: &[u8]) -> bool {
-        match &self.end {
-            Bound::Unbounded => true,
-            Bound::Included(end) => key <= &end[..],
-            Bound::Excluded(end) => key < &end[..],
-        }
+        self.end.as_ref().is_none_or(|end| key < &end[..])
     }
 
     /// True if no key can lie in the range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        match (&self.start, &self.end) {
-            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-            (Bound::Included(start), Bound::Included(end)) => start > end,
-            (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end))
-            | (Bound::Excluded(start), Bound::Included(end)) => start >= end,
-        }
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 }
 
@@ -127,31 +112,21 @@ pub trait KeyRange: sealed::Sealed {
     fn into_bounds(self) -> KeyBounds;
 }
 
-fn owned<T: AsRef<[u8]>>(key: T) -> Key {
-    Key::from(key.as_ref())
-}
-
 macro_rules! key_range {
-    ($($range:ty, $value:ident => $start:expr, $end:expr;)*) => {$(
+    ($($range:ty),*) => {$(
         impl<T: AsRef<[u8]>> sealed::Sealed for $range {}
 
         impl<T: AsRef<[u8]>> KeyRange for $range {
             fn into_bounds(self) -> KeyBounds {
-                let $value = self;
-                KeyBounds { start: $start, end: $end }
+                let start = RangeBounds::<T>::start_bound(&self).map(AsRef::as_ref);
+                KeyBounds::between(start, RangeBounds::<T>::end_bound(&self).map(AsRef::as_ref))
             }
         }
     )*};
 }
 
 key_range! {
-    Range<T>, r => Bound::Included(owned(r.start)), Bound::Excluded(owned(r.end));
-    RangeFrom<T>, r => Bound::Included(owned(r.start)), Bound::Unbounded;
-    RangeTo<T>, r => Bound::Unbounded, Bound::Excluded(owned(r.end));
-    RangeToInclusive<T>, r => Bound::Unbounded, Bound::Included(owned(r.end));
-    RangeInclusive<T>, r =>
-        Bound::Included(owned(r.start())), Bound::Included(owned(r.end()));
-    (Bound<T>, Bound<T>), r => r.0.map(owned), r.1.map(owned);
+    Range<T>, RangeFrom<T>, RangeTo<T>, RangeToInclusive<T>, RangeInclusive<T>, (Bound<T>, Bound<T>)
 }
 
 impl sealed::Sealed for RangeFull {}
@@ -166,7 +141,7 @@ impl KeyRange for KeyBounds {
 
 impl KeyRange for RangeFull {
     fn into_bounds(self) -> KeyBounds {
-        KeyBounds { start: Bound::Unbounded, end: Bound::Unbounded }
+        KeyBounds::between(Bound::Unbounded, Bound::Unbounded)
     }
 }
 
@@ -184,22 +159,25 @@ mod tests {
         assert!(!(..).into_bounds().is_empty());
     }
 
+    const KEYS: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"a\x01", b"b", b"\xff"];
+
+    type KeyBound = Bound<&'static [u8]>;
+
+    /// All pairs of bounds over some keys.
+    fn pairs(keys: &[&'static [u8]]) -> Vec<(KeyBound, KeyBound)> {
+        let of = |key: &&'static [u8]| [Bound::Included(*key), Bound::Excluded(key)];
+        let bounds = keys.iter().flat_map(of).chain([Bound::Unbounded]);
+        bounds.clone().flat_map(|start| bounds.clone().map(move |end| (start, end))).collect()
+    }
+
     #[test]
     fn every_range_has_a_half_open_form() {
-        let keys: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"a\x01", b"b", b"\xff"];
-        let bounds = |key: &[u8]| -> [Bound<Key>; 3] {
-            [Bound::Included(key.into()), Bound::Excluded(key.into()), Bound::Unbounded]
-        };
-        for start in keys.iter().flat_map(|key| bounds(key)) {
-            for end in keys.iter().flat_map(|key| bounds(key)) {
-                let range = KeyBounds { start: start.clone(), end: end.clone() };
-                let (from, below) = range.half_open();
-                for key in keys.map(Key::from) {
-                    let within = range.is_after_start(&key) && range.is_before_end(&key);
-                    let half_open =
-                        key[..] >= *from && below.as_ref().is_none_or(|below| key[..] < **below);
-                    assert_eq!(within, half_open, "{start:?} {end:?} {key:?}");
-                }
+        for bounds in pairs(&KEYS) {
+            let range = bounds.into_bounds();
+            for key in KEYS {
+                let expected = RangeBounds::<[u8]>::contains(&bounds, key);
+                assert_eq!(range.contains(key), expected, "{bounds:?} {key:?}");
+                assert!(!expected || !range.is_empty(), "{bounds:?}");
             }
         }
     }
@@ -207,28 +185,21 @@ mod tests {
     #[test]
     fn ranges_within_a_range_hold_the_keys_of_both() {
         let keys: [&[u8]; 4] = [b"a", b"a\0", b"b", b"c"];
-        let bounds = |key: &[u8]| -> [Bound<Key>; 3] {
-            [Bound::Included(key.into()), Bound::Excluded(key.into()), Bound::Unbounded]
-        };
-        let bounds: Vec<_> = keys.iter().flat_map(|key| bounds(key)).collect();
-        let pairs = bounds.iter().flat_map(|start| bounds.iter().map(move |end| (start, end)));
-        let ranges = pairs.map(|(start, end)| KeyBounds { start: start.clone(), end: end.clone() });
-        let ranges: Vec<_> = ranges.collect();
-        let holds = |range: &KeyBounds, key| range.is_after_start(key) && range.is_before_end(key);
+        let ranges: Vec<_> = pairs(&keys).into_iter().map(KeyRange::into_bounds).collect();
         for (outer, range) in ranges.iter().flat_map(|a| ranges.iter().map(move |b| (a, b))) {
             let both = range.clone().within(outer);
             for key in keys {
-                let expected = holds(outer, key) && holds(range, key);
-                assert_eq!(holds(&both, key), expected, "{range:?} within {outer:?}: {key:?}");
+                let expected = outer.contains(key) && range.contains(key);
+                assert_eq!(both.contains(key), expected, "{range:?} within {outer:?}: {key:?}");
             }
         }
     }
 
     #[test]
     fn prefixes_of_0xff_have_no_end() {
-        assert_eq!(KeyBounds::of_prefix(&[0xff, 0xff]).end, Bound::Unbounded);
-        assert_eq!(KeyBounds::of_prefix(b"").end, Bound::Unbounded);
-        assert_eq!(KeyBounds::of_prefix(b"a\xff").end, Bound::Excluded(Key::from(&b"b"[..])));
+        assert_eq!(KeyBounds::of_prefix(&[0xff, 0xff]).end, None);
+        assert_eq!(KeyBounds::of_prefix(b"").end, None);
+        assert_eq!(KeyBounds::of_prefix(b"a\xff").end, Some(Key::from(&b"b"[..])));
     }
 
     proptest! {

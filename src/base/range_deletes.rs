@@ -352,9 +352,9 @@ impl RangeDeletes {
         bounds: &KeyBounds,
         since: SequenceNumber,
     ) -> Option<Vec<u8>> {
-        let (start, end) = bounds.half_open();
-        let shared = self.from(&start).map(|(first, own)| ((&first[..]).max(&start), own));
-        let mut shared = shared.take_while(|(key, _)| end.as_ref().is_none_or(|end| *key < &**end));
+        let start = &bounds.start[..];
+        let shared = self.from(start).map(|(first, own)| ((&first[..]).max(start), own));
+        let mut shared = shared.take_while(|(key, _)| bounds.is_before_end(key));
         let newer = shared.find(|(_, own)| own.covering(SequenceNumber::MAX) > since);
         newer.map(|(key, _)| key.to_vec())
     }
@@ -480,7 +480,7 @@ fn decode_fragment(decoder: &mut Decoder<'_>) -> Option<Result<(Vec<u8>, Fragmen
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::value::Key;
+    use crate::base::range::KeyRange;
     use proptest::prelude::*;
 
     const AT: SequenceNumber = 60;
@@ -576,9 +576,8 @@ mod tests {
                 prop_assert_eq!(newest.covering(key, AT), covering(&deletes, key, AT));
             }
             for keys in keys.windows(7) {
-                let bound = |key: &Vec<u8>| Bound::Included(Key::from(&key[..]));
-                let [start, end] = [&keys[0], &keys[6]].map(bound);
-                let found = newest.newer_within(&KeyBounds { start, end }, since);
+                let range = (&keys[0]..=&keys[6]).into_bounds();
+                let found = newest.newer_within(&range, since);
                 let first = keys.iter().find(|key| covering(&deletes, key, AT) > since);
                 prop_assert_eq!(found.as_ref(), first);
             }

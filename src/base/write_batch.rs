@@ -18,7 +18,6 @@ use crate::base::key::{
     check_keyspace_name,
 };
 use crate::base::range::{KeyBounds, KeyRange};
-use std::ops::Bound;
 use std::time::Duration;
 
 /// Writes to be applied together.
@@ -409,24 +408,18 @@ impl WriteBatch {
 
     /// Adds a range delete to `default`, or to the keyspace `to` of an open database.
     pub(crate) fn push_range(&mut self, to: Option<(u64, KeyspaceId)>, bounds: &KeyBounds) {
-        // Before the bound grows: the limit is that of the keys that were given.
-        for bound in [&bounds.start, &bounds.end] {
-            if let Bound::Included(key) | Bound::Excluded(key) = bound
-                && key.len() > KEY_BYTES_MAX
-            {
+        for bound in [Some(&bounds.start), bounds.end.as_ref()].into_iter().flatten() {
+            // A bound may be the successor of a key.
+            let key = bound.strip_suffix(&[0]).unwrap_or(bound);
+            if key.len() > KEY_BYTES_MAX {
                 self.refused.get_or_insert_with(|| too_long(key));
             }
         }
-        if bounds.is_empty() {
-            return;
+        // An empty end would mean no end.
+        if !bounds.is_empty() {
+            let end = bounds.end.as_deref().unwrap_or_default();
+            self.push_to(to, WriteKind::DeleteRange, &bounds.start, end);
         }
-        let (start, end) = bounds.half_open();
-        // No key lies before the empty one, or between a key and the same with a zero byte. And an
-        // empty end would mean no end.
-        if end.as_ref().is_some_and(|end| *end <= start) {
-            return;
-        }
-        self.push_to(to, WriteKind::DeleteRange, &start, end.as_deref().unwrap_or_default());
     }
 
     /// Adds an entry to `default`, or to the keyspace `to` of an open database.
@@ -520,6 +513,7 @@ mod tests {
     use super::*;
     use crate::base::batch_format::put_batch_header;
     use proptest::prelude::*;
+    use std::ops::Bound;
 
     fn encoded(batch: &WriteBatch, sequence: u64) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -10,6 +10,7 @@ use crate::base::expiry::split_expiring;
 use crate::base::key::SequenceNumber;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
+use crate::base::value::Key;
 use crate::state::catalog::Catalog;
 use crate::state::keyspace::KeyspaceState;
 use crate::tree::file_meta::FileMeta;
@@ -111,14 +112,13 @@ impl ChangedEntry {
 pub(super) fn touches(entry: &BatchEntry<'_>, range: &KeyBounds) -> bool {
     match entry.kind {
         WriteKind::DeleteRange => overlaps(entry.key, entry.range_end(), range),
-        _ => range.is_after_start(entry.key) && range.is_before_end(entry.key),
+        _ => range.contains(entry.key),
     }
 }
 
 /// True if a key from `start` on and below `end` can be in `range`.
 fn overlaps(start: &[u8], end: Option<&[u8]>, range: &KeyBounds) -> bool {
-    let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.into()));
-    let written = KeyBounds { start: Bound::Included(start.into()), end };
+    let written = KeyBounds { start: start.into(), end: end.map(Key::from) };
     !written.within(range).is_empty()
 }
 

@@ -64,7 +64,6 @@ fn share_of(handle: &TableHandle, bounds: &KeyBounds) -> Result<f64> {
     if meta.lies_within(bounds) {
         return Ok(1.0);
     }
-    let (start, end) = bounds.half_open();
     let before_versions = |key: &[u8]| {
         let mut bound = Vec::new();
         put_key_with_trailer(&mut bound, key, u64::MAX);
@@ -73,16 +72,16 @@ fn share_of(handle: &TableHandle, bounds: &KeyBounds) -> Result<f64> {
     let blocks = handle.table.properties().data_blocks as f64;
     let before = |key: &[u8]| handle.table.blocks_before(&before_versions(key));
     // The block that the end cuts counts half.
-    let end = match end {
-        Some(end) => (before(&end)? as f64 + 0.5).min(blocks),
+    let end = match &bounds.end {
+        Some(end) => (before(end)? as f64 + 0.5).min(blocks),
         None => blocks,
     };
-    Ok((end - before(&start)? as f64).max(0.0) / blocks.max(1.0))
+    Ok((end - before(&bounds.start)? as f64).max(0.0) / blocks.max(1.0))
 }
 
 fn entries_of(memtable: &Arc<Memtable>, bounds: &KeyBounds) -> u64 {
     let mut start = Vec::new();
-    put_key_with_trailer(&mut start, &bounds.half_open().0, u64::MAX);
+    put_key_with_trailer(&mut start, &bounds.start, u64::MAX);
     let mut entries = 0;
     for mut iter in memtable.iterators(Direction::Forward) {
         iter.seek(Some(&start));

@@ -11,7 +11,6 @@ use crate::base::key::{LookupKey, SEQUENCE_MAX, user_key};
 use crate::base::levels::LEVELS;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
-use crate::base::value::Value;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::ReadOptions;
 use crate::read::explain::{
@@ -21,9 +20,11 @@ use crate::read::explain::{
 use crate::read::scan::Scan;
 use crate::state::keyspace::KeyspaceState;
 use crate::tree::handle::TableHandle;
+use crate::tree::level::RangeEnds;
 use crate::tree::range_probe::RangeProbe;
 use crate::tree::version::count_scan_io;
 use siftdb_filter::encoding::FilterVerdict;
+use std::ops::Bound;
 
 /// Says what a scan of `bounds` touches until its first entry.
 ///
@@ -36,10 +37,9 @@ pub(crate) fn explain_range(
 ) -> Result<Explain> {
     let scan = Scan::new(keyspace, None, bounds, options);
     scan.check()?;
-    let (start, _) = scan.bounds.half_open();
     let mut explain = Explain {
-        key: start.to_vec(),
-        end: Some(scan.bounds.end.clone().map(Value::into_vec)),
+        key: scan.bounds.start.to_vec(),
+        end: Some(end_of(&scan.bounds)),
         sequence: scan.sequence,
         value: None,
         steps: Vec::new(),
@@ -52,7 +52,7 @@ pub(crate) fn explain_range(
         return Ok(explain);
     }
     let question = Question {
-        start: LookupKey::new(&start, SEQUENCE_MAX),
+        start: LookupKey::new(&scan.bounds.start, SEQUENCE_MAX),
         probe: RangeProbe::new(&scan.bounds, scan.read, &keyspace.counters),
         scan: &scan,
     };
@@ -61,8 +61,8 @@ pub(crate) fn explain_range(
     }
     for (level, tables) in scan.view.version.levels.iter().enumerate() {
         let places: Vec<usize> = match level {
-            0 => tables.overlapping(&scan.bounds).collect(),
-            _ => tables.neighbours(&scan.bounds).collect(),
+            0 => tables.overlapping(RangeEnds::of(&scan.bounds)).collect(),
+            _ => tables.neighbours(RangeEnds::of(&scan.bounds)).collect(),
         };
         let mut asked = 0;
         for handle in places.iter().filter_map(|place| tables.handles.get(*place)) {
@@ -76,6 +76,15 @@ pub(crate) fn explain_range(
     Ok(explain)
 }
 
+/// Where a range ends, in the words of a user: a range before the successor of a key has that key.
+fn end_of(bounds: &KeyBounds) -> Bound<Vec<u8>> {
+    match bounds.end.as_deref().map(|end| (end, end.strip_suffix(&[0]))) {
+        None => Bound::Unbounded,
+        Some((_, Some(last))) => Bound::Included(last.to_vec()),
+        Some((end, None)) => Bound::Excluded(end.to_vec()),
+    }
+}
+
 /// The question of one scan to its sources.
 struct Question<'s> {
     start: LookupKey,
@@ -84,15 +93,11 @@ struct Question<'s> {
 }
 
 impl Question<'_> {
-    fn is_in_range(&self, key: &[u8]) -> bool {
-        self.scan.bounds.is_after_start(key) && self.scan.bounds.is_before_end(key)
-    }
-
     fn ask_memtable(&self, age: usize, memtable: &Arc<Memtable>) -> ExplainStep {
         let mut iterators = memtable.iterators(Direction::Forward);
         let found = iterators.any(|mut iter| {
             iter.seek(Some(self.start.internal_key()));
-            iter.valid() && self.is_in_range(user_key(iter.key()))
+            iter.valid() && self.scan.bounds.contains(user_key(iter.key()))
         });
         let outcome = match (memtable.is_empty(), found) {
             (true, _) => ExplainOutcome::Empty,
@@ -120,7 +125,7 @@ impl Question<'_> {
             iter.status()?;
         }
         let found = iter.valid().then(|| user_key(iter.key()));
-        let outcome = match (verdict, found.is_some_and(|key| self.is_in_range(key))) {
+        let outcome = match (verdict, found.is_some_and(|key| self.scan.bounds.contains(key))) {
             (FilterVerdict::No, _) => ExplainOutcome::Skipped,
             (_, true) => ExplainOutcome::Found,
             (FilterVerdict::Maybe, false) => ExplainOutcome::FalsePositive,

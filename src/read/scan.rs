@@ -29,6 +29,7 @@ use crate::state::keyspace::{KeyspaceState, TOMBSTONES_PASSED_MAX};
 use crate::state::read_set::{ReadRange, ReadSet};
 use crate::state::read_view::ReadView;
 use crate::table::reader::TableReadOptions;
+use crate::tree::level::RangeEnds;
 use crate::tree::level_iter::LevelIter;
 use crate::tree::range_probe::RangeProbe;
 use siftdb_filter::encoding::FilterVerdict;
@@ -256,11 +257,12 @@ impl Scan {
             add_source(&mut sources, Source::Tables(walk));
         };
         let [newest_first, sorted @ ..] = &version.levels;
-        for place in newest_first.overlapping(self.whole()) {
+        let ends = RangeEnds::of(self.whole());
+        for place in newest_first.overlapping(ends) {
             add_tables(0, place..place + 1);
         }
         for (number, level) in (1..).zip(sorted).filter(|(_, level)| !level.handles.is_empty()) {
-            let tables = level.neighbours(self.whole());
+            let tables = level.neighbours(ends);
             if !tables.is_empty() {
                 add_tables(number, tables);
             }
@@ -270,11 +272,13 @@ impl Scan {
 
     /// The bound of the range at which a merge of that direction enters it.
     pub(crate) fn entrance(&self, direction: Direction) -> Bound<&[u8]> {
-        let bound = match direction {
-            Direction::Forward => &self.bounds.start,
-            Direction::Reverse => &self.bounds.end,
-        };
-        bound.as_ref().map(Value::as_slice)
+        match (direction, &self.bounds) {
+            // Every key is above the empty one.
+            (Direction::Forward, KeyBounds { start, .. }) if start.is_empty() => Bound::Unbounded,
+            (Direction::Forward, KeyBounds { start, .. }) => Bound::Included(start),
+            (Direction::Reverse, KeyBounds { end: Some(end), .. }) => Bound::Excluded(end),
+            (Direction::Reverse, KeyBounds { end: None, .. }) => Bound::Unbounded,
+        }
     }
 }
 

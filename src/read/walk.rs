@@ -84,13 +84,15 @@ impl Forward {
     /// Notes what was crossed since the last seek: up to the entry that was found, or to the end.
     fn track_range(&self) {
         if let Some(crossed) = &self.read_range
-            && let Some(KeyBounds { start, end }) = &crossed.range
+            && let Some(range) = &crossed.range
         {
-            let until = match self.ended {
-                true => end.as_ref().map(Key::as_slice),
-                false => Bound::Included(self.key.bytes()),
-            };
-            crossed.read_range.add(start.as_ref().map(Key::as_slice), until);
+            crossed.read_range.add(&match self.ended {
+                true => range.clone(),
+                false => {
+                    let end = Some(Key::with_byte(self.key.bytes(), 0));
+                    KeyBounds { start: range.start.clone(), end }
+                }
+            });
         }
     }
 
@@ -127,11 +129,10 @@ impl Forward {
         self.track_range();
         if let Some(crossed) = &mut self.read_range {
             let end = until.scan.bounds.end.clone();
-            crossed.range = Some(KeyBounds { start: from.map(Key::from), end });
+            crossed.range = Some(KeyBounds { end, ..KeyBounds::between(from, Bound::Unbounded) });
         }
         self.deletes.iter_mut().for_each(|deletes| deletes.restart());
-        let bound = internal_bound(from, Direction::Forward);
-        self.merge.seek(bound.as_ref().map(LookupKey::internal_key));
+        seek(&mut self.merge, from, Direction::Forward);
         self.key.clear();
         self.ended = false;
         self.find(until)
@@ -295,13 +296,10 @@ impl Backward {
     /// start.
     fn track_range(&self) {
         if let Some(crossed) = &self.read_range
-            && let Some(KeyBounds { start, end }) = &crossed.range
+            && let Some(range) = &crossed.range
         {
-            let until = match &crossed.reached {
-                None => start.as_ref().map(Key::as_slice),
-                Some(key) => Bound::Included(&key[..]),
-            };
-            crossed.read_range.add(until, end.as_ref().map(Key::as_slice));
+            let start = crossed.reached.as_ref().unwrap_or(&range.start).clone();
+            crossed.read_range.add(&KeyBounds { start, end: range.end.clone() });
         }
     }
 
@@ -315,12 +313,11 @@ impl Backward {
         self.track_range();
         if let Some(crossed) = &mut self.read_range {
             let start = scan.bounds.start.clone();
-            crossed.range = Some(KeyBounds { start, end: from.map(Key::from) });
+            crossed.range = Some(KeyBounds { start, ..KeyBounds::between(Bound::Unbounded, from) });
             crossed.reached = None;
         }
         self.deletes.iter_mut().for_each(|deletes| deletes.restart());
-        let bound = internal_bound(from, Direction::Reverse);
-        self.merge.seek(bound.as_ref().map(LookupKey::internal_key));
+        seek(&mut self.merge, from, Direction::Reverse);
     }
 
     /// The last entry from here on that is visible, and neither a tombstone nor expired: its key,
@@ -386,13 +383,16 @@ impl Drop for Backward {
     }
 }
 
-/// Where a merge over `bound` starts: before every version of its key, or after all of them (see
-/// `base/key.rs`). `None` without a bound.
-fn internal_bound(bound: Bound<&[u8]>, direction: Direction) -> Option<LookupKey> {
-    let (key, before_versions) = match bound {
-        Bound::Unbounded => return None,
+/// Moves a merge of that direction to `from`: before every version of its key, or after all of them
+/// (see `base/key.rs`).
+fn seek(merge: &mut MergingIter<Source>, from: Bound<&[u8]>, direction: Direction) {
+    let (key, before_versions) = match from {
+        // The filters have left no source.
+        _ if merge.children_mut().is_empty() => return,
+        Bound::Unbounded => return merge.seek(None),
         Bound::Included(key) => (key, direction == Direction::Forward),
         Bound::Excluded(key) => (key, direction == Direction::Reverse),
     };
-    Some(LookupKey::with_trailer(key, if before_versions { u64::MAX } else { 0 }))
+    let bound = LookupKey::with_trailer(key, if before_versions { u64::MAX } else { 0 });
+    merge.seek(Some(bound.internal_key()));
 }

@@ -51,10 +51,9 @@ impl ReadSet {
         if bounds.is_empty() {
             return;
         }
-        let (start, end) = bounds.half_open();
         let ranges = &mut self.of(keyspace).ranges;
         let before = ranges.bytes;
-        ranges.add(start.into_vec(), end.map(Key::into_vec));
+        ranges.add(bounds.start.to_vec(), bounds.end.as_deref().map(<[u8]>::to_vec));
         let after = ranges.bytes;
         self.bytes = self.bytes - before + after;
     }
@@ -208,11 +207,10 @@ impl ReadRange {
     }
 
     /// Adds keys that the walk has crossed. After the commit it does nothing.
-    pub(crate) fn add(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) {
-        let bounds = KeyBounds { start: start.map(Key::from), end: end.map(Key::from) };
+    pub(crate) fn add(&self, bounds: &KeyBounds) {
         let mut set = self.reads.lock();
         if set.walks.contains_key(&self.walk) {
-            set.add_range(&self.keyspace, &bounds);
+            set.add_range(&self.keyspace, bounds);
         }
     }
 }

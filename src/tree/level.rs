@@ -8,9 +8,8 @@
 use crate::base::key::key_head;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
-use crate::base::value::Key;
 use crate::tree::handle::TableHandle;
-use crate::tree::overlap::{KeySpan, ends_before, ends_before_range};
+use crate::tree::overlap::{KeySpan, ends_before};
 use siftdb_filter::bloom::fast_local::LineBits;
 use siftdb_filter::encoding::PreparedFilter;
 use siftdb_filter::hash::KeyHash;
@@ -105,26 +104,34 @@ impl Fence {
     fn end(&self) -> Bound<&[u8]> {
         self.end.as_ref().map(|end| &**end)
     }
-
-    /// The table ends before the range begins, whose first key has this head.
-    fn ends_before_range(&self, head: u64, range: &KeyBounds) -> bool {
-        self.end_head < head || (self.end_head == head && ends_before_range(self.end(), range))
-    }
-
-    /// The table begins after the range ends, whose last key has this head.
-    fn starts_after_range(&self, head: u64, range: &KeyBounds) -> bool {
-        self.start_head > head || (self.start_head == head && !range.is_before_end(&self.start))
-    }
 }
 
-/// The heads of both ends of a range: of its first key, zero without one, and of its last one, all
-/// ones without one. A search of the fences compares them before it compares keys.
-fn heads(range: &KeyBounds) -> (u64, u64) {
-    let head = |bound: &Bound<Key>, unbounded| match bound {
-        Bound::Unbounded => unbounded,
-        Bound::Included(key) | Bound::Excluded(key) => key_head(key),
-    };
-    (head(&range.start, 0), head(&range.end, u64::MAX))
+/// The ends of a range with their heads, which a search of the fences compares first.
+#[derive(Clone, Copy)]
+pub(crate) struct RangeEnds<'r> {
+    start: (u64, &'r [u8]),
+    /// `None` without an end.
+    end: Option<(u64, &'r [u8])>,
+}
+
+impl<'r> RangeEnds<'r> {
+    #[inline]
+    pub(crate) fn of(range: &'r KeyBounds) -> Self {
+        let with_head = |key: &'r [u8]| (key_head(key), key);
+        RangeEnds { start: with_head(&range.start), end: range.end.as_deref().map(with_head) }
+    }
+
+    /// The table with this fence ends before the range begins.
+    #[inline]
+    fn is_after(&self, fence: &Fence) -> bool {
+        fence.ends_before(self.start.0, self.start.1)
+    }
+
+    /// The table with this fence begins after the range ends.
+    #[inline]
+    fn is_before(&self, fence: &Fence) -> bool {
+        self.end.is_some_and(|(head, end)| fence.starts_from(head, end))
+    }
 }
 
 /// One level: fences and probes side by side, in the order of the search.
@@ -151,21 +158,17 @@ impl Level {
     }
 
     /// The tables of level 0 that may hold keys of the range, by their places in the search.
-    pub(crate) fn overlapping(&self, range: &KeyBounds) -> impl Iterator<Item = usize> {
+    pub(crate) fn overlapping(&self, range: RangeEnds<'_>) -> impl Iterator<Item = usize> {
         let places = self.fences.iter().enumerate();
-        let (start, end) = heads(range);
-        let within = move |fence: &Fence| {
-            !fence.ends_before_range(start, range) && !fence.starts_after_range(end, range)
-        };
-        places.filter(move |(_, fence)| within(fence)).map(|(place, _)| place)
+        let overlaps = move |fence: &Fence| !range.is_after(fence) && !range.is_before(fence);
+        places.filter(move |(_, fence)| overlaps(fence)).map(|(place, _)| place)
     }
 
     /// The tables of a level sorted by key that may hold keys of the range: they are neighbours.
-    pub(crate) fn neighbours(&self, range: &KeyBounds) -> Range<usize> {
-        let (first, last) = heads(range);
-        let start = self.fences.partition_point(|fence| fence.ends_before_range(first, range));
+    pub(crate) fn neighbours(&self, range: RangeEnds<'_>) -> Range<usize> {
+        let start = self.fences.partition_point(|fence| range.is_after(fence));
         let rest = self.fences.get(start..).unwrap_or_default();
-        start..start + rest.partition_point(|fence| !fence.starts_after_range(last, range))
+        start..start + rest.partition_point(|fence| !range.is_before(fence))
     }
 
     /// The one table of a level sorted by key that can have this one, whose head is

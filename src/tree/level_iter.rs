@@ -345,7 +345,6 @@ mod tests {
     use crate::base::events::delivery::Events;
     use crate::base::key::{KeyspaceLabel, ValueKind, pack_trailer, put_key_with_trailer};
     use crate::base::levels::LEVELS;
-    use crate::base::range::KeyBounds;
     use crate::base::range::KeyRange;
     use crate::cache::cache::Cache;
     use crate::env::api::Env;
@@ -357,6 +356,7 @@ mod tests {
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::tree::file_meta::FileMeta;
+    use crate::tree::level::RangeEnds;
     use siftdb_filter::construction::Construction;
     use siftdb_filter::encoding::Encoding;
     use siftdb_filter::prefix::Prefix;
@@ -491,20 +491,21 @@ mod tests {
         let tables = level(&keys, 0);
         let (newest_first, sorted) = (version(0, &tables), version(1, &tables));
         let bounds = |number: u32| {
-            let key = Value::from(format!("{number:04}").as_bytes());
+            let key = format!("{number:04}");
             [Bound::Included(key.clone()), Bound::Excluded(key), Bound::Unbounded]
         };
         for start in (0..22).flat_map(bounds) {
             for end in (0..22).flat_map(bounds) {
-                let range = KeyBounds { start: start.clone(), end };
+                let range = (start.clone(), end).into_bounds();
                 let overlapping = |version: &Version, number: usize| -> Vec<usize> {
                     let tables = version.level(number).iter().enumerate();
                     let tables = tables.filter(|(_, handle)| handle.meta.overlaps(&range));
                     tables.map(|(place, _)| place).collect()
                 };
-                let found: Vec<usize> = newest_first.levels[0].overlapping(&range).collect();
+                let found: Vec<usize> =
+                    newest_first.levels[0].overlapping(RangeEnds::of(&range)).collect();
                 assert_eq!(found, overlapping(&newest_first, 0), "{range:?}");
-                let found = sorted.levels[1].neighbours(&range);
+                let found = sorted.levels[1].neighbours(RangeEnds::of(&range));
                 // A range that is inverted may overlap tables at both of its ends.
                 if !range.is_empty() {
                     assert!(found.clone().eq(overlapping(&sorted, 1)), "{found:?} {range:?}");

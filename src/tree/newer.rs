@@ -15,7 +15,6 @@ use crate::base::iterator::newer::newer_within;
 use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber, key_head};
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
-use crate::base::value::Key;
 use crate::table::file::TableIo;
 use crate::table::filter::ranges::RangeQuestion;
 use crate::table::reader::Table;
@@ -71,9 +70,8 @@ impl Version {
         let is_asked = |handle: &&Arc<TableHandle>| {
             handle.meta.largest_sequence > since && handle.meta.overlaps(bounds)
         };
-        let (start, end) = bounds.half_open();
-        let start = LookupKey::new(&start, SEQUENCE_MAX);
-        let range = RangeQuestion { start: &start, end: end.as_deref(), common: &[] };
+        let start = LookupKey::new(&bounds.start, SEQUENCE_MAX);
+        let range = RangeQuestion { start: &start, end: bounds.end.as_deref(), common: &[] };
         for handle in handles.filter(is_asked) {
             if let Some(key) = deleted_within(&handle.table, bounds, since) {
                 return Ok(Some(key));
@@ -107,8 +105,8 @@ fn has_newer(
     if table.may_contain(key, hash, &mut TableIo::default())? == FilterVerdict::No {
         return Ok(false);
     }
-    let only = Bound::Included(Key::from(hash.key()));
-    let only = KeyBounds { start: only.clone(), end: only };
+    let only = Bound::Included(hash.key());
+    let only = KeyBounds::between(only, only);
     Ok(newer_within(&mut walk(&probe.handle, true), &only, since)?.is_some())
 }
 

@@ -191,20 +191,6 @@ pub(crate) fn ends_before(end: Bound<&[u8]>, key: &[u8]) -> bool {
     }
 }
 
-/// True if every key up to `end` is below a range.
-#[must_use]
-pub(crate) fn ends_before_range(end: Bound<&[u8]>, range: &KeyBounds) -> bool {
-    match (&range.start, end) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Included(start), end) => ends_before(end, start),
-        // The first key of the range is the one after `start`.
-        (Bound::Excluded(start), Bound::Included(last)) => last <= &start[..],
-        (Bound::Excluded(start), Bound::Excluded(end)) => {
-            end <= &start[..] || is_next_key(end, start)
-        }
-    }
-}
-
 /// The order of two ends: the one that excludes a key is before the one that includes it.
 #[must_use]
 pub(crate) fn compare_ends(a: Bound<&[u8]>, b: Bound<&[u8]>) -> Ordering {
@@ -227,28 +213,15 @@ impl FileMeta {
     /// True if the table may hold keys of a range.
     #[must_use]
     pub(crate) fn overlaps(&self, range: &KeyBounds) -> bool {
-        range.is_before_end(&self.start) && !ends_before_range(borrowed(&self.end), range)
+        range.is_before_end(&self.start) && !self.ends_before(&range.start)
     }
 
     /// True if all keys of the table lie in a range.
     #[must_use]
     pub(crate) fn lies_within(&self, range: &KeyBounds) -> bool {
-        let ends_within = match (&self.end, &range.end) {
-            (_, Bound::Unbounded) => true,
-            (Bound::Unbounded, _) => false,
-            (Bound::Included(last), _) => range.is_before_end(last),
-            (Bound::Excluded(end), Bound::Excluded(range_end)) => end[..] <= **range_end,
-            (Bound::Excluded(end), Bound::Included(last)) => {
-                end[..] <= **last || is_next_key(end, last)
-            }
-        };
+        let ends_within = range.end.as_ref().is_none_or(|end| self.ends_before(end));
         range.is_after_start(&self.start) && ends_within
     }
-}
-
-/// True if no key lies between `key` and `next`, which is larger.
-fn is_next_key(next: &[u8], key: &[u8]) -> bool {
-    next.split_last() == Some((&0, key))
 }
 
 /// The bytes of some tables.
@@ -302,7 +275,6 @@ pub(crate) fn overlap_closure(
 mod tests {
     use super::*;
     use crate::base::range::KeyRange;
-    use crate::base::value::Key;
     use proptest::prelude::*;
 
     fn table(number: u64, keys: (Vec<u8>, Bound<Vec<u8>>), ages: (u64, u64)) -> FileMeta {
@@ -335,10 +307,6 @@ mod tests {
     /// Keys that are prefixes and successors of each other, ascending.
     const KEYS: [&[u8]; 9] = [b"", b"\0", b"a", b"a\0", b"a\0\0", b"ab", b"b", b"b\0", b"\xff"];
 
-    fn key_bound(kind: u8, key: usize) -> Bound<Key> {
-        bound(kind, key).map(|key| Key::from(&key[..]))
-    }
-
     fn bound(kind: u8, key: usize) -> Bound<Vec<u8>> {
         match kind {
             0 => Bound::Included(KEYS[key].to_vec()),
@@ -369,8 +337,7 @@ mod tests {
     }
 
     fn lies_in(key: &[u8], (start, end): &(Vec<u8>, Bound<Vec<u8>>)) -> bool {
-        (Bound::Included(start.clone()), end.clone()).into_bounds().is_after_start(key)
-            && (Bound::Unbounded, end.clone()).into_bounds().is_before_end(key)
+        (Bound::Included(start.clone()), end.clone()).into_bounds().contains(key)
     }
 
     proptest! {
@@ -387,7 +354,7 @@ mod tests {
             let is_within = of_b.iter().all(|key| of_a.contains(key));
             // That an end before a successor is one with the key is no rule of the order of ends.
             prop_assert!(!left.covers(&right) || is_within);
-            let successors = matches!((&a.1, &b.1), (Bound::Included(a), Bound::Excluded(b)) if is_next_key(b, a));
+            let successors = matches!((&a.1, &b.1), (Bound::Included(a), Bound::Excluded(b)) if b.split_last() == Some((&0, a)));
             prop_assert!(left.covers(&right) || !is_within || successors);
             let joined = left.joined(right);
             prop_assert!(joined.covers(&left) && joined.covers(&right));
@@ -401,8 +368,8 @@ mod tests {
             keys in spans(),
             (from, start, to, end) in (0u8..3, 0..KEYS.len(), 0u8..3, 0..KEYS.len()),
         ) {
-            let range = KeyBounds { start: key_bound(from, start), end: key_bound(to, end) };
-            let of_range = |key: &[u8]| range.is_after_start(key) && range.is_before_end(key);
+            let range = (bound(from, start), bound(to, end)).into_bounds();
+            let of_range = |key: &[u8]| range.contains(key);
             let meta = table(1, keys.clone(), (1, 1));
             let own: Vec<_> = probes().into_iter().filter(|key| lies_in(key, &keys)).collect();
             prop_assert_eq!(meta.lies_within(&range), own.iter().all(|key| of_range(key)));

@@ -100,11 +100,10 @@ impl RangeProbe {
         read: TableReadOptions,
         counters: &Arc<Counters>,
     ) -> Self {
-        let (start, end) = bounds.half_open();
         RangeProbe {
-            start: LookupKey::new(&start, SEQUENCE_MAX),
-            common: common_of_range(&start, end.as_deref()),
-            end,
+            start: LookupKey::new(&bounds.start, SEQUENCE_MAX),
+            end: bounds.end.clone(),
+            common: common_of_range(&bounds.start, bounds.end.as_deref()),
             read,
             counters: Arc::clone(counters),
         }
@@ -240,8 +239,8 @@ mod tests {
         /// The bounds of a prefix scan give the prefix back, whatever its bytes are.
         #[test]
         fn a_prefix_range_has_the_prefix_as_head(prefix in vec(letter(), 0..6)) {
-            let end = crate::base::range::prefix_successor(&prefix);
-            prop_assert_eq!(common_of_range(&prefix, end.as_deref()), prefix.len());
+            let KeyBounds { start, end } = KeyBounds::of_prefix(&prefix);
+            prop_assert_eq!(common_of_range(&start, end.as_deref()), prefix.len());
         }
     }
 

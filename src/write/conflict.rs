@@ -28,7 +28,6 @@ use crate::state::write_queue::{CheckedReads, Request};
 use crate::state::writer::LogState;
 use crate::state::writer::Writer;
 use siftdb_filter::hash::KeyHash;
-use std::ops::Bound;
 
 /// Recent writes that are compared at a time: the leader waits for their lock.
 const COMPARED_AT_ONCE: usize = 1_000;
@@ -92,8 +91,7 @@ fn check_keyspace(own: &KeyspaceReads, since: SequenceNumber) -> Result<()> {
         }
     }
     for (start, end) in own.ranges.iter() {
-        let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded(Key::from(end)));
-        let bounds = KeyBounds { start: Bound::Included(Key::from(start)), end };
+        let bounds = KeyBounds { start: Key::from(start), end: end.map(Key::from) };
         if let Some(key) = newer_within(&view, &bounds, since)? {
             return Err(conflict_at(&own.keyspace, key));
         }

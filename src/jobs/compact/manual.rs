@@ -217,6 +217,10 @@ mod tests {
         (first..=last).into_bounds()
     }
 
+    fn all() -> KeyBounds {
+        (..).into_bounds()
+    }
+
     fn walked(drawing: &str, range: KeyBounds) -> Vec<String> {
         walked_with(drawing, range, false)
     }
@@ -234,29 +238,27 @@ mod tests {
         steps
     }
 
-    const ALL: KeyBounds = KeyBounds { start: Bound::Unbounded, end: Bound::Unbounded };
-
     #[test]
     fn range_compaction_reaches_the_bottom_level() {
-        assert!(walked("", ALL).is_empty());
-        assert!(walked("L3: 1[a..c] 2[d..f]", ALL).is_empty());
-        assert_eq!(walked("L0: 3[a..z] 2[a..z]", ALL), ["L0 3 2 -> L1"]);
+        assert!(walked("", all()).is_empty());
+        assert!(walked("L3: 1[a..c] 2[d..f]", all()).is_empty());
+        assert_eq!(walked("L0: 3[a..z] 2[a..z]", all()), ["L0 3 2 -> L1"]);
         assert_eq!(
-            walked("L0: 3[a..c] 2[x..z]\nL2: 4[b..d] 5[e..g]", ALL),
+            walked("L0: 3[a..c] 2[x..z]\nL2: 4[b..d] 5[e..g]", all()),
             ["L0 3 2 + L2 4 5 -> L2"]
         );
         // Step by step, if one step would be too large.
         assert_eq!(
-            walked("L0: 3[a..c] 2[x..z]\nL2: 4[b..d]:1701 5[e..g]", ALL),
+            walked("L0: 3[a..c] 2[x..z]\nL2: 4[b..d]:1701 5[e..g]", all()),
             ["L0 3 2 -> L1", "L1 101 + L2 4 5 -> L2"]
         );
         // Of the levels between, what shares keys with level 0, or with what goes down above it.
         assert_eq!(
-            walked("L0: 9[a..c]\nL1: 1[b..f] 2[x..z]\nL2: 3[e..g] 4[h..i]\nL3: 5[g..k]", ALL),
+            walked("L0: 9[a..c]\nL1: 1[b..f] 2[x..z]\nL2: 3[e..g] 4[h..i]\nL3: 5[g..k]", all()),
             ["L0 9 + L1 1 + L2 3 + L3 5 -> L3", "L1 2 -> L2, a move", "L2 4 2 + L3 101 -> L3"]
         );
         assert_eq!(
-            walked("L1: 1[a..b]:900 2[c..d]:200 3[e..f]\nL2: 4[a..b]", ALL),
+            walked("L1: 1[a..b]:900 2[c..d]:200 3[e..f]\nL2: 4[a..b]", all()),
             ["L1 1 2 + L2 4 -> L2", "L1 3 -> L2, a move"]
         );
     }
@@ -277,15 +279,15 @@ mod tests {
             ["L2 1 2 -> L2"]
         );
         // Merged tables are clean already.
-        assert_eq!(walked("L0: 1[a..c]g9", ALL), ["L0 1 -> L1"]);
-        assert_eq!(walked("L0: 2[a..c]g9 1[c..d]", ALL), ["L0 2 1 -> L1"]);
-        assert_eq!(walked("L2: 1[a..c]r1 2[d..)", ALL), ["L2 1 2 -> L2"]);
+        assert_eq!(walked("L0: 1[a..c]g9", all()), ["L0 1 -> L1"]);
+        assert_eq!(walked("L0: 2[a..c]g9 1[c..d]", all()), ["L0 2 1 -> L1"]);
+        assert_eq!(walked("L2: 1[a..c]r1 2[d..)", all()), ["L2 1 2 -> L2"]);
     }
 
     /// Table 100 was written by the call, so the bottom level does not clean it.
     #[test]
     fn garbage_is_not_moved_to_the_bottom() {
-        let moved = |drawing| walked(drawing, ALL).concat().contains("a move");
+        let moved = |drawing| walked(drawing, all()).concat().contains("a move");
         assert!(!moved("L1: 100[a..c]g1\nL2: 2[x..z]"));
         assert!(moved("L1: 100[a..c]\nL2: 2[x..z]"));
         assert!(moved("L1: 100[a..c]g1\nL3: 2[x..z]"), "from level 1 to 2");
@@ -294,12 +296,12 @@ mod tests {
     #[test]
     fn small_neighbours_are_joined() {
         let drawing = "L3: 1[a..b]:30 2[c..d]:40 3[e..f]:90 4[g..h]:20 5[i..j]:20 6[k..l]";
-        assert_eq!(walked(drawing, ALL), ["L3 1 2 -> L3", "L3 4 5 -> L3"]);
+        assert_eq!(walked(drawing, all()), ["L3 1 2 -> L3", "L3 4 5 -> L3"]);
         // Only those of the range.
         assert_eq!(walked(drawing, included("d", "g")), Vec::<String>::new());
-        assert_eq!(walked("L3: 1[a..b]:50 2[c..d]:51", ALL), Vec::<String>::new());
+        assert_eq!(walked("L3: 1[a..b]:50 2[c..d]:51", all()), Vec::<String>::new());
         // A table that goes down is merged with a small neighbour.
-        assert_eq!(walked("L0: 3[x..y]:9\nL1: 1[a..b]:9", ALL), ["L0 3 + L1 1 -> L1"]);
+        assert_eq!(walked("L0: 3[x..y]:9\nL1: 1[a..b]:9", all()), ["L0 3 + L1 1 -> L1"]);
         // A step takes the small rest of the step before it.
         let levels = drawn_levels("L3: 1[a..b]:50 2[c..d]:50 3[e..f]:60");
         let mut compaction = ManualCompaction::new(COMPACT, &levels, 100, |_| true);
@@ -314,11 +316,11 @@ mod tests {
     fn force_rewrites_every_table() {
         let drawing = "L1: 1[a..c] 2[x..z]\nL2: 3[d..f] 4[g..i]:900 5[k..l]";
         assert_eq!(
-            walked_with(drawing, ALL, true),
+            walked_with(drawing, all(), true),
             ["L1 1 2 + L2 3 4 5 -> L2"].map(String::from).to_vec()
         );
         let drawing = "L1: 1[a..c]\nL2: 3[d..f] 4[g..i]:900 5[k..l]";
-        assert_eq!(walked_with(drawing, ALL, true), ["L1 1 -> L2", "L2 3 4 -> L2", "L2 5 -> L2"]);
+        assert_eq!(walked_with(drawing, all(), true), ["L1 1 -> L2", "L2 3 4 -> L2", "L2 5 -> L2"]);
     }
 
     #[test]
