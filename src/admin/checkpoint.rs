@@ -21,7 +21,7 @@ use crate::base::key::{DEFAULT_KEYSPACE_NAME, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
 use crate::env::api::Env;
 use crate::env::directory::{
-    create_directories, lock_to_write, number_after, our_files, second_name,
+    create_directories, lock_to_write, number_after, our_files, second_name, sync_ancestors,
 };
 use crate::env::foreign::{is_foreign_table, is_ours, refuse_foreign};
 use crate::jobs::flush::flush_written;
@@ -203,6 +203,8 @@ fn fill(
 ) -> Result<CheckpointReport> {
     let env = &*engine.context.env;
     if before.is_none() {
+        // An earlier call may have failed, or ended, after it created the directory.
+        sync_ancestors(env, target)?;
         mark_unfinished(env, target, number_after(&our_files(env, target)?))?;
     }
     let report = link_tables(&engine.context, target, captured, before)?;

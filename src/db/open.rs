@@ -29,7 +29,7 @@ use crate::db::recover::{recover_logs, refuse_torn};
 use crate::env::api::{Env, FileKind};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{
-    create_directories, lock_to_read, lock_to_write, number_after, our_files,
+    create_directories, lock_to_read, lock_to_write, number_after, our_files, sync_ancestors,
 };
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::foreign::refuse_foreign;
@@ -281,15 +281,7 @@ fn clear_interrupted_creation(env: &dyn Env, directory: &Path, files: &[FileName
         let path = FileName::Manifest(FIRST_MANIFEST).path(directory);
         env.remove(&path).map_err(|error| Error::io("remove", path, error))?;
     }
-    for (distance, ancestor) in directory.ancestors().skip(1).enumerate() {
-        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
-        match env.sync_dir(ancestor) {
-            // This user may have no right to open ancestors further up.
-            Err(error) if distance == 0 => return Err(Error::io("sync_dir", ancestor, error)),
-            _ => {}
-        }
-    }
-    Ok(())
+    sync_ancestors(env, directory)
 }
 
 /// The manifest that creation writes: file number 1.

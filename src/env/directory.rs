@@ -70,6 +70,22 @@ pub(crate) fn create_directories(env: &dyn Env, directory: &Path) -> Result<()> 
     env.sync_dir(parent).map_err(|error| Error::io("sync_dir", parent, error))
 }
 
+/// Makes the names of an existing directory and of its ancestors durable: whatever created them may
+/// not have done so.
+///
+/// # Errors
+/// The parent cannot be synced. This user may have no right to open ancestors further up.
+pub(crate) fn sync_ancestors(env: &dyn Env, directory: &Path) -> Result<()> {
+    for (distance, ancestor) in directory.ancestors().skip(1).enumerate() {
+        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        match env.sync_dir(ancestor) {
+            Err(error) if distance == 0 => return Err(Error::io("sync_dir", ancestor, error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The files in the directory whose names siftdb writes.
 ///
 /// # Errors

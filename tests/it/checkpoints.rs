@@ -5,7 +5,7 @@ use crate::support::filters::all_filters;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{HOME, as_env, copy_of, files, small_options, until};
-use siftdb::env::testing::{Calls, CrashModel, Fault, FaultEnv, FaultKind};
+use siftdb::env::testing::{Calls, CrashModel, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, EnvLayer, MemEnv};
 use siftdb::{Db, Error, Keyspace, Options, Result};
 use std::collections::BTreeMap;
@@ -373,6 +373,27 @@ fn failed_first_checkpoints_leave_the_directory_free() {
     assert!(db.checkpoint(BACKUP).unwrap_err().is_out_of_space());
     db.checkpoint(BACKUP).unwrap();
     assert_eq!(contents(&open_at(&as_env(&disk), BACKUP).unwrap()), contents(&db));
+}
+
+/// The first call creates the directory and cannot sync its name. Once, the second call found the
+/// directory and did not sync its name either, and a power cut took the whole checkpoint.
+#[test]
+fn checkpoints_sync_an_existing_directory() {
+    let disk = MemEnv::new();
+    let faults = FaultEnv::new(as_env(&disk));
+    let db = small_options().env(Arc::new(faults.clone())).open(HOME).unwrap();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    let path = "/backups/first";
+    for call in 0..2 {
+        let fault = Fault::once(FaultKind::Error(EIO)).among(Calls::Named("sync_dir"));
+        faults.fail_at(faults.calls_of(Calls::Named("sync_dir")) + call, fault);
+        assert!(db.checkpoint(path).is_err() && faults.has_fired());
+        faults.heal();
+    }
+    db.checkpoint(path).unwrap();
+    let copy = open_at(&as_env(&disk.power_cut()), path).unwrap();
+    assert_eq!(copy.get("k").unwrap().unwrap(), "v");
 }
 
 #[test]
