@@ -30,7 +30,8 @@ pub(crate) fn destroy(options: &Options, directory: &Path) -> Result<()> {
     };
     refuse_foreign(env, directory)?;
     if own_files(env, directory)?.is_empty() {
-        return Ok(());
+        // An earlier call may have removed all files, and then failed or ended.
+        return sync(env, directory);
     }
     let _lock = lock_to_write(env, directory)?;
     if matches!(read_current(env, directory), Err(Error::Unfinished { .. })) {

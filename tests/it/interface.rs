@@ -2,8 +2,9 @@
 //! the removal of a database.
 
 use crate::support::stores::{HOME, open, small_options};
+use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Db, Error, ReadOptions, Readable, Write, WriteBatch, WriteOptions};
+use siftdb::{Db, Error, Options, ReadOptions, Readable, Write, WriteBatch, WriteOptions};
 use std::ops::Bound;
 use std::path::Path;
 
@@ -120,6 +121,24 @@ fn destroy_removes_a_closed_database_and_nothing_else() {
     assert_eq!((db.keyspaces(), db.iter().count()), (vec!["default".into()], 0));
     assert_eq!(db.path(), Path::new(HOME));
     let _: &Db = &db;
+}
+
+/// Once, a repeated removal found no file, and nothing made durable that the first one had removed
+/// them all: after a power cut the database was back.
+#[test]
+fn a_repeated_removal_survives_a_power_cut() {
+    let disk = MemEnv::new();
+    let db = open(&disk, &small_options()).unwrap();
+    db.put("k", "v").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let env = FaultEnv::new(std::sync::Arc::new(disk.clone()));
+    env.fail_at(0, Fault::once(FaultKind::Error(EIO)).among(Calls::Named("sync_dir")));
+    let destroy = || Options::new().env(std::sync::Arc::new(env.clone())).destroy(HOME);
+    assert!(destroy().is_err() && env.has_fired());
+    env.heal();
+    destroy().unwrap();
+    assert_eq!(disk.power_cut().list_files(), disk.list_files());
 }
 
 /// Against the truth: off by at most a block at each end of each table that the range cuts.
