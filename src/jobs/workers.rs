@@ -245,8 +245,8 @@ fn flush_worker(engine: &Engine) {
                 }
                 flush_pending(engine)
             });
-        } else if !engine.catalog.obsolete.is_empty() {
-            // The last reader of a replaced table is gone.
+        } else if !engine.catalog.obsolete.is_empty() && !engine.jobs.background_error.is_set() {
+            // The last reader of a replaced table is gone. After a failure its file stays.
             clear_up(engine);
         } else {
             wait_for_wakeup(&engine.writer, &engine.jobs, generation, None);

@@ -1,6 +1,7 @@
 //! A disk that fills up at any call, and `Db::resume` when there is space again: no acknowledged
 //! write is lost, and no refused write appears later, at any crash.
 
+use crate::support::alone::alone;
 use crate::support::data::bytes;
 use crate::support::rng::Rng;
 use crate::support::run::{MODELS, change_stride};
@@ -479,4 +480,46 @@ fn a_session_that_could_not_begin_leaves_no_damage() {
     env.heal();
     let report = db.verify(|_| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.damage);
+}
+
+/// Tables that are on the disk, and that no keyspace has.
+fn unnamed_tables(db: &Db, disk: &MemEnv) -> Vec<PathBuf> {
+    let named: BTreeSet<_> = db.tables().iter().map(|table| table.number).collect();
+    let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
+    let mut there = files_ending(disk, ".sst");
+    there.retain(|path| number(path).is_none_or(|number| !named.contains(&number)));
+    there
+}
+
+/// Processor time of this process, in ticks.
+fn ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// A reader lets a replaced table go while the database takes no writes. Its file has to stay, and
+/// the worker that removes such files tried it again and again, without a pause.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_that_wait_for_resume_keep_no_worker_busy() {
+    let name = "resume::files_that_wait_for_resume_keep_no_worker_busy";
+    alone(name, "", || {
+        let (disk, env, db) = faulty(Options::new());
+        db.put("a", "old").unwrap();
+        db.flush().unwrap();
+        let reader = db.iter();
+        db.put("a", "new").unwrap();
+        db.compact_range(..).unwrap();
+        fail_to_create(&env, 0);
+        db.put("b", "value").unwrap();
+        assert!(db.flush().is_err() && env.has_fired());
+        drop(reader);
+        let before = ticks();
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        let spent = ticks() - before;
+        assert!(spent < 12, "{spent} ticks of 60");
+        db.resume().unwrap();
+        until("removed", || unnamed_tables(&db, &disk).is_empty());
+    });
 }
