@@ -127,7 +127,9 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
     let (number, manifest) =
         (engine.catalog.numbers.take_file_number(), engine.catalog.numbers.take_file_number());
     let begins_session = log.current.is_none();
-    let wal = session::begin_log(engine, log, number, manifest)?;
+    let wal = session::begin_log(engine, log, number, manifest)
+        // The next call writes others.
+        .inspect_err(|_| engine.catalog.obsolete.add(tables.file_names()))?;
     let leftovers = {
         let mut versions = engine.catalog.versions.lock();
         let edit = VersionEdit {

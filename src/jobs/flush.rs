@@ -171,9 +171,16 @@ fn flush_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
                     engine.catalog.open_new(directory, tables, 0, &keyspaces)
                 })
                 .and_then(|mut new| {
+                    let files = new.file_names();
                     // Writers that wait for this flush switch as soon as it is installed.
-                    make_log_ahead(engine)?;
-                    install(engine, &flushed, &mut new, Some(&events))
+                    let installed = make_log_ahead(engine)
+                        .and_then(|()| install(engine, &flushed, &mut new, Some(&events)));
+                    installed.inspect_err(|error| {
+                        // A `resume` writes others and lets these go.
+                        if error.is_out_of_space() {
+                            engine.catalog.obsolete.add(files);
+                        }
+                    })
                 })
                 .inspect_err(|error| events.failed(error))?;
         }
@@ -411,7 +418,10 @@ fn install(
             engine.writer.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
             removed
         };
-        removed.into_iter().for_each(|number| remove(engine, FileName::Wal(number)));
+        for number in removed {
+            // After a failure it stays until a `resume` or the next session.
+            remove(engine, FileName::Wal(number));
+        }
     }
     for Flushed { keyspace, .. } in flushed {
         engine.jobs.schedule_tombstone_flush(keyspace);

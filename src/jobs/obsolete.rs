@@ -27,27 +27,33 @@ pub(crate) fn remove_files(engine: &Engine) {
     if engine.jobs.background_error.is_set() {
         return;
     }
-    for (name, table) in engine.catalog.obsolete.take() {
-        remove(engine, name);
+    let mut files = engine.catalog.obsolete.take().into_iter();
+    while let Some((name, table)) = files.next() {
+        if !remove(engine, name) {
+            engine.catalog.obsolete.put_back(std::iter::once((name, table)).chain(files));
+            return;
+        }
         drop(table);
     }
 }
 
 /// Removes a file that nothing needs. If that fails, the next session removes it: the manifest of
-/// that session does not name the file.
-pub(crate) fn remove(engine: &Engine, name: FileName) {
+/// that session does not name the file. False after a failure: the file stays.
+pub(crate) fn remove(engine: &Engine, name: FileName) -> bool {
     // Under this lock no change of the manifest can fail between the check and the removal (I8).
     let versions = engine.catalog.versions.lock();
-    if !engine.jobs.background_error.is_set() && !versions.has_failed() {
-        debug_assert!(versions.is_obsolete(name), "I9: {name} is still needed");
-        let path = name.path(&engine.context.directory);
-        // Its size is asked for the listener only, and before it is gone.
-        let is_told = engine.context.events.is_on() && matches!(name, FileName::Table(_));
-        let metadata = if is_told { engine.context.env.metadata(&path).ok() } else { None };
-        if engine.context.env.remove(&path).is_ok()
-            && let Some(metadata) = metadata
-        {
-            engine.context.events.emit(|| Event::TableRemoved { path, bytes: metadata.bytes });
-        }
+    if engine.jobs.background_error.is_set() || versions.has_failed() {
+        return false;
     }
+    debug_assert!(versions.is_obsolete(name), "I9: {name} is still needed");
+    let path = name.path(&engine.context.directory);
+    // Its size is asked for the listener only, and before it is gone.
+    let is_told = engine.context.events.is_on() && matches!(name, FileName::Table(_));
+    let metadata = if is_told { engine.context.env.metadata(&path).ok() } else { None };
+    if engine.context.env.remove(&path).is_ok()
+        && let Some(metadata) = metadata
+    {
+        engine.context.events.emit(|| Event::TableRemoved { path, bytes: metadata.bytes });
+    }
+    true
 }

@@ -38,6 +38,11 @@ impl ObsoleteFiles {
         self.wakeup.wake();
     }
 
+    /// Adds files that were taken and must wait; wakes nobody.
+    pub(crate) fn put_back(&self, files: impl IntoIterator<Item = ObsoleteFile>) {
+        self.files.lock().extend(files);
+    }
+
     /// Takes the files that came in since the last call.
     pub(crate) fn take(&self) -> Vec<ObsoleteFile> {
         std::mem::take(&mut *self.files.lock())

@@ -225,8 +225,11 @@ impl VersionSet {
             return Err(Error::Defect { what: "by an edit of a test".into() });
         }
         // Before the edit is logged: if the rewrite fails, it says nothing of the edit.
-        if self.manifest.is_long() {
-            self.manifest.rewrite(self.snapshot())?;
+        if self.manifest.is_long()
+            && let Err(error) = self.manifest.rewrite(self.snapshot())
+        {
+            self.uncertain.extend(self.new_tables(&edit));
+            return Err(error);
         }
         self.manifest.advance(&edit, last_sequence);
         edit = self.manifest.stamped(edit)?;

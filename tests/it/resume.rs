@@ -523,3 +523,50 @@ fn files_that_wait_for_resume_keep_no_worker_busy() {
         until("removed", || unnamed_tables(&db, &disk).is_empty());
     });
 }
+
+/// A write or the creation of a file fails for lack of space, in a flush, a compaction, a load, or
+/// the `resume` after that. Once, the new tables of many such jobs stayed until the next opening:
+/// each time the disk was full, it got fuller.
+#[test]
+fn a_resume_leaves_no_table_that_nothing_names() {
+    let mut resumed = 0;
+    for operation in ["create_new", "write_at"] {
+        for again in [None, Some(0), Some(1), Some(2), Some(3)] {
+            for n in 0.. {
+                let (disk, env, db) = faulty(small_options().compaction_threads(1));
+                let fill = |upto: u8| {
+                    for number in 0..upto {
+                        db.put([number], [number; 2000])?;
+                    }
+                    db.flush()
+                };
+                fill(40).unwrap();
+                let full = Fault::once(FaultKind::Error(ENOSPC)).among(Calls::Named(operation));
+                let calls = || env.calls_of(Calls::Named(operation));
+                env.fail_at(calls() + n, full);
+                let mut load = db.table_writer().unwrap();
+                let loaded = load.put("a load", "v");
+                let _ = fill(40).and_then(|()| fill(10)).and_then(|()| db.compact_range(..));
+                let _ = loaded.and_then(|()| db.ingest([("b", "v")])).and_then(|_| fill(40));
+                drop(load);
+                let has_fired = env.has_fired();
+                env.heal();
+                if db.write(WriteBatch::new()).is_err() {
+                    if let Some(later) = again {
+                        env.fail_at(calls() + later, full);
+                        let _ = db.resume();
+                        env.heal();
+                    }
+                    db.resume().unwrap();
+                    resumed += 1;
+                }
+                let place = format!("tables removed: {operation} {n}, then {again:?}");
+                until(&place, || unnamed_tables(&db, &disk).is_empty());
+                if !has_fired {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(resumed > 100, "{resumed}");
+}

@@ -66,7 +66,7 @@ pub(crate) struct LoadTables {
     /// Whether a second processor is there for a thread.
     has_threads: bool,
     /// Files to remove unless the load is installed.
-    provisional: Vec<PathBuf>,
+    provisional: Vec<FileName>,
     entries: u64,
     first_key: Vec<u8>,
     last_key: Vec<u8>,
@@ -290,9 +290,10 @@ impl LoadTables {
         table_options.construction.budget = Some(Arc::clone(&self.engine.context.cache) as _);
         table_options.events = self.engine.context.events.clone();
         let number = self.engine.catalog.numbers.take_file_number();
-        let path = FileName::Table(number).path(&self.engine.context.directory);
+        let name = FileName::Table(number);
+        let path = name.path(&self.engine.context.directory);
         // First: a call that fails may have created it.
-        self.provisional.push(path.clone());
+        self.provisional.push(name);
         let file = self.engine.context.env.create_new(&path);
         let file = file.map_err(|error| Error::io("create_new", &path, error))?;
         let builder = TableBuilder::new(file, path.clone(), new_table_id(), table_options);
@@ -352,11 +353,14 @@ impl Drop for LoadTables {
         // After one nothing is removed (I8).
         let versions = self.engine.catalog.versions.lock();
         if versions.has_failed() {
+            // A `resume` lets them go.
+            self.engine.catalog.obsolete.add(self.provisional.drain(..));
             return;
         }
-        for path in &self.provisional {
+        let Context { env, directory, .. } = &*self.engine.context;
+        for name in &self.provisional {
             // What cannot be removed, the next session removes: nothing names it.
-            let _ = self.engine.context.env.remove(path);
+            let _ = env.remove(&name.path(directory));
         }
     }
 }
