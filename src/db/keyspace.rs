@@ -9,6 +9,7 @@ use crate::admin::stats_report;
 use crate::admin::table_list::{self, TableInfo};
 use crate::admin::verify::{self, VerifyProgress, VerifyReport};
 use crate::base::error::Result;
+use crate::base::expiry::ReadClock;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::report::Stats;
 use crate::base::sync::Arc;
@@ -163,7 +164,7 @@ impl Keyspace {
         keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
-        multi_get::multi_get(&self.state, keys, None, options)
+        multi_get::multi_get(&self.state, keys, None, options, &ReadClock::default())
     }
 
     /// False only if `key` certainly has no value. Reads no file: tables whose filter is not

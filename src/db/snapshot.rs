@@ -6,6 +6,7 @@
 //! `Db::close_now`.
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::ReadClock;
 use crate::base::key::SequenceNumber;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::sync::{Arc, Ordering};
@@ -145,8 +146,18 @@ impl Snapshot {
         keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         options: &ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
+        self.multi_get_by(keys, options, &ReadClock::default())
+    }
+
+    /// The same, with expiring entries compared with `clock`.
+    pub(super) fn multi_get_by(
+        &self,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        options: &ReadOptions,
+        clock: &ReadClock,
+    ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        multi_get::multi_get(&self.keyspace, keys, Some(self.sequence()), options)
+        multi_get::multi_get(&self.keyspace, keys, Some(self.sequence()), options, clock)
     }
 
     /// As [`Snapshot::range`], with options.

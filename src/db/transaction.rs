@@ -519,15 +519,16 @@ impl Part<'_> {
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
         let keys: Vec<K> = keys.into_iter().collect();
+        // Of what the transaction wrote, and of the snapshot.
+        let clock = ReadClock::default();
         let own: Vec<_> = {
-            let (keyspace, clock) = (self.snapshot.keyspace(), ReadClock::default());
-            let unexpired = |stored| unexpired(keyspace, &clock, stored);
+            let unexpired = |stored| unexpired(self.snapshot.keyspace(), &clock, stored);
             let mut own = self.transaction.own.lock();
             keys.iter().map(|key| own.get(self.id(), key.as_ref(), unexpired)).collect()
         };
         let others = || keys.iter().zip(&own).filter(|(_, own)| own.is_none());
         others().try_for_each(|(key, _)| self.note_read(key.as_ref()))?;
-        let found = self.snapshot.multi_get_with(others().map(|(key, _)| key), options)?;
+        let found = self.snapshot.multi_get_by(others().map(|(key, _)| key), options, &clock)?;
         let mut found = found.into_iter();
         Ok(own.into_iter().map(|own| own.unwrap_or_else(|| found.next().flatten())).collect())
     }

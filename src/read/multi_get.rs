@@ -33,7 +33,7 @@ use siftdb_filter::hash::KeyHash;
 const PIECE_KEYS: usize = 256;
 
 /// The newest version of each key at or below `sequence`, or below the published one, in the order
-/// of `keys`.
+/// of `keys`. Expiring entries are compared with `clock`.
 ///
 /// # Errors
 /// `Closed`; the first error of a read of any key.
@@ -42,11 +42,12 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     keys: impl IntoIterator<Item = K>,
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
+    clock: &ReadClock,
 ) -> Result<Vec<Option<Value>>> {
     let keys: Vec<K> = keys.into_iter().collect();
     let timer = keyspace.timer();
     let keys = keys.iter().map(AsRef::as_ref).collect();
-    let found = search(keyspace, keys, sequence, options);
+    let found = search(keyspace, keys, sequence, options, clock);
     timer.stop(&keyspace.counters, TimedCall::MultiGet);
     found
 }
@@ -56,6 +57,7 @@ fn search(
     keys: Vec<&[u8]>,
     sequence: Option<SequenceNumber>,
     options: &ReadOptions,
+    clock: &ReadClock,
 ) -> Result<Vec<Option<Value>>> {
     let view = keyspace.view.load_full();
     let sequence = sequence_in(keyspace, &view, sequence)?;
@@ -74,11 +76,10 @@ fn search(
         view.version.multi_get(&mut piece, options.tables, &keyspace.counters)?;
     }
 
-    let clock = ReadClock::default();
     for key in batch {
         values[key.position] = match key.answer {
             Lookup::Found { stored, expires: false } => Some(stored),
-            Lookup::Found { stored, expires: true } => unexpired(keyspace, &clock, stored),
+            Lookup::Found { stored, expires: true } => unexpired(keyspace, clock, stored),
             Lookup::Deleted | Lookup::Absent => continue,
         };
     }

@@ -2,7 +2,7 @@
 
 use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{HOME, as_env, copy_of, files, files_ending, open, small_options};
-use siftdb::env::MemEnv;
+use siftdb::env::{Env, EnvLayer, MemEnv};
 use siftdb::{
     CompactRangeOptions, CompactionDecision, CompactionFilter, Db, Error, ExplainOutcome, Key,
     KeyspaceOptions, Options, Snapshot, Value, WriteBatch, WriteOptions,
@@ -286,6 +286,38 @@ fn transactions_see_when_their_puts_expire() {
     assert_eq!((read(&db, "key"), read(&db, "other").unwrap()), (None, "1".into()));
     env.set_now(at(25));
     assert_eq!(read(&db, "other"), None);
+}
+
+/// A clock that goes on by a second whenever it is read.
+#[derive(Debug)]
+struct TickingEnv(MemEnv);
+
+impl EnvLayer for TickingEnv {
+    fn inner(&self) -> &dyn Env {
+        &self.0
+    }
+
+    fn now(&self) -> SystemTime {
+        let now = Env::now(&self.0);
+        self.0.set_now(now + Duration::from_secs(1));
+        now
+    }
+}
+
+/// It once compared what the transaction wrote with one time, and the rest with a later one.
+#[test]
+fn a_batch_of_a_transaction_goes_by_one_time() {
+    let env = disk(10);
+    let db = quiet().env(Arc::new(TickingEnv(env.clone()))).open(HOME).unwrap();
+    let soon = WriteOptions::new().expire_at(at(20));
+    db.put_with("written", "1", &soon).unwrap();
+    let tx = db.transaction();
+    tx.put_with("own", "1", &soon).unwrap();
+    for (now, is_there) in [(18, true), (19, true), (20, false)] {
+        env.set_now(at(now));
+        let both = tx.multi_get(["own", "written"]).unwrap();
+        assert!(both.iter().all(|found| found.is_some() == is_there), "at {now}: {both:?}");
+    }
 }
 
 #[test]
