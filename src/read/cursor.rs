@@ -57,9 +57,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///
 /// # Errors
 /// The methods that move fail at an unreadable or damaged block, and with `Closed` if the database
-/// was closed when the cursor was made, or by [`Db::close_now`](crate::Db::close_now). Then the
-/// cursor is at no entry, and each further step returns the same error: stepping on would silently
-/// skip keys. A seek tries again.
+/// was closed when the cursor was made, or by [`Db::close_now`](crate::Db::close_now). Seeks of a
+/// [`Transaction`](crate::Transaction) that takes too much memory fail with `TransactionTooLarge`.
+/// Then the cursor is at no entry, and each further step returns the same error: stepping on would
+/// silently skip keys. A seek tries again.
 #[must_use = "a cursor does nothing until it is moved"]
 pub struct Cursor {
     front: Option<Forward>,

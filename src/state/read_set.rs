@@ -28,6 +28,8 @@ pub(crate) struct ReadSet {
     walks: BTreeMap<u64, (Arc<KeyspaceState>, KeyBounds)>,
     last_walk: u64,
     bytes: usize,
+    /// What the writes of the transaction took when that was last counted.
+    own_bytes: usize,
 }
 
 /// The reads of one keyspace.
@@ -74,9 +76,14 @@ impl ReadSet {
         self.keyspaces.binary_search_by_key(&id, |reads| reads.keyspace.id)
     }
 
-    /// About how many bytes of memory it takes.
+    /// Notes how many bytes of memory the writes of the transaction take.
+    pub(crate) fn note_own_bytes(&mut self, bytes: usize) {
+        self.own_bytes = bytes;
+    }
+
+    /// About how many bytes of memory the transaction takes, its writes included.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.own_bytes + self.bytes
     }
 
     /// Takes everything out, with what walks that have not ended may cross.

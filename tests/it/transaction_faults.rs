@@ -71,6 +71,15 @@ fn transactions_over_their_memory_are_refused() {
         // They share no key, so they are not joined.
         tx.range(format!("{n:03}")..format!("{n:03}+")).try_for_each(|entry| entry.map(drop))
     });
+    // A cursor has a range for each seek. It once took any number.
+    let tx = db.transaction();
+    tx.put("fits", "v").unwrap();
+    let mut cursor = tx.cursor();
+    let refused = (0..1000).find_map(|n| cursor.seek(format!("{:03}", 2 * n % 200)).err());
+    is_too_large(refused.map_or(Ok(()), Err));
+    drop(cursor);
+    is_too_large(tx.commit());
+    assert_eq!(db.stats().entries, before, "seeks");
     // One range takes little, however long it is.
     let tx = db.transaction();
     assert_eq!(tx.iter().count(), 200);
