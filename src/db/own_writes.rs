@@ -47,7 +47,8 @@ impl OwnWrites {
     /// About how many bytes of memory they take.
     pub(super) fn bytes(&self) -> usize {
         let memtables = self.memtables.values().map(|memtable| memtable.bytes());
-        self.batch.bytes() + memtables.sum::<usize>()
+        let savepoints = self.savepoints.len() * size_of::<(u64, BatchMark)>();
+        self.batch.bytes() + memtables.sum::<usize>() + savepoints
     }
 
     /// The value that they have of a key, or its deletion. `None` if the key was not written.

@@ -67,6 +67,10 @@ fn transactions_over_their_memory_are_refused() {
     fill("keys", &|tx, n| tx.get(format!("{n:03}")).map(drop));
     fill("touched keys", &|tx, n| tx.set_read_for_update(format!("{n:03}")));
     fill("many keys", &|tx, n| tx.multi_get([format!("{n:03}")]).map(drop));
+    fill("savepoints", &|tx, _| {
+        tx.savepoint();
+        tx.get("000").map(drop)
+    });
     fill("ranges", &|tx, n| {
         // They share no key, so they are not joined.
         tx.range(format!("{n:03}")..format!("{n:03}+")).try_for_each(|entry| entry.map(drop))
