@@ -41,7 +41,7 @@ result! {
         /// bytes of all keys
         key_bytes: u64 = all.bytes();
         /// bytes of each value
-        value_bytes: usize;
+        value_bytes: u32;
         /// the file of the keys, or null
         #[serde(flatten)] input: Bytes =
             Bytes::or_null("input", demo.input.as_ref().map(|path| path.as_os_str().as_bytes()));
@@ -134,8 +134,8 @@ pub struct Demo {
     #[arg(long, default_value = "500_000", conflicts_with = "input", value_parser = key_count)]
     keys: u64,
     /// Bytes of each value
-    #[arg(long, default_value_t = 100)]
-    value_bytes: usize,
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u32).range(..=1 << 30))]
+    value_bytes: u32,
     /// Bits of filter for each key
     #[arg(long, default_value_t = 10.0)]
     bits: f64,
@@ -198,7 +198,7 @@ impl Demo {
             on_interrupt(move || remove_whole(&path))?;
         }
         let mut settings = Settings::new(directory.path());
-        settings.value_bytes = self.value_bytes;
+        settings.value_bytes = self.value_bytes as usize;
         settings.lookups = self.lookups as usize;
         settings.seed = self.seed;
         settings.filter = Filter::from(encoding);

@@ -57,6 +57,8 @@ fn impossible_arguments_are_refused_before_creation() {
         &["demo", "--lookups", "0", "--keys", "1000"],
         &["demo", "--encoding", "rot13"],
         &["demo", "--value-bytes", "-1"],
+        &["demo", "--value-bytes", "1073741825"],
+        &["demo", "--value-bytes", "18446744073709551615"],
         &["bench", "rot13"],
         &["bench", "--keys", "0"],
         &["bench", "--keys", "1e10"],
