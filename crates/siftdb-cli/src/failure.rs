@@ -7,7 +7,7 @@
 //! not a failure, because its reader has finished.
 
 use crate::described::result;
-use crate::json::{Bytes, ErrorFields, FORMAT};
+use crate::json::{Bytes, ErrorFields, FORMAT, sentence};
 use crate::text::escaped;
 use serde_json::json;
 use siftdb::Error;
@@ -209,7 +209,7 @@ impl Failure {
         let damaged = errors.iter().find(|error| error.is_corruption());
         let code = damaged.or(errors.first()).map_or(4, code_of);
         let reported = |error: &Error| Reported {
-            sentence: error.to_string(),
+            sentence: sentence(error),
             object: EndingError::new(code, ErrorFields::of(error)),
         };
         Failure { code, errors: errors.iter().map(reported).collect() }

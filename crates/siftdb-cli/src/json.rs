@@ -124,7 +124,7 @@ impl ErrorFields {
     /// An error of the database: kind, file, offset, and the words for it.
     pub fn of(error: &Error) -> Self {
         let mut fields = ErrorFields::new(error.kind(), &reason(error));
-        fields.advice = error.advice().map(str::to_string);
+        fields.advice = advice(error).map(str::to_string);
         let mut is_at = |path: &Path, what: &str| {
             fields.path = Bytes::path(path);
             fields.what = what.into();
@@ -146,7 +146,8 @@ impl ErrorFields {
             | Error::Unfinished { directory: path } => fields.path = Bytes::path(path),
             // The kind says that the database is read-only; the other fields describe the cause.
             Error::ReadOnly { cause } => {
-                return ErrorFields { kind: error.kind(), ..ErrorFields::of(cause) };
+                let (kind, cause) = (error.kind(), ErrorFields::of(cause));
+                return ErrorFields { kind, advice: cause.advice.or(fields.advice), ..cause };
             }
             Error::MemoryCorruption { what }
             | Error::InvalidOptions { what }
@@ -154,6 +155,31 @@ impl ErrorFields {
             _ => {}
         }
         fields
+    }
+}
+
+/// What to do about an error. Where the library names its own calls, it is said in commands.
+fn advice(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        // Of all commands that read, only `restore` needs what is in the log alone in tables.
+        Error::OpenedReadOnly => {
+            "it has entries that are only in its log; `siftdb flush DIR` writes them to a table"
+        }
+        Error::LogsTooLarge { .. } => "`siftdb flush DIR` writes the logs into tables",
+        Error::KeyspaceNotFound { .. } => "`siftdb keyspace list DIR` lists them",
+        Error::ReadOnly { cause } if cause.is_out_of_space() => {
+            "free some space, then run the command again"
+        }
+        Error::ReadOnly { .. } => "remove the cause, then run the command again",
+        error => return error.advice(),
+    })
+}
+
+/// What happened, and what to do about it.
+pub fn sentence(error: &Error) -> String {
+    match advice(error) {
+        Some(advice) => format!("{}; {advice}", reason(error)),
+        None => error.to_string(),
     }
 }
 

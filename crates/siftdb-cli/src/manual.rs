@@ -18,9 +18,11 @@ use crate::failure::Outcome;
 use crate::output::{Output, Shown};
 use crate::text::{counted, counted_entries};
 use clap::Args;
-use siftdb::{CompactRangeOptions, Db, Keyspace, LevelStats, Stats};
+use siftdb::env::{DiskEnv, Env};
+use siftdb::{CompactRangeOptions, Db, Error, Keyspace, LevelStats, Stats, inspect};
 use siftdb_cli::experiment::bytes;
 use std::io::Write;
+use std::sync::Arc;
 
 result! {
     struct Flushed {
@@ -49,7 +51,14 @@ impl Flush {
         };
         // Opening to write may flush entries already, so they are counted before.
         let before = |db: &Db, keyspace: &Keyspace| Ok(stats(db, keyspace).memtable_entries);
-        let log_entries = self.place.with(self.place.open_alone(), before)?;
+        let log_entries = match self.place.open_alone() {
+            // Memory does not hold them. Opening to write flushes them, of all keyspaces.
+            Err(Error::LogsTooLarge { directory, .. }) => {
+                let env: Arc<dyn Env> = Arc::new(DiskEnv::new());
+                inspect::unchecked_logs(&env, &directory)?.entries
+            }
+            opened => self.place.with(opened, before)?,
+        };
         let flushed = self.place.write(options(), &unnamed(), |db, keyspace| {
             let memory = stats(db, keyspace).memtable_bytes;
             let flush = |db: &Db| if is_whole { db.flush() } else { keyspace.flush() };

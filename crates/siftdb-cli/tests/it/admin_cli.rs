@@ -2,7 +2,7 @@
 
 use crate::cli::{Place, fails, files, json, ok, read, siftdb, write};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The result of a command that fails with `code` after it has printed one.
 fn failed_json(code: i32, arguments: &[&str]) -> Value {
@@ -172,6 +172,35 @@ fn checkpoints_are_made_brought_up_to_date_and_restored() {
 }
 
 #[test]
+fn restore_says_what_to_do_about_entries_of_the_log() {
+    let place = Place::new();
+    let (db, backup, back) = (place.database(), place.path("backup"), place.path("back"));
+    ok(&["checkpoint", &db, &backup]);
+    ok(&["put", &backup, "mine", "1"]);
+    let message = fails(4, &["restore", &backup, &back]);
+    assert!(message.contains("only in its log; `siftdb flush DIR`"), "{message}");
+    assert!(!Path::new(&back).exists());
+    ok(&["flush", &backup]);
+    ok(&["restore", &backup, &back]);
+    assert_eq!(ok(&["scan", &back]), ok(&["scan", &backup]));
+}
+
+#[test]
+fn flush_writes_logs_that_are_too_large_to_read() {
+    let place = Place::new();
+    let path = place.path("db");
+    let db = siftdb::Options::new().write_buffer_bytes(1 << 30).open(&path).unwrap();
+    for key in 0..7u8 {
+        db.put([b'0' + key], vec![key; 64 << 20]).unwrap();
+    }
+    db.close().unwrap();
+    let message = fails(4, &["get", &path, "0"]);
+    assert!(message.contains("are allowed; `siftdb flush DIR`"), "{message}");
+    assert_eq!(json(&["flush", &path, "--json"])["log_entries"], 7);
+    assert_eq!(ok(&["count", &path]), "7\n");
+}
+
+#[test]
 fn verify_names_the_missing_tables_of_a_checkpoint() {
     let place = Place::new();
     let (db, backup) = (place.database(), place.path("backup"));
@@ -200,7 +229,8 @@ fn checkpoints_of_chosen_keyspaces() {
         ok(&["keyspace", "create", &db, name]);
         ok(&["put", &db, "k", name, "--keyspace", name]);
     }
-    fails(4, &["checkpoint", &db, &backup, "--keyspace", "missing"]);
+    let message = fails(4, &["checkpoint", &db, &backup, "--keyspace", "missing"]);
+    assert!(message.ends_with("\"missing\"; `siftdb keyspace list DIR` lists them\n"), "{message}");
     ok(&["checkpoint", &db, &backup, "--keyspace", "users"]);
     let listed = ok(&["keyspace", "list", &backup]);
     assert!(listed.contains("users") && !listed.contains("cache"), "{listed}");
