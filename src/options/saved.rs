@@ -597,6 +597,26 @@ mod tests {
     }
 
     #[test]
+    fn the_document_lists_every_setting() {
+        let document = include_str!("../../docs/format.md");
+        let (_, table) = document.split_once("| tag | setting | bytes |").unwrap();
+        let (table, _) = table.split_once("\n\n").unwrap();
+        let rest = KeyspaceOptions::new()
+            .filter_at_last_level(Filter::none())
+            .compression_at_level(2, Compression::Snappy)
+            .compression_at_last_level(Compression::None);
+        let partitions = KeyspaceOptions::new().index_partition_bytes(300);
+        assert_eq!(encoded(&partitions), [0x8b, 2, 0xac, 2]);
+        for bytes in [full(), rest, partitions].iter().map(encoded) {
+            let mut fields = Decoder::new(&bytes);
+            while let Some((tag, _)) = next_field(&mut fields, "settings").unwrap() {
+                let number = if tag < 0x80 { tag.to_string() } else { format!("`{tag:x}`") };
+                assert!(table.contains(&format!("| {number} |")), "tag {number}");
+            }
+        }
+    }
+
+    #[test]
     fn impossible_saved_settings_are_refused() {
         let (none, bloom) = (Filter::none(), Filter::bloom(8.0));
         let ribbon = Filter::ribbon(8.0);
