@@ -1,6 +1,7 @@
 //! Reads during writes, switches of the memtable, flushes, compactions and removal of files: the
 //! whole path of each, on a database in memory whose jobs the scenario calls itself.
 
+use crate::base::expiry::ReadClock;
 use crate::base::levels::LEVELS;
 use crate::base::range::KeyRange;
 use crate::base::sync::{Arc, AtomicU64, Ordering, thread};
@@ -88,8 +89,9 @@ impl Store {
 
     /// All keys at one moment.
     fn multi_get(&self) -> u64 {
+        let default = &self.engine.catalog.default;
         let found =
-            multi_get(&self.engine.catalog.default, KEYS, None, &ReadOptions::new()).unwrap();
+            multi_get(default, KEYS, None, &ReadOptions::new(), &ReadClock::default()).unwrap();
         let found: Vec<u64> = found.into_iter().map(number).collect();
         assert_eq!(found, [found[0]; KEYS.len()], "torn");
         found[0]
