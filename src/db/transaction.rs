@@ -468,14 +468,10 @@ impl Transaction {
 
     fn check_bytes(&self) -> Result<()> {
         let own_bytes = self.own.lock().bytes();
-        let bytes = {
-            let mut reads = self.reads.lock();
-            reads.note_own_bytes(own_bytes);
-            reads.bytes()
-        };
-        self.live.count(bytes as u64);
-        let bytes_max = self.live.engine.context.options.transaction_bytes_max;
-        if bytes > bytes_max { Err(Error::TransactionTooLarge { bytes_max }) } else { Ok(()) }
+        let mut reads = self.reads.lock();
+        reads.note_own_bytes(own_bytes);
+        self.live.count(reads.bytes() as u64);
+        reads.check_bytes(self.live.engine.context.options.transaction_bytes_max)
     }
 }
 

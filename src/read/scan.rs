@@ -145,16 +145,10 @@ impl Scan {
     /// `TransactionTooLarge`.
     pub(crate) fn check(&self) -> Result<()> {
         self.lock.as_ref().map_err(Error::clone).and_then(|_| self.check_step())?;
-        self.transaction.as_ref().map_or(Ok(()), |transaction| self.check_bytes(transaction))
-    }
-
-    /// Refuses a transaction that takes too much memory: each seek of a cursor takes some.
-    fn check_bytes(&self, transaction: &TransactionScan) -> Result<()> {
+        let Some(transaction) = &self.transaction else { return Ok(()) };
+        // Each seek of a cursor takes some memory.
         let bytes_max = self.keyspace.served.context.options.transaction_bytes_max;
-        match transaction.reads.lock().bytes() > bytes_max {
-            true => Err(Error::TransactionTooLarge { bytes_max }),
-            false => Ok(()),
-        }
+        transaction.reads.lock().check_bytes(bytes_max)
     }
 
     /// The error of a step after `close_now`.

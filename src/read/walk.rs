@@ -386,9 +386,11 @@ impl Drop for Backward {
 /// Moves a merge of that direction to `from`: before every version of its key, or after all of them
 /// (see `base/key.rs`).
 fn seek(merge: &mut MergingIter<Source>, from: Bound<&[u8]>, direction: Direction) {
+    if merge.children_mut().is_empty() {
+        // The filters have excluded all tables.
+        return;
+    }
     let (key, before_versions) = match from {
-        // The filters have left no source.
-        _ if merge.children_mut().is_empty() => return,
         Bound::Unbounded => return merge.seek(None),
         Bound::Included(key) => (key, direction == Direction::Forward),
         Bound::Excluded(key) => (key, direction == Direction::Reverse),

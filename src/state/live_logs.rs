@@ -189,6 +189,7 @@ mod tests {
         assert_eq!(logs.take_before(10), [5]);
         assert!(logs.is_kept(8) && logs.is_kept(9));
     }
+
     #[test]
     fn an_abandoned_log_among_older_ones_is_not_kept() {
         let mut logs = LiveLogs::new(100, 0);

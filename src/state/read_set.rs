@@ -8,6 +8,7 @@
 //! with its whole range when it begins, and replaced by what it crossed when it ends
 //! ([`ReadRange`]). A commit counts a walk that has not ended as if it had crossed everything.
 
+use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Mutex};
@@ -84,6 +85,17 @@ impl ReadSet {
     /// About how many bytes of memory the transaction takes, its writes included.
     pub(crate) fn bytes(&self) -> usize {
         self.own_bytes + self.bytes
+    }
+
+    /// Refuses a transaction that takes more than `bytes_max`.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge`.
+    pub(crate) fn check_bytes(&self, bytes_max: usize) -> Result<()> {
+        match self.bytes() > bytes_max {
+            true => Err(Error::TransactionTooLarge { bytes_max }),
+            false => Ok(()),
+        }
     }
 
     /// Takes everything out, with what walks that have not ended may cross.

@@ -288,7 +288,7 @@ fn transactions_see_when_their_puts_expire() {
     assert_eq!(read(&db, "other"), None);
 }
 
-/// A clock that goes on by a second whenever it is read.
+/// Each look at this clock moves it on by a second.
 #[derive(Debug)]
 struct TickingEnv(MemEnv);
 

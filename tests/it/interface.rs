@@ -7,6 +7,7 @@ use siftdb::env::{Env, MemEnv};
 use siftdb::{Db, Error, Options, ReadOptions, Readable, Write, WriteBatch, WriteOptions};
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Everything that the trait reads, as text.
 fn all_reads(of: &impl Readable) -> String {
@@ -102,7 +103,7 @@ fn joined_batches_write_all_entries() {
 #[test]
 fn destroy_removes_a_closed_database_and_nothing_else() {
     let env = MemEnv::new();
-    let options = || small_options().env(std::sync::Arc::new(env.clone()));
+    let options = || small_options().env(Arc::new(env.clone()));
     options().destroy(HOME).unwrap();
     let db = open(&env, &small_options()).unwrap();
     db.keyspace("other").unwrap().put("k", "v").unwrap();
@@ -132,9 +133,9 @@ fn a_repeated_removal_survives_a_power_cut() {
     db.put("k", "v").unwrap();
     db.close().unwrap();
     drop(db);
-    let env = FaultEnv::new(std::sync::Arc::new(disk.clone()));
+    let env = FaultEnv::new(Arc::new(disk.clone()));
     env.fail_at(0, Fault::once(FaultKind::Error(EIO)).among(Calls::Named("sync_dir")));
-    let destroy = || Options::new().env(std::sync::Arc::new(env.clone())).destroy(HOME);
+    let destroy = || Options::new().env(Arc::new(env.clone())).destroy(HOME);
     assert!(destroy().is_err() && env.has_fired());
     env.heal();
     destroy().unwrap();

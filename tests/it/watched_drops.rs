@@ -51,7 +51,7 @@ fn the_drop_of_a_keyspace_that_a_load_filled_is_told() {
     must_tell_the_drop(&db, &mut watch, &keyspace);
 }
 
-/// Each drop is told once, whatever the watch has read of the keyspace before.
+/// A watch tells each drop once, with or without entries of the keyspace before it.
 #[test]
 fn many_keyspaces_that_come_and_go_are_told_once() {
     let db = open(&MemEnv::new(), &small_options()).unwrap();

@@ -26,8 +26,8 @@ const LINE: usize = 512;
 /// The most probes of a filter.
 const PROBES_MAX: usize = 30;
 
-/// So many keys set nearly all bits of a line, even with one probe each: a bit stays zero with a
-/// chance of e^-32.
+/// A line with this many keys counts as full. Even if each key sets one bit only, the chance of a
+/// bit to stay zero is e^-32.
 const KEYS_OF_FULL_LINE: f64 = 32.0 * LINE as f64;
 
 /// The chances of 0, 1, 2 … keys in a line, as long as they matter.
