@@ -6,8 +6,8 @@ use crate::support::rng::{Rng, seeds, setting};
 use crate::support::stores::{as_env, files_ending, open, small_options};
 use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{
-    Db, ExplainOutcome, ExplainStep, ExplainTarget, Filter, Iter, LevelStats, Options, Prefix,
-    ReadOptions, Snapshot,
+    Db, Explain, ExplainOutcome, ExplainStep, ExplainTarget, Filter, Iter, LevelStats, Options,
+    Prefix, ReadOptions, Snapshot,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -326,4 +326,14 @@ fn damaged_range_filters_change_no_answer() {
     env.write_file(table, &sound);
     let db = open(&env, &options).unwrap();
     assert_eq!(entries(db.iter()), expected);
+}
+
+/// Inside, each range ends before a key. A user sees the end that was given.
+#[test]
+fn explanations_name_the_end_that_was_given() {
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let end = |explain: Explain| explain.end.unwrap();
+    assert_eq!(end(db.explain_range("a"..).unwrap()), Bound::Unbounded);
+    assert_eq!(end(db.explain_range("a".."b").unwrap()), Bound::Excluded(b"b".to_vec()));
+    assert_eq!(end(db.explain_range("a"..="b").unwrap()), Bound::Included(b"b".to_vec()));
 }

@@ -225,6 +225,7 @@ result! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn base64_is_that_of_the_rfc_and_strict() {
@@ -252,6 +253,19 @@ mod tests {
     fn variants_are_in_snake_case() {
         let names = [variant(siftdb::ExplainOutcome::FalsePositive), variant(Some(1).is_none())];
         assert_eq!(names, ["false_positive", "false"]);
+    }
+
+    /// The library advises its own calls, which a user of the command does not have.
+    #[test]
+    fn advice_on_a_full_disk_names_no_call_of_the_library() {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let cause = Error::Io { op: "write", path: "db".into(), source: Arc::new(full) };
+        let error = Error::ReadOnly { cause: Arc::new(cause) };
+        assert!(error.to_string().contains("Db::resume"));
+        let sentence = sentence(&error);
+        assert!(sentence.ends_with("; free some space, then run the command again"), "{sentence}");
+        assert!(!sentence.contains("Db::"), "{sentence}");
+        assert!(ErrorFields::of(&error).advice.is_some_and(|advice| !advice.contains("Db::")));
     }
 
     #[test]
