@@ -208,7 +208,7 @@ impl VersionSet {
     /// set takes no edits after it.
     pub(crate) fn apply(
         &mut self,
-        mut edit: VersionEdit,
+        edit: VersionEdit,
         new: &mut NewTables,
         last_sequence: SequenceNumber,
     ) -> Result<Vec<NewVersion>> {
@@ -224,19 +224,14 @@ impl VersionSet {
             *count += 1;
             return Err(Error::Defect { what: "by an edit of a test".into() });
         }
-        // Before the edit is logged: if the rewrite fails, it says nothing of the edit.
-        if self.manifest.is_long()
-            && let Err(error) = self.manifest.rewrite(self.snapshot())
-        {
-            self.uncertain.extend(self.new_tables(&edit));
-            return Err(error);
-        }
-        self.manifest.advance(&edit, last_sequence);
-        edit = self.manifest.stamped(edit)?;
-        if let Err(error) = self.manifest.append(&edit) {
-            self.uncertain.extend(self.new_tables(&edit));
-            return Err(error);
-        }
+        let added = self.new_tables(&edit);
+        let edit = match self.log(edit, last_sequence) {
+            Ok(edit) => edit,
+            Err(error) => {
+                self.uncertain.extend(added);
+                return Err(error);
+            }
+        };
         for file in &edit.deleted {
             // A table that only moved to another level is still named.
             let moved = edit.added.iter().any(|(_, meta)| meta.number == file.number);
@@ -254,6 +249,21 @@ impl VersionSet {
             tree.tables().for_each(|(_, handle)| handle.mark_obsolete());
         }
         Ok(self.replace(next))
+    }
+
+    /// Logs an edit, in a new manifest if the present one is long. Returns it as it is there.
+    ///
+    /// # Errors
+    /// The edit may be logged or not.
+    fn log(&mut self, edit: VersionEdit, last_sequence: SequenceNumber) -> Result<VersionEdit> {
+        // First: if the rewrite fails, it says nothing of the edit.
+        if self.manifest.is_long() {
+            self.manifest.rewrite(self.snapshot())?;
+        }
+        self.manifest.advance(&edit, last_sequence);
+        let edit = self.manifest.stamped(edit)?;
+        self.manifest.append(&edit)?;
+        Ok(edit)
     }
 
     /// Saves new settings of the keyspace `id`: durably in an active session, and otherwise with

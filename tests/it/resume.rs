@@ -4,6 +4,7 @@
 #[cfg(target_os = "linux")]
 use crate::support::alone::alone;
 use crate::support::data::bytes;
+use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::rng::Rng;
 use crate::support::run::{MODELS, change_stride};
 use crate::support::stores::{HOME, as_env, files_ending, open, scan, small_options, until};
@@ -525,6 +526,34 @@ fn files_that_wait_for_resume_keep_no_worker_busy() {
         db.resume().unwrap();
         until("removed", || unnamed_tables(&db, &disk).is_empty());
     });
+}
+
+/// A flush has written its tables, and writers have taken the log that was made ahead meanwhile. The
+/// next one cannot be made.
+#[test]
+fn a_flush_that_can_make_no_log_leaves_no_table() {
+    let (disk, gate) = (MemEnv::new(), Gate::default());
+    let env = FaultEnv::new(as_env(&disk));
+    let gated = GateEnv::new(Arc::new(env.clone()), &gate);
+    // Nothing else creates a file.
+    let options = small_options().write_buffer_bytes(256 << 10).table_bytes(8 << 20);
+    let db = options.auto_compaction(false).env(Arc::new(gated)).open(HOME).unwrap();
+    let _end = OpensOnDrop([&gate]);
+    gate.shut(Stops::SyncsOf(".sst"));
+    let fill = |keys: std::ops::Range<u8>| {
+        keys.for_each(|key| db.put([key], vec![key; 50_000]).unwrap());
+    };
+    fill(0..7);
+    gate.wait_for_a_call();
+    fill(7..12);
+    fail_to_create(&env, 0);
+    gate.open();
+    until("failed", || db.write(WriteBatch::new()).is_err());
+    assert!(env.has_fired() && !unnamed_tables(&db, &disk).is_empty());
+    env.heal();
+    db.resume().unwrap();
+    until("removed", || unnamed_tables(&db, &disk).is_empty());
+    assert_eq!(db.iter().count(), 12);
 }
 
 /// A write or the creation of a file fails for lack of space, in a flush, a compaction, a load, or
