@@ -536,16 +536,17 @@ fn a_flush_that_can_make_no_log_leaves_no_table() {
     let env = FaultEnv::new(as_env(&disk));
     let gated = GateEnv::new(Arc::new(env.clone()), &gate);
     // Nothing else creates a file.
-    let options = small_options().write_buffer_bytes(256 << 10).table_bytes(8 << 20);
+    let options = Options::new().write_buffer_bytes(256 << 10);
     let db = options.auto_compaction(false).env(Arc::new(gated)).open(HOME).unwrap();
     let _end = OpensOnDrop([&gate]);
     gate.shut(Stops::SyncsOf(".sst"));
+    // Every 28th is for the next memtable; two of 27 may wait.
     let fill = |keys: std::ops::Range<u8>| {
-        keys.for_each(|key| db.put([key], vec![key; 50_000]).unwrap());
+        keys.for_each(|key| db.put([key], vec![key; 10_000]).unwrap());
     };
-    fill(0..7);
+    fill(0..28);
     gate.wait_for_a_call();
-    fill(7..12);
+    fill(28..56);
     fail_to_create(&env, 0);
     gate.open();
     until("failed", || db.write(WriteBatch::new()).is_err());
@@ -553,7 +554,7 @@ fn a_flush_that_can_make_no_log_leaves_no_table() {
     env.heal();
     db.resume().unwrap();
     until("removed", || unnamed_tables(&db, &disk).is_empty());
-    assert_eq!(db.iter().count(), 12);
+    assert_eq!(db.iter().filter(Result::is_ok).count(), 56);
 }
 
 /// A write or the creation of a file fails for lack of space, in a flush, a compaction, a load, or
