@@ -12,7 +12,7 @@ use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
 use crate::figure_text::print_figure;
 use crate::filter_args::{ENCODING_DEFAULT, encoding_labels, encoding_of};
-use crate::interrupt::{on_interrupt, remove_whole, wait_if_interrupted};
+use crate::interrupt::{Uninterrupted, remove_whole, wait_if_interrupted};
 use crate::json::{Bytes, What, variant};
 use crate::lines::key_set;
 use crate::numbers::{Sweep, count, share, size, sweep};
@@ -188,6 +188,7 @@ impl Demo {
         let encoding = encoding_of(&self.encoding, self.bits)?;
         let keys = self.key_set()?;
         self.page.check()?;
+        let mut uninterrupted = Uninterrupted::begin()?;
         let directory = tempfile::Builder::new().prefix("siftdb-demo-").tempdir();
         let mut directory = directory.map_err(|source| {
             Failure::unwritable(&std::env::temp_dir(), source, "set TMPDIR to another directory")
@@ -195,8 +196,9 @@ impl Demo {
         directory.disable_cleanup(self.keep);
         if !self.keep {
             let path = directory.path().to_path_buf();
-            on_interrupt(move || remove_whole(&path))?;
+            uninterrupted.on_interrupt(move || remove_whole(&path));
         }
+        drop(uninterrupted);
         let mut settings = Settings::new(directory.path());
         settings.value_bytes = self.value_bytes as usize;
         settings.lookups = self.lookups as usize;

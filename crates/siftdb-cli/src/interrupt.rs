@@ -10,34 +10,52 @@ use signal_hook::low_level::emulate_default_handler;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Clean-ups to make before the process ends.
-static CLEAN_UPS: Mutex<Vec<Box<dyn FnOnce() + Send>>> = Mutex::new(Vec::new());
+/// Clean-ups to make before the process ends. `None` until a thread waits for signals.
+static CLEAN_UPS: Mutex<Option<Vec<CleanUp>>> = Mutex::new(None);
 
-/// Calls `clean_up`, after those of earlier calls, before the process ends by SIGINT, SIGTERM or
-/// SIGHUP.
-pub fn on_interrupt(clean_up: impl FnOnce() + Send + 'static) -> Outcome {
-    let mut clean_ups = CLEAN_UPS.lock().unwrap_or_else(PoisonError::into_inner);
-    clean_ups.push(Box::new(clean_up));
-    // One thread serves all: the first to clean up ends the process.
-    if clean_ups.len() > 1 {
-        return Ok(());
-    }
-    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
-    let mut signals =
-        Signals::new(signals).map_err(|source| Failure::io(Path::new("signals"), source))?;
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            INTERRUPTED.store(true, Ordering::SeqCst);
-            let mut clean_ups = CLEAN_UPS.lock().unwrap_or_else(PoisonError::into_inner);
-            clean_ups.drain(..).for_each(|clean_up| clean_up());
-            let _ = emulate_default_handler(signal);
+type CleanUp = Box<dyn FnOnce() + Send>;
+
+/// A time in which no clean-up runs: what is created in it and has one is never left behind, and
+/// what is done in it is done as a whole. A signal in between ends the process afterwards.
+pub struct Uninterrupted(MutexGuard<'static, Option<Vec<CleanUp>>>);
+
+impl Uninterrupted {
+    /// Begins such a time. Does not return once a clean-up runs: the process is about to end.
+    pub fn begin() -> Outcome<Self> {
+        let mut clean_ups = lock();
+        if clean_ups.is_none() {
+            let signals = [SIGINT, SIGTERM, SIGHUP];
+            let signals = Signals::new(signals.into_iter().filter(|signal| !is_ignored(*signal)));
+            let signals = signals.map_err(|source| Failure::io(Path::new("signals"), source))?;
+            std::thread::spawn(move || clean_up_on(signals));
+            *clean_ups = Some(Vec::new());
         }
-    });
-    Ok(())
+        Ok(Uninterrupted(clean_ups))
+    }
+
+    /// Calls `clean_up`, after those of earlier calls, before the process ends by SIGINT, SIGTERM
+    /// or SIGHUP.
+    pub fn on_interrupt(&mut self, clean_up: impl FnOnce() + Send + 'static) {
+        self.0.get_or_insert_default().push(Box::new(clean_up));
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Vec<CleanUp>>> {
+    CLEAN_UPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn clean_up_on(mut signals: Signals) {
+    if let Some(signal) = signals.forever().next() {
+        INTERRUPTED.store(true, Ordering::SeqCst);
+        // Locked until the end.
+        let mut clean_ups = lock();
+        clean_ups.iter_mut().flat_map(|all| all.drain(..)).for_each(|clean_up| clean_up());
+        let _ = emulate_default_handler(signal);
+    }
 }
 
 /// Whether the process was started with `signal` ignored, as `nohup` does. Only Linux tells.
@@ -49,7 +67,8 @@ fn is_ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// Blocks for ever after a signal, because the process is about to end.
+/// Blocks for ever after a signal, because the process is about to end. Not for an
+/// [`Uninterrupted`] time, whose end the clean-up awaits.
 pub fn wait_if_interrupted() {
     while INTERRUPTED.load(Ordering::SeqCst) {
         std::thread::park();
@@ -64,5 +83,42 @@ pub fn remove_whole(directory: &Path) {
         if !is_raced || !directory.exists() {
             break;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// Names a directory in the child that this test starts.
+    const CHILD: &str = "SIFTDB_INTERRUPTED_CHILD";
+
+    /// Once, a file or directory was created first and then noted for the clean-up. A signal in
+    /// between left it.
+    #[test]
+    fn a_signal_during_a_creation_leaves_nothing() {
+        if let Some(directory) = std::env::var_os(CHILD) {
+            let mut time = Uninterrupted::begin().unwrap();
+            let created = tempfile::tempdir_in(directory).unwrap();
+            signal_hook::low_level::raise(SIGTERM).unwrap();
+            while !INTERRUPTED.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let path = created.path().to_path_buf();
+            time.on_interrupt(move || remove_whole(&path));
+            drop(time);
+            wait_if_interrupted();
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let name = "interrupt::tests::a_signal_during_a_creation_leaves_nothing";
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(CHILD, directory.path())
+            .output()
+            .unwrap();
+        assert_eq!(child.status.signal(), Some(SIGTERM), "{child:?}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

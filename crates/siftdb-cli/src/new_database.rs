@@ -15,14 +15,14 @@
 
 use crate::args::options;
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::{on_interrupt, remove_whole, wait_if_interrupted};
+use crate::interrupt::{Uninterrupted, remove_whole};
 use crate::output::note;
 use siftdb::env::{DiskEnv, Env, FileKind, FileLock, LockMode};
 use siftdb::{Error, inspect};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A database that is being built.
@@ -34,7 +34,6 @@ pub struct NewDatabase {
     /// The next directory above `target` that was there before. `None` if `target` stays, and gets
     /// the files of the database.
     above: Option<PathBuf>,
-    built: Built,
     parent: TempDir,
     /// Shows other imports that this one runs.
     _lock: Box<dyn FileLock>,
@@ -42,49 +41,6 @@ pub struct NewDatabase {
 
 /// How the directory begins in which a database is built.
 const PREFIX: &str = ".siftdb-import-";
-
-/// The directory in which the database is built, for the clean-up after an interrupt. The lock is
-/// held while the directory is created and its path noted, while the clean-up removes it, and while
-/// `appear` renames it: never two of them at once.
-#[derive(Clone, Default)]
-struct Built(Arc<Mutex<Place>>);
-
-#[derive(Default)]
-struct Place {
-    path: Option<PathBuf>,
-    /// The clean-up has begun: the process is about to end.
-    is_interrupted: bool,
-}
-
-impl Built {
-    /// Removes the directory when a signal ends the process, from now on.
-    fn remove_on_interrupt(&self) -> Outcome {
-        let built = self.clone();
-        on_interrupt(move || {
-            let mut place = built.lock();
-            place.is_interrupted = true;
-            if let Some(path) = &place.path {
-                remove_whole(path);
-            }
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Place> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The same before the clean-up. After it, this does not return: the process is about to end by
-    /// the signal.
-    fn lock_before_clean_up(&self) -> Outcome<MutexGuard<'_, Place>> {
-        let place = self.lock();
-        if place.is_interrupted {
-            drop(place);
-            wait_if_interrupted();
-            return Err(Failure::usage("interrupted; nothing was imported"));
-        }
-        Ok(place)
-    }
-}
 
 impl NewDatabase {
     /// A database that will be in `target`; `None` if one is there already, or something that
@@ -100,28 +56,25 @@ impl NewDatabase {
                 return Ok(None);
             }
         }
-        // Before there is a directory to remove.
-        let built = Built::default();
-        built.remove_on_interrupt()?;
         let mut above = directories_above(target);
         let above = above.find(|path| !is_missing(path)).map(Path::to_path_buf);
         if let Some(above) = above.filter(|_| !is_there || is_empty_directory(target)) {
             remove_left(&above);
-            match locked_directory(&above, &built)? {
+            match locked_directory(&above)? {
                 Ok((parent, lock)) => {
                     // The temporary directory is its owner's alone; the database need not be.
                     let probe = parent.path().join("database");
                     if !is_there || is_replaceable(target, &probe) {
-                        return Ok(Some(Self::build(target, Some(above), built, parent, lock)));
+                        return Ok(Some(Self::build(target, Some(above), parent, lock)));
                     }
                 }
                 Err(source) if !is_there => return Err(Self::refused(target, source)),
                 Err(_) => {}
             }
         }
-        let made = locked_directory(target, &built)?;
+        let made = locked_directory(target)?;
         let (parent, lock) = made.map_err(|source| Self::refused(target, source))?;
-        Ok(Some(Self::build(target, None, built, parent, lock)))
+        Ok(Some(Self::build(target, None, parent, lock)))
     }
 
     fn refused(target: &Path, source: std::io::Error) -> Failure {
@@ -131,12 +84,11 @@ impl NewDatabase {
     fn build(
         target: &Path,
         above: Option<PathBuf>,
-        built: Built,
         parent: TempDir,
         lock: Box<dyn FileLock>,
     ) -> Self {
         let directory = parent.path().join("database");
-        NewDatabase { directory, target: target.into(), above, built, parent, _lock: lock }
+        NewDatabase { directory, target: target.into(), above, parent, _lock: lock }
     }
 
     /// Puts the database, which is closed, where it belongs.
@@ -144,7 +96,7 @@ impl NewDatabase {
         if let Some(above) = &self.above {
             make_directories(&self.target, above).map_err(|source| self.not_there(source))?;
         }
-        let place = self.built.lock_before_clean_up()?;
+        let uninterrupted = Uninterrupted::begin()?;
         match &self.above {
             Some(_) => self.rename().map_err(|source| self.not_there(source))?,
             None => {
@@ -153,7 +105,7 @@ impl NewDatabase {
                 made.map_err(|e| Failure::from(e).with_place(&self.directory, &self.target))?;
             }
         }
-        drop(place);
+        drop(uninterrupted);
         // The new name, and those of new directories, survive a crash.
         if let Some(above) = &self.above {
             for directory in directories_above(&self.target) {
@@ -207,10 +159,13 @@ type LockedDirectory = (TempDir, Box<dyn FileLock>);
 
 /// A new directory in `above` with a file `LOCK` that is locked. Another import may take one that
 /// is not locked yet for one that was left, and remove it.
-fn locked_directory(above: &Path, built: &Built) -> Outcome<std::io::Result<LockedDirectory>> {
-    let mut place = built.lock_before_clean_up()?;
+fn locked_directory(above: &Path) -> Outcome<std::io::Result<LockedDirectory>> {
+    let mut uninterrupted = Uninterrupted::begin()?;
     let made = try_locked_directory(above);
-    place.path = made.as_ref().ok().map(|(directory, _)| directory.path().to_path_buf());
+    if let Ok((directory, _)) = &made {
+        let path = directory.path().to_path_buf();
+        uninterrupted.on_interrupt(move || remove_whole(&path));
+    }
     Ok(made)
 }
 

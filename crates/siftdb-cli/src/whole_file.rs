@@ -3,7 +3,7 @@
 //! A reader never meets half of one. A failure, a full disk or an interrupt leaves what was there.
 
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::on_interrupt;
+use crate::interrupt::Uninterrupted;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,10 @@ pub fn check_file(file: &Path) -> Outcome {
         _ if file.is_dir() => Err(refused(file, ErrorKind::IsADirectory.into())),
         folder if folder.is_dir() => match is_special(file) {
             true => Ok(()),
-            false => temporary(&folder).map(drop).map_err(|error| refused(file, error)),
+            false => {
+                let _uninterrupted = Uninterrupted::begin()?;
+                temporary(&folder).map(drop).map_err(|error| refused(file, error))
+            }
         },
         _ => Err(refused(file, ErrorKind::NotFound.into())),
     }
@@ -38,10 +41,12 @@ pub fn replace_with<T>(
     }
     // The file that a link names is replaced, not the link.
     let target = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+    let mut uninterrupted = Uninterrupted::begin()?;
     let whole = temporary(&folder_of(&target)).map_err(refuse)?;
     let path = whole.path().to_path_buf();
     #[expect(clippy::disallowed_methods, reason = "the user's own file, no part of a database")]
-    on_interrupt(move || drop(std::fs::remove_file(path)))?;
+    uninterrupted.on_interrupt(move || drop(std::fs::remove_file(path)));
+    drop(uninterrupted);
     let written = fill(file, whole.as_file(), write)?;
     whole.as_file().sync_all().map_err(refuse)?;
     whole.persist(&target).map_err(|error| refuse(error.error))?;

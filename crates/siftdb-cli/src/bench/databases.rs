@@ -9,7 +9,7 @@ use crate::bars::Bar;
 use crate::bench::args::BenchArgs;
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::{layout as parse_layout, parse_compression, parse_filter};
-use crate::interrupt::{on_interrupt, remove_whole, wait_if_interrupted};
+use crate::interrupt::{Uninterrupted, remove_whole, wait_if_interrupted};
 use crate::lines::key_set;
 use crate::numbers::{count, size};
 use siftdb::env::DiskEnv;
@@ -74,13 +74,14 @@ impl Databases {
             return Ok(Databases::Existing(existing.clone()));
         }
         let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let mut uninterrupted = Uninterrupted::begin()?;
         let directory = tempfile::Builder::new().prefix("siftdb-bench-").tempdir_in(&parent);
         let directory = directory.map_err(|source| {
             let advice = "name an existing directory with --dir, where files may be created";
             Failure::unwritable(&parent, source, advice)
         })?;
         let path = directory.path().to_path_buf();
-        on_interrupt(move || remove_whole(&path))?;
+        uninterrupted.on_interrupt(move || remove_whole(&path));
         Ok(Databases::Own { directory, loaded: vec![false; cells] })
     }
 
@@ -146,7 +147,10 @@ impl Databases {
         if workload.fills() || !loaded[cell] {
             remove_whole(&path);
         }
+        // It creates directories above its own that are missing.
+        let uninterrupted = Uninterrupted::begin()?;
         let db = settings.options.clone().env(Arc::new(DiskEnv::new())).open(&path);
+        drop(uninterrupted);
         let db = db.map_err(|error| failure_of(error.into()))?;
         let store = SiftdbStore::new(db, Arc::new(DiskEnv::new()));
         if !workload.fills() && !loaded[cell] {
