@@ -216,7 +216,8 @@ const OTHER_HISTORY: &str =
     "it holds a checkpoint of another copy of this database, or from before a repair";
 
 fn refused(target: &Path, why: &str) -> Error {
-    let what = format!("{} cannot become a checkpoint: {why}", target.display());
+    let target = target.display();
+    let what = format!("{target} cannot become a checkpoint: {why}; name another directory");
     Error::InvalidArgument { what }
 }
 
@@ -239,17 +240,17 @@ fn before(engine: &Engine, target: &Path) -> Result<Option<ManifestState>> {
                 _ => false,
             };
             if !may_be {
-                let why = "it has files of a database and no CURRENT; remove it first";
-                return Err(refused(target, why));
+                return Err(refused(target, "it has files of a database and no CURRENT"));
             }
         }
         return Ok(None);
     };
     let state = replay(env, target, number)?;
     match state.checkpoint_of {
-        None => {
-            Err(refused(target, "it holds a database that is none, or that was written to since"))
-        }
+        None => Err(refused(
+            target,
+            "it holds a database that is no checkpoint, or was written to since",
+        )),
         Some(of) if of.id != engine.context.database.id => {
             Err(refused(target, "it holds a checkpoint of another database"))
         }

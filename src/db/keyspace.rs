@@ -409,7 +409,8 @@ impl Keyspace {
 
     /// About how many entries and bytes the range holds. Reads no data block, only data indexes
     /// that are not in memory. In each table that the range cuts it is off by up to a block at each
-    /// end.
+    /// end. Of a memtable that has a thousand entries or more in the range, half is assumed to be
+    /// in it.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
