@@ -237,13 +237,30 @@ fn garbage_tasks<'t>(
     oldest_sequence_needed: SequenceNumber,
     now: u64,
 ) -> impl Iterator<Item = CompactionTask> + 't {
+    garbage_tables(levels, now)
+        .filter(move |(_, meta)| meta.largest_sequence <= oldest_sequence_needed)
+        .filter_map(move |(level, meta)| garbage_task(levels, level, meta, options, now))
+}
+
+/// The tables with garbage that compactions free once no snapshot needs it, upper levels first.
+fn garbage_tables(levels: &LevelFiles, now: u64) -> impl Iterator<Item = (usize, &Arc<FileMeta>)> {
     let tables = (0..LEVELS).flat_map(|level| levels[level].iter().map(move |meta| (level, meta)));
-    let garbage = tables.filter(move |(level, meta)| {
-        meta.largest_sequence <= oldest_sequence_needed
-            && (meta.is_mostly_garbage(now)
-                || (meta.range_deletes > 0 && is_last(levels, *level, meta)))
-    });
-    garbage.filter_map(move |(level, meta)| garbage_task(levels, level, meta, options, now))
+    tables.filter(move |(level, meta)| {
+        meta.is_mostly_garbage(now) || (meta.range_deletes > 0 && is_last(levels, *level, meta))
+    })
+}
+
+/// The sequence that the oldest snapshot must reach before more garbage can go; `None` if no
+/// snapshot is in the way. `needed` are all snapshots and the published sequence, ascending.
+#[must_use]
+pub(crate) fn garbage_kept_through(
+    levels: &LevelFiles,
+    needed: &[SequenceNumber],
+    now: u64,
+) -> Option<SequenceNumber> {
+    let [oldest, .., published] = needed else { return None };
+    let newest = garbage_tables(levels, now).map(|(_, meta)| meta.largest_sequence);
+    newest.filter(|sequence| oldest < sequence && sequence <= published).min()
 }
 
 /// The compaction that frees the garbage of `meta`; `None` if it would rewrite too much for that.

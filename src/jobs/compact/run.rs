@@ -14,7 +14,7 @@ use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::merge::{Division, merge};
 use crate::jobs::compact::pace::Pace;
 use crate::jobs::compact::parts::key_parts;
-use crate::jobs::compact::picker::{CompactionCursors, pick, score};
+use crate::jobs::compact::picker::{CompactionCursors, garbage_kept_through, pick, score};
 use crate::jobs::compact::reservation::{Helpers, Reservation};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::job_events::{CompactionEvents, TableSums};
@@ -49,8 +49,8 @@ pub(crate) fn compact_once(
     if !engine.context.options.auto_compaction {
         return Ok(false);
     }
-    let oldest =
-        engine.catalog.snapshots.needed(&engine.catalog.published).first().copied().unwrap_or(0);
+    let needed = engine.catalog.snapshots.needed(&engine.catalog.published);
+    let oldest = needed.first().copied().unwrap_or(0);
     let options = keyspace.options.load().compaction_options();
     let now = job_time(&engine.context, &engine.catalog);
     let pick = |shape: &LevelFiles, claims: &[Arc<Claim>]| {
@@ -77,6 +77,12 @@ pub(crate) fn compact_once(
     match changed {
         // Nothing was lost, and the next look leaves this task out.
         Err(Error::Defect { .. }) => Ok(true),
+        Ok(false) => {
+            let shape = keyspace.view.load().version.files();
+            let kept_through = garbage_kept_through(&shape, &needed, now);
+            // If the snapshot in the way is gone by now, there is more to do.
+            Ok(kept_through.is_some_and(|through| !engine.catalog.snapshots.leave_garbage(through)))
+        }
         changed => changed,
     }
 }

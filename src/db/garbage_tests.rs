@@ -1,0 +1,56 @@
+//! Tests of when compactions free what a snapshot kept, although nothing is written any more.
+
+use crate::db::database::Db;
+use crate::env::mem::MemEnv;
+use crate::options::database::Options;
+use std::sync::Arc;
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
+
+fn open(options: Options) -> Db {
+    options.env(Arc::new(MemEnv::new())).open("/db").unwrap()
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not {what}");
+        yield_now();
+    }
+}
+
+/// Waits until the workers have looked at everything.
+fn rest(db: &Db) {
+    until("at rest", || {
+        let jobs = db.engine().jobs.schedule.lock();
+        jobs.running == 0
+            && !jobs.flush_wanted
+            && jobs.compactions_wanted.is_empty()
+            && jobs.deleted_tables.is_empty()
+    });
+}
+
+fn entries(db: &Db) -> u64 {
+    db.tables().iter().map(|table| table.entries).sum()
+}
+
+#[test]
+fn garbage_goes_with_the_snapshot_that_kept_it() {
+    let db = open(Options::new());
+    for number in 0..1000 {
+        db.put(format!("{number:04}"), "value").unwrap();
+    }
+    db.compact_range(..).unwrap();
+    let old = db.snapshot();
+    for number in 0..1000 {
+        db.delete(format!("{number:04}")).unwrap();
+    }
+    db.flush().unwrap();
+    // It sees the deletes.
+    let new = db.snapshot();
+    rest(&db);
+    assert_eq!(entries(&db), 2000);
+    drop(old);
+    until("freed", || entries(&db) == 0);
+    drop(new);
+}
