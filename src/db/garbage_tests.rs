@@ -54,3 +54,30 @@ fn garbage_goes_with_the_snapshot_that_kept_it() {
     until("freed", || entries(&db) == 0);
     drop(new);
 }
+
+/// The range delete has live entries next to it, so its table is no garbage by itself.
+#[test]
+fn range_deletes_go_after_the_tables_that_they_hide() {
+    let db = open(Options::new().table_bytes(16 << 10).level_base_bytes(16 << 10));
+    let load = (0..3000).map(|number| (format!("a{number:04}"), number.to_string()));
+    assert_eq!(db.ingest(load).unwrap().level, 2);
+    let snapshot = db.snapshot();
+    db.delete_range("a".."b").unwrap();
+    for number in 0..10 {
+        db.put(format!("b{number}"), "value").unwrap();
+    }
+    db.compact_range("b"..).unwrap();
+    // Its log is synced before a table goes. So the lock below holds that up until a compaction was
+    // looked for.
+    db.delete_range("x".."y").unwrap();
+    rest(&db);
+    let held_up = db.engine().writer.log.lock();
+    drop(snapshot);
+    until("looked at", || {
+        let jobs = db.engine().jobs.schedule.lock();
+        jobs.compactions_wanted.is_empty() && !jobs.is_compacting()
+    });
+    drop(held_up);
+    until("rewritten", || db.tables().iter().all(|table| table.range_deletes == 0));
+    assert_eq!(entries(&db), 10);
+}

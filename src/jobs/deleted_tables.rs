@@ -63,7 +63,11 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
         let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };
         Some(edit).filter(|edit| !edit.deleted.is_empty())
     };
-    engine.catalog.apply(&mut NewTables::none(), removal).map(drop)
+    if engine.catalog.apply(&mut NewTables::none(), removal)? {
+        // Range deletes may have nothing below them now.
+        engine.jobs.schedule_compactions([keyspace.id]);
+    }
+    Ok(())
 }
 
 /// True if snapshots are in the way of a table that would be hidden without them, or of a range
