@@ -19,6 +19,7 @@ use crate::state::context::Context;
 use crate::state::filter_workload::FilterWorkload;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use crate::state::read_view::ReadView;
+use crate::tree::file_meta::FileMeta;
 use crate::tree::version::Version;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -143,7 +144,8 @@ impl KeyspaceState {
     /// True if the active memtable should be flushed for its tombstones although it is not full:
     /// scans pass them, it holds little else, or it has no segment left for the entries after a
     /// range delete. One such memtable at a time: the next waits until the table of the last one is
-    /// compacted. So deletes cost only as many flushes as compactions can follow.
+    /// compacted. So deletes cost only as many flushes as compactions can follow. A table of a few
+    /// deletes is no such table: it may stay in level 0 for long.
     #[must_use]
     pub(crate) fn needs_tombstone_flush(&self) -> bool {
         let view = self.view.load();
@@ -155,7 +157,7 @@ impl KeyspaceState {
         let many = many || view.active.wants_segments();
         many && self.served.context.options.auto_compaction
             && view.immutables.is_empty()
-            && !view.version.level(0).iter().any(|handle| handle.meta.is_mostly_garbage(0))
+            && !view.version.level(0).iter().any(|handle| is_pile(&handle.meta))
     }
 
     /// True if the result of a compaction of exactly these tables, in ascending order, was refused.
@@ -204,6 +206,11 @@ impl KeyspaceState {
             dropped: view.dropped,
         });
     }
+}
+
+/// True for the table of a memtable that was flushed for its tombstones.
+fn is_pile(meta: &FileMeta) -> bool {
+    meta.is_mostly_garbage(0) && meta.droppable(0) >= TOMBSTONES_PASSED_MAX as u64 / 2
 }
 
 /// All keyspaces of a database.

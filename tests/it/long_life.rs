@@ -114,6 +114,32 @@ fn tombstone_tables_disappear_at_rest() {
     assert_eq!(&db.first().unwrap().unwrap().0[..], key(count - 1000));
 }
 
+/// A few deletes all over the keys make a table of level 0 that is not worth a compaction.
+#[test]
+fn popped_entries_are_freed_above_scattered_deletes() {
+    let env = MemEnv::new();
+    let db = open(&env, &Options::new()).unwrap();
+    let count = 6000;
+    for number in 0..count {
+        db.put(key(number), "value").unwrap();
+    }
+    db.compact_range(..).unwrap();
+    for number in [1, count - 1] {
+        db.delete(key(number)).unwrap();
+    }
+    db.flush().unwrap();
+    for number in (0..count - 100).filter(|number| *number != 1) {
+        let (first, _) = db.first().unwrap().unwrap();
+        assert_eq!(&first[..], key(number));
+        db.delete(&first).unwrap();
+    }
+    until("what was popped is gone", || {
+        db.first().unwrap();
+        db.stats().levels.iter().map(|level| level.entries).sum::<u64>() < 4000
+    });
+    assert_eq!(all_reads(&db, (0..count).step_by(97).map(key), "popped").len(), 99);
+}
+
 /// Without background compactions nothing happens that was not asked for.
 #[test]
 fn manual_mode_keeps_tombstones_until_flush() {
