@@ -81,3 +81,22 @@ fn range_deletes_go_after_the_tables_that_they_hide() {
     until("rewritten", || db.tables().iter().all(|table| table.range_deletes == 0));
     assert_eq!(entries(&db), 10);
 }
+
+/// It once rewrote every table below one of them.
+#[test]
+fn scattered_deletes_rewrite_no_whole_level() {
+    let db = open(Options::new().table_bytes(16 << 10).level_base_bytes(64 << 10));
+    let key = |number: usize| format!("{number:06}");
+    let load = db.ingest((0..200_000).map(|number| (key(number), ""))).unwrap();
+    assert!(load.level > 1 && load.tables > 20, "{load:?}");
+    for first in 0..4 {
+        for number in (first..200_000).step_by(2000) {
+            db.delete(key(number)).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    rest(&db);
+    let stats = db.stats();
+    assert!(stats.compactions > 0 && stats.levels[0].tables < 4);
+    assert!(stats.compaction_bytes_written < load.bytes / 8, "{stats}");
+}

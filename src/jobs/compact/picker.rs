@@ -12,7 +12,7 @@
 //!    table overlaps it. This frees the space of deleted data and spares scans. A table with any
 //!    range delete is rewritten as soon as no deeper table overlaps it: lookups cannot rely on its
 //!    filter alone. All this waits while a snapshot may need the garbage, because the same table
-//!    could be picked for ever. At level 0 the garbage must be worth the bytes it rewrites.
+//!    could be picked for ever. Garbage that goes down must be worth the entries it rewrites.
 //!
 //! The caller applies the task, tells the cursors, and asks again until there is nothing to do;
 //! `manual.rs` names the compactions that a user asks for.
@@ -34,9 +34,9 @@ use std::ops::Bound;
 /// Small inputs that would rewrite more than this many times their bytes stay at level 0.
 const REWRITE_FACTOR: u64 = 8;
 
-/// A tombstone at level 0 is worth rewriting this many entries of level 1 at once. So a queue whose
+/// A tombstone is worth rewriting this many entries of the next level at once. So a queue whose
 /// front is deleted is compacted every few thousand deletes. A few deletions spread over a large
-/// database wait until level 0 is due.
+/// database wait until their level is due.
 const GARBAGE_WORTH: u64 = 256;
 
 /// Where the next compaction of each level starts. Kept in memory only: after a restart every level
@@ -272,19 +272,21 @@ fn garbage_task(
     now: u64,
 ) -> Option<CompactionTask> {
     let inputs = overlap_closure(&levels[level], vec![Arc::clone(meta)]);
-    if level == 0 {
-        let down = CompactionTask::down(levels, level, inputs, options);
-        let garbage: u64 = down.inputs.iter().map(|meta| meta.droppable(now)).sum();
-        let rewritten: u64 = down.overlapping.iter().map(|meta| meta.entries).sum();
-        // A trivial move would keep the garbage, and the next level would pick it again.
-        return (rewritten <= GARBAGE_WORTH.saturating_mul(garbage))
-            .then_some(CompactionTask { trivial_move: false, ..down });
+    if level > 0 {
+        let in_place = CompactionTask::rewrite(levels, level, inputs.clone());
+        if in_place.below.iter().all(Vec::is_empty) {
+            return Some(in_place);
+        }
     }
-    let in_place = CompactionTask::rewrite(levels, level, inputs);
-    Some(match in_place.below.iter().all(Vec::is_empty) {
-        true => in_place,
-        false => CompactionTask::down(levels, level, in_place.inputs, options),
-    })
+    let down = CompactionTask::down(levels, level, inputs, options);
+    let garbage: u64 = down.inputs.iter().map(|meta| meta.droppable(now)).sum();
+    let rewritten: u64 = down.overlapping.iter().map(|meta| meta.entries).sum();
+    let is_worth_it = rewritten <= GARBAGE_WORTH.saturating_mul(garbage);
+    // Nobody counts what range deletes cover. Tables that they cover whole are not rewritten.
+    let may_cover_more = level > 0 && meta.range_deletes > 0;
+    // A trivial move from level 0 would keep the garbage, and the next level would pick it again.
+    let trivial_move = down.trivial_move && level > 0;
+    (is_worth_it || may_cover_more).then_some(CompactionTask { trivial_move, ..down })
 }
 
 /// True if no deeper table overlaps the table `meta` of a sorted level.
