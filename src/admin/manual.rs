@@ -21,6 +21,10 @@ use crate::tree::version::LevelFiles;
 use crate::write::commit;
 use std::collections::BTreeSet;
 
+/// A caller that compacts leaves turns to compactions that are due once a level 0 has this many
+/// times the tables that make it due.
+const LEVEL0_TRIGGERS: usize = 2;
+
 /// Flushes the memtables that `switch` names and waits.
 ///
 /// # Errors
@@ -85,8 +89,16 @@ pub(crate) fn compact_range(
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = keyspace.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
+    let (cursors, mut turn) = (Cursors::default(), 0u64);
     let mut refused = Ok(());
     run_job(engine, &mut || {
+        turn += 1;
+        if turn.is_multiple_of(2)
+            && level0_is_behind(engine)
+            && compact_most_urgent(engine, &cursors)?
+        {
+            return Ok(true);
+        }
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles, _: &_| compaction.next_task(levels, &options, is_due);
         let task = run_compaction(engine, keyspace, next);
@@ -97,6 +109,16 @@ pub(crate) fn compact_range(
     refused?;
     check(keyspace)?;
     engine.check_writable()
+}
+
+/// True if tables collect in level 0 of a keyspace, which slows its writers down and stops them at
+/// last. No worker compacts them while a caller compacts.
+fn level0_is_behind(engine: &Engine) -> bool {
+    let trigger = engine.context.options.level0_compaction_trigger;
+    let is_behind = |keyspace: &Arc<KeyspaceState>| {
+        keyspace.view.load().version.level(0).len() >= LEVEL0_TRIGGERS * trigger
+    };
+    engine.catalog.all_keyspaces().iter().any(is_behind)
 }
 
 /// Ends the job at a refused compaction, and keeps the error in `refused` for the caller: a job

@@ -1,10 +1,14 @@
-//! Tests of when compactions free what a snapshot kept, although nothing is written any more.
+//! Tests of when compactions free space and level 0, and of what they rewrite for it.
 
+use crate::base::sync::{AtomicBool, Ordering};
 use crate::db::database::Db;
 use crate::env::mem::MemEnv;
+use crate::options::access::CompactRangeOptions;
+use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
 use crate::options::database::Options;
+use crate::options::keyspace::KeyspaceOptions;
 use std::sync::Arc;
-use std::thread::yield_now;
+use std::thread::{scope, sleep, yield_now};
 use std::time::{Duration, Instant};
 
 fn open(options: Options) -> Db {
@@ -99,4 +103,43 @@ fn scattered_deletes_rewrite_no_whole_level() {
     let stats = db.stats();
     assert!(stats.compactions > 0 && stats.levels[0].tables < 4);
     assert!(stats.compaction_bytes_written < load.bytes / 8, "{stats}");
+}
+
+/// It takes its time.
+#[derive(Debug)]
+struct Slow;
+
+impl CompactionFilter for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn filter(&self, _: &[u8], _: &[u8]) -> CompactionDecision {
+        sleep(Duration::from_millis(1));
+        CompactionDecision::Keep
+    }
+}
+
+/// No worker compacts next to `compact_range`, so writers once waited for its end.
+#[test]
+fn writers_need_not_wait_for_a_long_compact_range() {
+    let options = Options::new().table_bytes(16 << 10).level_base_bytes(16 << 10);
+    let db = open(options.level0_compaction_trigger(1));
+    let slow = KeyspaceOptions::new().compaction_filter(Arc::new(Slow));
+    let big = db.keyspace_with("big", &slow).unwrap();
+    let value = [b'v'; 8 << 10];
+    big.ingest((0..3000).map(|number| (format!("{number:04}"), value))).unwrap();
+    let ended = AtomicBool::new(false);
+    scope(|scope| {
+        scope.spawn(|| {
+            big.compact_range_with(.., &CompactRangeOptions::new().force(true)).unwrap();
+            ended.store(true, Ordering::Relaxed);
+        });
+        until("compacting", || db.engine().jobs.schedule.lock().caller_compacts);
+        for _ in 0..2 * db.engine().context.options.level0_stop() {
+            db.put("k", "v").unwrap();
+            db.flush().unwrap();
+        }
+        assert!(!ended.load(Ordering::Relaxed), "writers waited");
+    });
 }
