@@ -93,10 +93,9 @@ pub(crate) fn compact_range(
     let mut refused = Ok(());
     run_job(engine, &mut || {
         turn += 1;
-        if turn.is_multiple_of(2)
-            && level0_is_behind(engine)
-            && compact_most_urgent(engine, &cursors)?
-        {
+        // Not of this keyspace: a move could take a table out of the way of this call.
+        let other = || compact_most_urgent(engine, &cursors, Some(keyspace.id));
+        if turn.is_multiple_of(2) && level0_is_behind(engine, keyspace) && other()? {
             return Ok(true);
         }
         let options = keyspace.options.load().compaction_options();
@@ -111,12 +110,13 @@ pub(crate) fn compact_range(
     engine.check_writable()
 }
 
-/// True if tables collect in level 0 of a keyspace, which slows its writers down and stops them at
-/// last. No worker compacts them while a caller compacts.
-fn level0_is_behind(engine: &Engine) -> bool {
+/// True if tables collect in level 0 of a keyspace other than `compacted`, which slows its writers
+/// down and stops them at last. No worker compacts them while a caller compacts.
+fn level0_is_behind(engine: &Engine, compacted: &KeyspaceState) -> bool {
     let trigger = engine.context.options.level0_compaction_trigger;
     let is_behind = |keyspace: &Arc<KeyspaceState>| {
-        keyspace.view.load().version.level(0).len() >= LEVEL0_TRIGGERS * trigger
+        keyspace.id != compacted.id
+            && keyspace.view.load().version.level(0).len() >= LEVEL0_TRIGGERS * trigger
     };
     engine.catalog.all_keyspaces().iter().any(is_behind)
 }
@@ -191,7 +191,7 @@ pub(crate) fn rebuild_filters(
         // Every other turn is for a compaction that is due anyway: writers wait for level 0.
         turn += 1;
         engine.jobs.schedule_compactions([keyspace.id]);
-        if turn.is_multiple_of(2) && compact_most_urgent(engine, &cursors)? {
+        if turn.is_multiple_of(2) && compact_most_urgent(engine, &cursors, None)? {
             return Ok(true);
         }
         let due = due();

@@ -324,9 +324,8 @@ impl Keyspace {
 
     /// Compacts all tables of this keyspace with keys of `range` down, level by level, and waits.
     /// This frees the space of deleted and overwritten entries that no snapshot needs, and joins
-    /// neighbors that fit one table. If tables collect in level 0 in the meantime, of any keyspace,
-    /// its steps alternate with compactions that are due, so writers do not have to wait for its
-    /// end.
+    /// neighbors that fit one table. If tables collect in level 0 of another keyspace, its steps
+    /// alternate with compactions of others. Writers to this keyspace may have to wait for its end.
     ///
     /// A table that shares no keys with another, has no such entries and has no small neighbor may
     /// be moved down, or stay, without being read. [`Keyspace::compact_range_with`] can rewrite all

@@ -263,7 +263,7 @@ fn compaction_worker(engine: &Engine, cursors: &Cursors, mut watch: Option<Expir
         }
         if let Some(_token) = CompactionToken::of_worker(engine) {
             run_job(engine, &mut || {
-                let more = compact_most_urgent(engine, cursors)?;
+                let more = compact_most_urgent(engine, cursors, None)?;
                 Ok(more && engine.jobs.schedule.lock().callers_waiting == 0)
             });
         } else if let Some(watch) = &mut watch {
@@ -300,13 +300,18 @@ fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, generation: u64
     }
 }
 
-/// Runs one compaction of the keyspace that is most in need of one, of those that were named. False
-/// if none is in need.
-pub(crate) fn compact_most_urgent(engine: &Engine, cursors: &Cursors) -> Result<bool> {
+/// Runs one compaction of the keyspace that is most in need of one, of those that were named but
+/// `except`. False if none is named.
+pub(crate) fn compact_most_urgent(
+    engine: &Engine,
+    cursors: &Cursors,
+    except: Option<KeyspaceId>,
+) -> Result<bool> {
     let wanted: Vec<_> = {
         let jobs = engine.jobs.schedule.lock();
         let keyspaces = engine.catalog.keyspaces.lock();
-        jobs.compactions_wanted.iter().filter_map(|id| keyspaces.get(*id).cloned()).collect()
+        let wanted = jobs.compactions_wanted.iter().filter(|id| Some(**id) != except);
+        wanted.filter_map(|id| keyspaces.get(*id).cloned()).collect()
     };
     let by_urgency = |one: &&Arc<KeyspaceState>, other: &&Arc<KeyspaceState>| {
         urgency(one).total_cmp(&urgency(other))
