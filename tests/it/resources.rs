@@ -7,7 +7,7 @@ use crate::support::alone::{FIGURES, alone};
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{scan, scan_back, small_options};
-use siftdb::{Db, Error, Options, WriteOptions};
+use siftdb::{Db, Error, Options, WriteBatch, WriteOptions};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -50,7 +50,7 @@ fn fill(db: &Db, keys: usize, round: u64) {
                 for place in (thread..keys).step_by(2) {
                     let value = bytes(round << 32 | place as u64, 400);
                     let options = WriteOptions::new().sync(place % 1000 == 0);
-                    let mut batch = siftdb::WriteBatch::new();
+                    let mut batch = WriteBatch::new();
                     batch.put(key(place), value);
                     db.write_with(batch, &options).unwrap();
                 }
@@ -332,9 +332,8 @@ fn has_all(db: &Db) -> bool {
     (0..LOG_ENTRIES).step_by(97).all(|place| db.get(key(place)).unwrap().is_some())
 }
 
-/// Runs `work`, which must take little more memory than a write buffer and what writing a table
-/// takes, however large the log is.
-fn in_little_memory<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work`; the most memory that it takes, too.
+fn most_memory<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let (before, most, done) = (memory_bytes(), AtomicU64::new(0), AtomicBool::new(false));
     let result = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -347,7 +346,13 @@ fn in_little_memory<T>(work: impl FnOnce() -> T) -> T {
         done.store(true, Ordering::Relaxed);
         result
     });
-    let used = most.into_inner().saturating_sub(before);
+    (result, most.into_inner().saturating_sub(before))
+}
+
+/// Runs `work`, which must take little more memory than a write buffer and what writing a table
+/// takes, however large its input is.
+fn in_little_memory<T>(work: impl FnOnce() -> T) -> T {
+    let (result, used) = most_memory(work);
     println!("{FIGURES}{} KiB for {} KiB of log", used >> 10, LOG >> 10);
     assert!(used < 3 * BUFFER as u64 + (8 << 20), "{used} bytes");
     result
@@ -368,6 +373,27 @@ fn repair_takes_a_write_buffer_of_memory() {
         let report = in_little_memory(|| large_log().repair(path)).unwrap();
         assert_eq!(report.log_entries, LOG_ENTRIES as u64);
         assert!(has_all(&large_log().open(path).unwrap()));
+    });
+}
+
+/// Each value begins a run of its own, and a merge of runs holds an entry of each.
+#[test]
+fn unsorted_loads_of_large_values_take_little_memory() {
+    const VALUES: usize = 60;
+    let name = "resources::unsorted_loads_of_large_values_take_little_memory";
+    alone(name, "export MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=65536", || {
+        let directory = quick_directory();
+        let db = large_log().open(directory.path().join("db")).unwrap();
+        let value = |place: usize| bytes(place as u64, BUFFER / 2 + 1);
+        let places = (0..VALUES).map(|n| n * 37 % VALUES);
+        let entries = places.map(|place| (key(place), value(place)));
+        let (report, used) = most_memory(|| db.ingest_unsorted(entries));
+        println!("{FIGURES}{} KiB for {VALUES} values of a mebibyte", used >> 10);
+        assert!(used < 24 << 20, "{used} bytes");
+        assert_eq!(report.unwrap().entries, VALUES as u64);
+        for place in 0..VALUES {
+            assert_eq!(db.get(key(place)).unwrap().unwrap(), value(place));
+        }
     });
 }
 
@@ -430,7 +456,7 @@ fn a_full_disk_refuses_writes_until_reopened() {
                     scope.spawn(move || {
                         let sync = WriteOptions::new().sync(round % 2 == 1);
                         loop {
-                            let mut batch = siftdb::WriteBatch::new();
+                            let mut batch = WriteBatch::new();
                             batch.put(key(*count * 3 + writer), bytes(*count as u64, 3000));
                             match db.write_with(batch, &sync) {
                                 Ok(()) => *count += 1,

@@ -40,6 +40,10 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// Runs that are merged at once, at most. Each takes a block of memory and a descriptor.
 pub(crate) const RUNS_MAX: usize = 128;
 
+/// Runs that are merged at once even if their blocks take more memory than a merge may. A block has
+/// one entry if that is large.
+const RUNS_MIN: usize = 4;
+
 /// Entries of a bulk load, in any order.
 pub(crate) struct LoadSorter {
     engine: Arc<Engine>,
@@ -50,8 +54,7 @@ pub(crate) struct LoadSorter {
     entries: Vec<Place>,
     /// Entries that are in runs.
     spilled: u64,
-    /// The tables of each run, by key.
-    runs: Vec<Vec<FileMeta>>,
+    runs: Vec<SortedRun>,
     /// The numbers of the files of runs, also of one that failed.
     files: BTreeSet<u64>,
     /// Keeps the directory locked while there are files to remove; the last field.
@@ -133,14 +136,18 @@ impl LoadSorter {
         self.merge(&self.runs, |internal_key, value| each(user_key(internal_key), value))
     }
 
-    /// Merges runs, the smallest first, until at most [`RUNS_MAX`] are left. No more runs than that
-    /// needs, so as few entries as possible are written again.
+    /// Merges runs, the smallest first, until one merge can take those that are left. No more runs
+    /// than that needs, so as few entries as possible are written again.
     fn merge_smallest(&mut self) -> Result<()> {
-        while let Some(beyond) = self.runs.len().checked_sub(RUNS_MAX).filter(|beyond| *beyond > 0)
-        {
-            self.runs.sort_by_key(|run| run.iter().map(|table| table.bytes).sum::<u64>());
+        loop {
+            self.runs.sort_by_key(|run| run.tables.iter().map(|table| table.bytes).sum::<u64>());
+            let at_once = self.merged_at_once();
+            let beyond = self.runs.len() - at_once;
+            if beyond == 0 {
+                return Ok(());
+            }
             // They become one.
-            let small: Vec<_> = self.runs.drain(..RUNS_MAX.min(beyond + 1)).collect();
+            let small: Vec<_> = self.runs.drain(..at_once.min(beyond + 1)).collect();
             let (mut merged, mut run) = (self.open_merge(&small)?, Run::default());
             while let Some((internal_key, value)) = merged.entry() {
                 run.add(self, internal_key, value)?;
@@ -148,18 +155,29 @@ impl LoadSorter {
             }
             merged.status()?;
             self.runs.push(run.finish()?);
-            for table in small.into_iter().flatten() {
+            for table in small.into_iter().flat_map(|run| run.tables) {
                 self.remove_run(table.number)?;
             }
         }
-        Ok(())
+    }
+
+    /// How many of the first runs one merge takes.
+    fn merged_at_once(&self) -> usize {
+        // The entries in memory were written.
+        let bytes_max = self.bytes_max.max(RUNS_MAX * BLOCK_BYTES);
+        let mut bytes = 0;
+        let fits = |(index, run): &(usize, &SortedRun)| {
+            bytes += run.block_bytes;
+            *index < RUNS_MIN || bytes <= bytes_max
+        };
+        self.runs.iter().take(RUNS_MAX).enumerate().take_while(fits).count()
     }
 
     /// Calls `each` with the entries of `runs` in order, by internal key, of each user key the one
     /// that was added last.
     fn merge(
         &self,
-        runs: &[Vec<FileMeta>],
+        runs: &[SortedRun],
         mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut merged = self.open_merge(runs)?;
@@ -170,7 +188,7 @@ impl LoadSorter {
         merged.status()
     }
 
-    fn open_merge(&self, runs: &[Vec<FileMeta>]) -> Result<Merged> {
+    fn open_merge(&self, runs: &[SortedRun]) -> Result<Merged> {
         let mut merged = MergingIter::new(Direction::Forward, self.open_runs(runs)?);
         merged.seek(None);
         Ok(Merged { merged, last: Vec::new() })
@@ -249,7 +267,7 @@ impl LoadSorter {
         Ok(())
     }
 
-    fn open_runs(&self, runs: &[Vec<FileMeta>]) -> Result<Vec<LevelIter>> {
+    fn open_runs(&self, runs: &[SortedRun]) -> Result<Vec<LevelIter>> {
         let context = TableContext {
             files: FilePool::new(
                 Arc::clone(&self.engine.context.env),
@@ -266,12 +284,21 @@ impl LoadSorter {
             let table = Table::open(&context, &self.path(meta.number), meta.expect())?;
             Ok(TableHandle::new(Arc::new(meta.clone()), Arc::new(table), &never_removed))
         };
-        let run = |tables: &Vec<FileMeta>| {
-            let handles = tables.iter().map(open).collect::<Result<_>>()?;
+        let run = |run: &SortedRun| {
+            let handles = run.tables.iter().map(open).collect::<Result<_>>()?;
             Ok(LevelIter::new(Direction::Forward, handles, false))
         };
         runs.iter().map(run).collect()
     }
+}
+
+/// A run that was written.
+#[derive(Default)]
+struct SortedRun {
+    /// By key.
+    tables: Vec<FileMeta>,
+    /// About the size of its largest block.
+    block_bytes: usize,
 }
 
 /// A run that is being written.
@@ -279,7 +306,7 @@ impl LoadSorter {
 struct Run {
     /// The table that takes entries, and the number of its file.
     open: Option<(u64, TableBuilder)>,
-    finished: Vec<FileMeta>,
+    finished: SortedRun,
 }
 
 impl Run {
@@ -292,16 +319,19 @@ impl Run {
             Some(open) => open,
             none => none.insert(sorter.create_run()?),
         };
+        // A block has no more than that, or one entry.
+        let block_bytes = BLOCK_BYTES.max(internal_key.len() + value.len());
+        self.finished.block_bytes = self.finished.block_bytes.max(block_bytes);
         builder.add(internal_key, value)
     }
 
     fn end_table(&mut self) -> Result<()> {
         let Some((number, builder)) = self.open.take() else { return Ok(()) };
-        self.finished.push(FileMeta::of_summary(number, &builder.finish()?));
+        self.finished.tables.push(FileMeta::of_summary(number, &builder.finish()?));
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Vec<FileMeta>> {
+    fn finish(mut self) -> Result<SortedRun> {
         self.end_table()?;
         Ok(self.finished)
     }
