@@ -50,6 +50,8 @@ pub(crate) struct FullBlocks {
     pub blocks: Vec<BlockBuilder>,
     /// Their size before compression, about.
     pub bytes: u64,
+    /// The memory that they take, about.
+    pub memory: u64,
 }
 
 /// The full blocks of a table whose file another thread has.
@@ -62,6 +64,8 @@ pub(crate) struct DetachedBlocks {
     file_bytes: u64,
     /// Bytes of the blocks that were given away since, before compression.
     away_bytes: u64,
+    /// The memory that these take.
+    away_memory: u64,
 }
 
 impl DetachedBlocks {
@@ -73,6 +77,7 @@ impl DetachedBlocks {
     /// Takes a full block, and leaves an empty one that is otherwise like it.
     pub(super) fn push(&mut self, block: &mut BlockBuilder) {
         self.full.bytes += block.estimated_bytes() as u64;
+        self.full.memory += block.memory_bytes() as u64;
         let empty = self.spare.pop().unwrap_or_else(|| block.another());
         self.full.blocks.push(std::mem::replace(block, empty));
     }
@@ -81,6 +86,7 @@ impl DetachedBlocks {
     pub(crate) fn take(&mut self) -> FullBlocks {
         let full = std::mem::take(&mut self.full);
         self.away_bytes += full.bytes;
+        self.away_memory += full.memory;
         full
     }
 
@@ -93,15 +99,16 @@ impl DetachedBlocks {
     pub(crate) fn give_back(&mut self, written: FullBlocks, file_bytes: u64) {
         self.file_bytes = file_bytes;
         self.away_bytes -= written.bytes;
+        self.away_memory -= written.memory;
         // A block of one large value keeps as much memory: not for all that follow.
         if written.bytes < 2 * BYTES_AT_ONCE {
             self.spare.extend(written.blocks);
         }
     }
 
-    /// Bytes of the blocks that were given away and did not come back, before compression.
-    pub(crate) fn away_bytes(&self) -> u64 {
-        self.away_bytes
+    /// About the memory of the blocks that were given away and did not come back.
+    pub(crate) fn away_memory(&self) -> u64 {
+        self.away_memory
     }
 
     /// About the size of the file with all blocks.

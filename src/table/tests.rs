@@ -280,9 +280,9 @@ fn detached_bytes_of(
         if let Some(file) = away.as_mut().filter(|_| n % step == 0) {
             let mut full = builder.detached().take();
             full.blocks.iter_mut().for_each(|block| file.write(block).unwrap());
-            assert_eq!(builder.detached().away_bytes(), full.bytes);
+            assert_eq!(builder.detached().away_memory(), full.memory);
             builder.detached().give_back(full, file.file_bytes());
-            assert_eq!(builder.detached().away_bytes(), 0);
+            assert_eq!(builder.detached().away_memory(), 0);
         }
     }
     assert!(builder.detach().is_none(), "it is away");

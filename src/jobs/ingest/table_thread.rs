@@ -3,8 +3,9 @@
 //! It compresses and writes the blocks. At the end it also takes the builder, writes filter and
 //! index and syncs the file, while the load begins the next table. Where a table ends does not
 //! depend on the schedule: the load asks for blocks back only by their sizes. Its bytes do not
-//! depend on the schedule either, with one exception. A Ribbon filter becomes a Bloom filter if the
-//! cache has no memory to build it, and the next table may have taken the memory.
+//! depend on the schedule either. The exceptions are filters for which the cache has no memory,
+//! which the next table may have taken: a Ribbon filter becomes a Bloom filter, and a table with
+//! very many keys ends early.
 //!
 //! Legal calls: `start, write* end? join`. The first failure of the thread is the answer of the
 //! next call. Dropped, the thread has ended, so nothing writes to the file afterwards.
@@ -61,8 +62,8 @@ impl TableThread {
         Some(started)
     }
 
-    /// Gives the full blocks to the thread. Waits before that until at most `bytes_max` of the
-    /// earlier blocks are unwritten.
+    /// Gives the full blocks to the thread. Waits before that until the earlier blocks that are
+    /// unwritten take at most `bytes_max` of memory.
     ///
     /// # Errors
     /// The failure of the thread.
@@ -70,7 +71,7 @@ impl TableThread {
         let full = builder.detached().take();
         // Only as many as the sizes require. Blocks that are written early stay away, because where
         // a table ends must not depend on the schedule.
-        while builder.detached().away_bytes() > full.bytes + bytes_max {
+        while builder.detached().away_memory() > full.memory + bytes_max {
             let Ok((blocks, file_bytes)) = self.written.recv() else { return Err(self.failure()) };
             builder.detached().give_back(blocks, file_bytes);
         }

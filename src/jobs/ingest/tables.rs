@@ -41,7 +41,7 @@ const CHECK_BYTES: usize = 4 << 10;
 /// A table gets a thread when it has this many blocks: starting one takes as long as some of them.
 const THREAD_BLOCKS: u64 = 16;
 
-/// The most bytes of full blocks that wait for the thread of a table.
+/// The most memory of full blocks that wait for the thread of a table.
 const WAITING_BYTES_MAX: u64 = 1 << 20;
 
 /// The same, as a part of a table.

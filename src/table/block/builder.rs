@@ -175,6 +175,11 @@ impl BlockBuilder {
         self.buffer.len() - narrowed + restarts + hash_index + trailers + anchor
     }
 
+    /// About the memory of the block until it is written. It depends on its entries alone.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.estimated_bytes() + size_of_val(&self.parts[..])
+    }
+
     /// Removes the last entry of a data block, which then must be finished.
     pub(crate) fn remove_last(&mut self) {
         self.parts.pop();
