@@ -20,8 +20,8 @@ impl Options {
     /// Divides `bytes` of memory: sets [`Options::write_buffer_bytes`] and
     /// [`Options::transaction_bytes_max`] to a sixteenth each, at most 64 MiB,
     /// [`Options::immutable_memtables_max`] to 2, [`Options::read_only_log_bytes_max`] to six
-    /// sixteenths, and [`Options::block_cache_bytes`] to the rest. Filters and indexes, those under
-    /// construction included, are within the cache.
+    /// sixteenths, and [`Options::block_cache_bytes`] to the rest. Filters and indexes are within
+    /// the cache, those under construction too, but for 4 MiB of each table that is written.
     ///
     /// So cache, memtables and one full transaction, or several small ones, stay within `bytes`,
     /// and so do cache and logs of a database that is opened read-only or followed. Of what is

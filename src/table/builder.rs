@@ -44,6 +44,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Instant;
 
+/// Bytes of keys of a table's filter, beyond the budget for filters, at which the table ends.
+const FILTER_REFUSED_MAX: u64 = 4 << 20;
+
 /// How a table is written. Each table records what a reader needs to know.
 #[derive(Clone, Debug)]
 pub(crate) struct TableOptions {
@@ -217,6 +220,12 @@ impl TableBuilder {
 
     pub(crate) fn entries(&self) -> u64 {
         self.properties.entries
+    }
+
+    /// Whether the table should end because its filter takes much memory that the budget does not
+    /// have.
+    pub(crate) fn filter_is_too_large(&self) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.refused_bytes() >= FILTER_REFUSED_MAX)
     }
 
     /// Full data blocks so far.

@@ -7,7 +7,8 @@ use crate::support::alone::{FIGURES, alone};
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::rng::{Rng, setting};
 use crate::support::stores::{scan, scan_back, small_options};
-use siftdb::{Db, Error, Options, WriteBatch, WriteOptions};
+use siftdb::keys::encode;
+use siftdb::{Db, Error, Filter, FilterLayout, FilterRebuild, Options, WriteBatch, WriteOptions};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -394,6 +395,28 @@ fn unsorted_loads_of_large_values_take_little_memory() {
         for place in 0..VALUES {
             assert_eq!(db.get(key(place)).unwrap().unwrap(), value(place));
         }
+    });
+}
+
+/// The keys of a filter take more memory than tiny entries take in a table.
+#[test]
+fn filters_of_tiny_entries_are_built_in_little_memory() {
+    const MEMORY: u64 = 8 << 20;
+    const KEYS: u64 = 4_000_000;
+    let name = "resources::filters_of_tiny_entries_are_built_in_little_memory";
+    alone(name, "export MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=65536", || {
+        let directory = quick_directory();
+        let options = Options::new().memory_bytes(MEMORY).compaction_threads(1);
+        let options = options.filter(Filter::bloom(10.0).layout(FilterLayout::Full));
+        let db = options.open(directory.path().join("db")).unwrap();
+        let entries = (0..KEYS).map(|n| (encode(&n), [0u8; 0]));
+        let (_, loading) = most_memory(|| db.ingest(entries).unwrap());
+        let (_, rewriting) = most_memory(|| db.rebuild_filters(FilterRebuild::All).unwrap());
+        println!("{FIGURES}{} KiB to load, {} KiB to rewrite", loading >> 10, rewriting >> 10);
+        for used in [loading, rewriting] {
+            assert!(used < MEMORY + MEMORY / 2 + (8 << 20), "{used} bytes");
+        }
+        assert!((0..KEYS).step_by(997).all(|n| db.get(encode(&n)).unwrap().is_some()));
     });
 }
 

@@ -126,6 +126,12 @@ impl FilterBuilder {
         self.hashes.list.len() + self.keys.list.len()
     }
 
+    /// About the bytes of the keys since the last filter that the budget has no room for.
+    #[must_use]
+    pub fn refused_bytes(&self) -> u64 {
+        self.members_charge.refused(self.hashes.bytes + self.keys.bytes)
+    }
+
     /// The number of keys after which a partition of `partition_bytes` is full; at least 1.
     #[must_use]
     pub fn keys_per_partition(&self, partition_bytes: usize) -> usize {

@@ -61,6 +61,14 @@ impl Charge {
         }
     }
 
+    /// How much of `bytes` of memory the budget refused.
+    pub(crate) fn refused(&self, bytes: usize) -> u64 {
+        match self.budget {
+            Some(_) => (bytes as u64).saturating_sub(self.bytes),
+            None => 0,
+        }
+    }
+
     /// Gives everything back.
     pub(crate) fn release(&mut self) {
         self.buckets = 0;

@@ -165,7 +165,8 @@ impl LoadTables {
         }
         if let Some(open) = &self.open
             && (open.builder.file_bytes() >= open.bytes_max
-                || open.builder.index_bytes() >= INDEX_BYTES_MAX)
+                || open.builder.index_bytes() >= INDEX_BYTES_MAX
+                || open.builder.filter_is_too_large())
         {
             self.end_table()?;
         }

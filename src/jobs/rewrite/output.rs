@@ -380,12 +380,13 @@ impl<'a> OutputTables<'a> {
     }
 
     /// Called before the first entry of a user key is added. The open table ends before that key if
-    /// its index is full or if `cut` says so, and where it has all the range deletes that it may.
+    /// its index or its filter is full or if `cut` says so, and where it has all the range deletes
+    /// that it may.
     ///
     /// # Errors
     /// A file cannot be created, written or synced; `Defect` if the keys do not ascend.
     pub(crate) fn begin_key(&mut self, user_key: &[u8], cut: bool) -> Result<()> {
-        let mut cut = cut || self.index_is_full();
+        let mut cut = cut || self.is_full();
         while let Some(part) = self.next_part(Some(user_key), cut)? {
             self.end_table(part)?;
             // One end is enough: the table that began now is small.
@@ -449,10 +450,12 @@ impl<'a> OutputTables<'a> {
         self.open.as_ref().map_or(0, |open| open.builder.file_bytes())
     }
 
-    /// True if the index of the open table is as large as one may get.
-    fn index_is_full(&self) -> bool {
+    /// True if the index or the filter of the open table is as large as one may get.
+    fn is_full(&self) -> bool {
         let limit = self.context.index_bytes_max;
-        self.open.as_ref().is_some_and(|open| open.builder.index_bytes() >= limit)
+        self.open.as_ref().is_some_and(|OpenOutput { builder, .. }| {
+            builder.index_bytes() >= limit || builder.filter_is_too_large()
+        })
     }
 
     /// Ends the open table with its part of the range deletes, if it has anything.

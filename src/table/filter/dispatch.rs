@@ -91,6 +91,15 @@ impl FilterBlockBuilder {
         self.failed = added.err();
     }
 
+    /// About the bytes of keys that the budget has no room for. Only a full filter has the keys of
+    /// a whole table in memory.
+    pub(crate) fn refused_bytes(&self) -> u64 {
+        match &self.layout {
+            LayoutBuilder::Full(builder) => builder.refused_bytes(),
+            LayoutBuilder::BlockBased(_) | LayoutBuilder::Partitioned(_) => 0,
+        }
+    }
+
     /// Writes the filter. `None` if there were no keys; the table then has no metaindex entry for a
     /// filter. An error is the sink's, or says that a user's policy broke its contract.
     pub(crate) fn finish(

@@ -36,6 +36,11 @@ impl FullBuilder {
         Ok(())
     }
 
+    /// About the bytes of its keys that the budget has no room for.
+    pub(crate) fn refused_bytes(&self) -> u64 {
+        self.keys.refused_bytes()
+    }
+
     /// Writes the block; nothing if there were no keys.
     pub(crate) fn finish(
         &mut self,
