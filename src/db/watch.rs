@@ -144,6 +144,9 @@ impl Db {
     }
 }
 
+/// Changes for which a watch keeps memory when it has handed out all that it read ahead.
+const READ_AHEAD_KEPT: usize = 1 << 13;
+
 /// What a watch finds.
 enum Step {
     Change(Result<Change>),
@@ -295,6 +298,8 @@ impl Watch {
         self.reader.add_logs(writer.live_logs.lock().all());
         let (scope, keyspaces, read_ahead) =
             (self.scope.as_ref(), &mut self.keyspaces, &mut self.read_ahead);
+        // After a batch of many entries.
+        read_ahead.shrink_to(READ_AHEAD_KEPT);
         let read = self.reader.read(through, &mut |found| {
             let loads = match found {
                 Found::Entry(sequence, entry) => {

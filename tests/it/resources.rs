@@ -420,6 +420,28 @@ fn filters_of_tiny_entries_are_built_in_little_memory() {
     });
 }
 
+/// What a watch has read of a log takes more memory than it takes in the log.
+#[test]
+fn a_watch_of_tiny_entries_takes_little_memory() {
+    const BATCHES: u32 = 4_000;
+    let name = "resources::a_watch_of_tiny_entries_takes_little_memory";
+    alone(name, "export MALLOC_ARENA_MAX=1", || {
+        let directory = quick_directory();
+        let db = Options::new().open(directory.path().join("db")).unwrap();
+        let mut watch = db.watch().unwrap();
+        for batch in 0..BATCHES {
+            let mut tiny = WriteBatch::new();
+            (0..100).for_each(|n| _ = tiny.put((100 * batch + n).to_le_bytes(), ""));
+            db.write(tiny).unwrap();
+        }
+        let next = || watch.next_timeout(Duration::ZERO).unwrap();
+        let (found, used) = most_memory(|| std::iter::from_fn(next).count());
+        println!("{FIGURES}{} KiB of changes", used >> 10);
+        assert_eq!(found, 100 * BATCHES as usize);
+        assert!(used < 4 << 20, "{used} bytes");
+    });
+}
+
 /// A prelude that mounts a small file system in memory on `/mnt`, for this process only; `None` if
 /// the system does not allow it.
 fn small_disk() -> Option<String> {

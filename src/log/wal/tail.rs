@@ -70,12 +70,16 @@ enum Beginning {
     Start(Box<OpenLog>),
 }
 
+/// About the memory of an entry that was handed out, besides its key and value.
+const ENTRY_BYTES: usize = 128;
+
 /// How far a reading goes.
 #[derive(Debug)]
 pub(crate) struct Reach {
     /// No batch that ends after this sequence is handed out.
     pub through: SequenceNumber,
-    /// It stops after the batch with which that many bytes of entries were handed out.
+    /// It stops after the batch with which that many bytes of entries were handed out,
+    /// [`ENTRY_BYTES`] of each included.
     pub bytes: usize,
 }
 
@@ -454,7 +458,8 @@ impl LogTail {
                 return Ok(Stop::Reached);
             }
             apply(file.number, &batch)?;
-            reach.bytes = reach.bytes.saturating_sub(batch.entry_bytes());
+            let bytes = batch.entry_bytes() + batch.count as usize * ENTRY_BYTES;
+            reach.bytes = reach.bytes.saturating_sub(bytes);
             (log.end, self.last, self.next) = (end, last, last + 1);
         }
     }
