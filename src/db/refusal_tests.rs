@@ -14,7 +14,7 @@ use crate::jobs::compact::manual::FilterRebuild;
 use crate::jobs::compact::run::{Cursors, compact_once};
 use crate::jobs::flush::flush_pending;
 use crate::jobs::obsolete::remove_files;
-use crate::jobs::workers::CompactionToken;
+use crate::jobs::workers::{CompactionToken, compact_most_urgent};
 use crate::options::access::CompactRangeOptions;
 use crate::options::database::Options;
 use crate::options::filter::Filter;
@@ -222,6 +222,25 @@ fn no_compaction_begins_after_a_failure() {
     let keyspace = engine.catalog.default.clone();
     assert!(!compact_once(engine, &keyspace, &Cursors::default()).unwrap());
     assert_eq!(tables(), before);
+    drop(token);
+}
+
+/// Where compactions begin is remembered by keyspace, and most are dropped after a compaction.
+#[test]
+fn dropped_keyspaces_leave_no_cursors() {
+    let db = open(Arc::new(MemEnv::new()));
+    let engine = db.engine();
+    let token = CompactionToken::wait(engine).unwrap();
+    let cursors = Cursors::default();
+    for (name, others) in [("a", 0), ("b", 1), ("c", 1)] {
+        assert_eq!(cursors.lock().len(), others);
+        let keyspace = db.keyspace(name).unwrap();
+        keyspace.put("k", "1").unwrap();
+        keyspace.flush().unwrap();
+        engine.jobs.schedule_compactions([keyspace.number()]);
+        compact_most_urgent(engine, &cursors, None).unwrap();
+        db.drop_keyspace(name).unwrap();
+    }
     drop(token);
 }
 

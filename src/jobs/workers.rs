@@ -310,6 +310,8 @@ pub(crate) fn compact_most_urgent(
     let wanted: Vec<_> = {
         let jobs = engine.jobs.schedule.lock();
         let keyspaces = engine.catalog.keyspaces.lock();
+        // Most keyspaces are dropped while nothing compacts them.
+        cursors.lock().retain(|id, _| keyspaces.get(*id).is_some());
         let wanted = jobs.compactions_wanted.iter().filter(|id| Some(**id) != except);
         wanted.filter_map(|id| keyspaces.get(*id).cloned()).collect()
     };
@@ -341,7 +343,6 @@ pub(crate) fn compact_most_urgent(
             engine.jobs.schedule.lock().compactions_wanted.insert(id);
         }
         Err(Error::KeyspaceDropped { .. }) => {
-            cursors.lock().remove(&id);
             // Its task has named it again, and the list may still have it for a moment.
             engine.jobs.schedule.lock().compactions_wanted.remove(&id);
         }
