@@ -12,6 +12,7 @@ use siftdb::{Db, Error, Filter, FilterLayout, FilterRebuild, Options, WriteBatch
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::{TempDir, tempdir, tempdir_in};
@@ -439,6 +440,40 @@ fn a_watch_of_tiny_entries_takes_little_memory() {
         println!("{FIGURES}{} KiB of changes", used >> 10);
         assert_eq!(found, 100 * BATCHES as usize);
         assert!(used < 4 << 20, "{used} bytes");
+    });
+}
+
+/// docs/tuning.md, "Many keyspaces".
+#[test]
+fn a_keyspace_takes_the_memory_that_the_guide_says() {
+    const KEYSPACES: usize = 1_000;
+    let name = "resources::a_keyspace_takes_the_memory_that_the_guide_says";
+    alone(name, "export MALLOC_ARENA_MAX=1", || {
+        let directory = quick_directory();
+        let db = Options::new().open(directory.path().join("db")).unwrap();
+        let mut since = memory_bytes();
+        let mut figure = |what: &str, most: u64| {
+            let each = memory_bytes().saturating_sub(since) / KEYSPACES as u64;
+            since = memory_bytes();
+            println!("{FIGURES}{each} bytes of {what}");
+            assert!(each < most, "{each} bytes of {what}");
+        };
+        let keyspaces: Vec<_> =
+            (0..KEYSPACES).map(|n| db.keyspace(&format!("keyspace {n}")).unwrap()).collect();
+        figure("a keyspace", 8 << 10);
+        keyspaces.iter().for_each(|keyspace| keyspace.put("key", "value").unwrap());
+        figure("a memtable", 9 << 10);
+        let started = Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    started.wait();
+                    keyspaces.iter().for_each(|keyspace| drop(keyspace.get("key").unwrap()));
+                    started.wait();
+                });
+            }
+        });
+        figure("counters of eight threads", 8 * (3 << 10));
     });
 }
 
