@@ -155,7 +155,9 @@ impl KeyspaceState {
             false => tombstones >= TOMBSTONES_MAX && tombstones >= entries / 2,
         };
         let many = many || view.active.wants_segments();
+        // That of a dropped keyspace stays for snapshots, and is never flushed.
         many && self.served.context.options.auto_compaction
+            && !view.dropped
             && view.immutables.is_empty()
             && !view.version.level(0).iter().any(|handle| is_pile(&handle.meta))
     }

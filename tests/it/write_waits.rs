@@ -152,3 +152,36 @@ fn a_pace_holds_compactions_back_unless_writes_would_wait() {
     assert!(u128::from(more) > 2 * micros, "{more} bytes in {micros} us");
     db.close().unwrap();
 }
+
+/// A worker that is about to flush a memtable for its tombstones waits for the log, and a drop of
+/// the keyspace comes first. The memtable went with the keyspace: it is not counted out twice.
+#[test]
+fn a_drop_before_a_tombstone_flush_leaves_the_write_buffer_whole() {
+    let (disk, gate) = (MemEnv::new(), Gate::default());
+    let env = GateEnv::new(as_env(&disk), &gate);
+    // Only tombstones fill a memtable.
+    let options = small_options().write_buffer_bytes(1 << 20);
+    let db = options.env(Arc::new(env)).open(HOME).unwrap();
+    let passing = db.keyspace("passing").unwrap();
+    (0..1500).for_each(|number| passing.delete(key(number)).unwrap());
+    passing.put("z", "last").unwrap();
+    // It keeps the memtable after the drop.
+    let snapshot = passing.snapshot();
+    let _opens = OpensOnDrop([&gate]);
+    gate.shut(Stops::SyncsOf(".wal"));
+    thread::scope(|scope| {
+        scope.spawn(|| db.sync().unwrap());
+        gate.wait_for_a_call();
+        scope.spawn(|| db.drop_keyspace("passing").unwrap());
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(passing.first().unwrap().unwrap().0, "z");
+        thread::sleep(Duration::from_millis(100));
+        gate.open();
+    });
+    let before = db.stats().log_switches;
+    for number in 0..100 {
+        db.put(key(number), "v").unwrap();
+    }
+    assert!(db.stats().log_switches <= before + 1, "a switch for each put");
+    assert_eq!(snapshot.first().unwrap().unwrap().0, "z");
+}
