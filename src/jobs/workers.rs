@@ -2,9 +2,9 @@
 //! range deletes cover; the others compact. While there are writes, one that is free compares
 //! `LOCK` every 100 ms.
 //!
-//! The failure or panic of a job becomes the background error: the database takes no more writes
-//! and still reads (I8). At most one flush runs at a time. Compactions belong to the threads that
-//! hold a [`CompactionToken`]: one for each worker that compacts, or one alone for a caller of
+//! The failure or panic of a job or worker becomes the background error: the database takes no more
+//! writes and still reads (I8). At most one flush runs at a time. Compactions belong to the threads
+//! that hold a [`CompactionToken`]: one for each worker that compacts, or one alone for a caller of
 //! `compact_range`. A worker owns the engine, never a handle: the drop of the last `Db` stops and
 //! joins the workers. `sync_thread.rs` has a thread that only tickets start.
 
@@ -48,7 +48,13 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
 fn start_all(engine: &Arc<Engine>, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
     let mut spawn = |name: &str, worker: Box<dyn FnOnce(&Engine) + Send>| {
         let owned = Arc::clone(engine);
-        let thread = Builder::new().name(name.into()).spawn(move || worker(&owned));
+        let run = move || {
+            // Nobody does its work from then on, and writers would wait for that for ever.
+            if let Err(panic) = guarded(|| worker(&owned)) {
+                set_panic_error(&owned, "a background thread", &panic);
+            }
+        };
+        let thread = Builder::new().name(name.into()).spawn(run);
         workers.push(thread.map_err(|e| Error::io("spawn", &engine.context.directory, e))?);
         Ok(())
     };
@@ -93,7 +99,7 @@ pub(crate) fn flush_recovered(engine: &Engine) {
 /// running job ends early.
 ///
 /// # Errors
-/// A worker panicked outside of its jobs.
+/// The syncing thread panicked.
 pub(crate) fn stop(engine: &Engine, workers: &mut Vec<JoinHandle<()>>) -> Result<()> {
     engine.context.closed.store(true, Ordering::SeqCst);
     {
@@ -102,12 +108,10 @@ pub(crate) fn stop(engine: &Engine, workers: &mut Vec<JoinHandle<()>>) -> Result
         engine.jobs.work.wake();
         engine.jobs.done.notify_all();
     }
-    let mut outcome = sync_thread::stop(engine);
+    let outcome = sync_thread::stop(engine);
     for worker in workers.drain(..) {
-        if worker.join().is_err() {
-            let cause = std::io::Error::other("a background thread panicked");
-            outcome = Err(Error::io("join", &engine.context.directory, cause));
-        }
+        // Its panic is the background error.
+        let _ = worker.join();
     }
     // Neither a checkpoint nor a `compact_range` on another thread may log edits once the directory
     // is unlocked.
@@ -401,17 +405,18 @@ pub(crate) fn run_job(engine: &Engine, job: &mut dyn FnMut() -> Result<bool>) {
                 break;
             }
             Err(panic) => {
-                let cause = std::io::Error::other(format!("a background job panicked: {panic}"));
-                engine.set_background_error(Error::io(
-                    "background job",
-                    &engine.context.directory,
-                    cause,
-                ));
+                set_panic_error(engine, "a background job", &panic);
                 break;
             }
         }
     }
     clear_up(engine);
+}
+
+/// Makes the panic of `what` the background error.
+fn set_panic_error(engine: &Engine, what: &str, panic: &str) {
+    let cause = std::io::Error::other(format!("{what} panicked: {panic}"));
+    engine.set_background_error(Error::io("background job", &engine.context.directory, cause));
 }
 
 /// After a job: frees replaced memtables, removes obsolete files, and wakes waiters.

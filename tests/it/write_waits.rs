@@ -4,10 +4,13 @@
 use crate::events::Shut;
 use crate::support::data::bytes;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
-use crate::support::stores::{HOME, as_env, open, small_options, until};
-use siftdb::env::MemEnv;
-use siftdb::{CompactionFilter, Db, Keyspace, Options};
+use crate::support::stores::{HOME, as_env, name, open, small_options, until};
+use siftdb::env::{Env, EnvLayer, MemEnv};
+use siftdb::{CompactionFilter, Db, Error, Keyspace, Options};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -184,4 +187,49 @@ fn a_drop_before_a_tombstone_flush_leaves_the_write_buffer_whole() {
     }
     assert!(db.stats().log_switches <= before + 1, "a switch for each put");
     assert_eq!(snapshot.first().unwrap().unwrap().0, "z");
+}
+
+/// An Env that panics once it is armed when a table is removed.
+#[derive(Debug)]
+struct PanickingEnv {
+    disk: MemEnv,
+    is_armed: AtomicBool,
+}
+
+impl EnvLayer for PanickingEnv {
+    fn inner(&self) -> &dyn Env {
+        &self.disk
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let panics = name(path).ends_with(".sst") && self.is_armed.load(Ordering::SeqCst);
+        assert!(!panics, "as asked");
+        self.disk.remove(path)
+    }
+}
+
+/// Nobody flushes any more. Without an error writers would wait for that for ever.
+#[test]
+fn writes_are_refused_after_a_worker_panicked() {
+    let env = Arc::new(PanickingEnv { disk: MemEnv::new(), is_armed: AtomicBool::new(false) });
+    let as_env: Arc<dyn Env> = env.clone();
+    let db = small_options().auto_compaction(false).env(as_env).open(HOME).unwrap();
+    for value in ["1", "2"] {
+        db.put("k", value).unwrap();
+        db.flush().unwrap();
+    }
+    let kept = db.iter();
+    db.compact_range(..).unwrap();
+    env.is_armed.store(true, Ordering::SeqCst);
+    // A worker removes the tables that only the iterator kept.
+    drop(kept);
+    let writes = db.clone();
+    ends("written or refused", move || {
+        let refused =
+            (0..10_000).find_map(|number| writes.put(key(number), bytes(number as u64, 200)).err());
+        let refused = refused.unwrap().to_string();
+        assert!(refused.contains("panicked: as asked"), "{refused}");
+    });
+    assert_eq!(db.get("k").unwrap().as_deref(), Some(&b"2"[..]));
+    assert!(matches!(db.close(), Err(Error::ReadOnly { .. })));
 }
