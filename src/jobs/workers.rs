@@ -324,10 +324,9 @@ pub(crate) fn compact_most_urgent(
     };
     let Some(keyspace) = wanted.iter().max_by(by_urgency) else {
         // What is named was dropped, unless a flush has named another one since.
-        let there: Vec<_> =
-            engine.catalog.all_keyspaces().iter().map(|keyspace| keyspace.id).collect();
         let mut jobs = engine.jobs.schedule.lock();
-        jobs.compactions_wanted.retain(|id| there.binary_search(id).is_ok());
+        let keyspaces = engine.catalog.keyspaces.lock();
+        jobs.compactions_wanted.retain(|id| keyspaces.get(*id).is_some());
         return Ok(!jobs.compactions_wanted.is_empty());
     };
     let id = keyspace.id;
