@@ -161,7 +161,7 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
     log.resumes += 1;
     engine.catalog.retired.lock().extend(flushed);
     // From here on files are removed again, and writes are taken once the log lock is released.
-    engine.jobs.background_error.clear();
+    engine.jobs.background_error.clear()?;
     engine.catalog.obsolete.add(leftovers);
     engine.jobs.schedule_flush();
     engine.jobs.schedule_compactions(keyspaces.iter().map(|keyspace| keyspace.id));

@@ -4,8 +4,8 @@
 //! It stays until the database is reopened. If every failure was a lack of space, `resume` can
 //! clear it, so the first failure of another kind is kept as well.
 
-use crate::base::error::Error;
-use crate::base::sync::{AtomicBool, Mutex, Ordering};
+use crate::base::error::{Error, Result};
+use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
 
 /// No failure yet, or the first one.
 #[derive(Debug, Default)]
@@ -51,9 +51,43 @@ impl BackgroundError {
         self.failures.lock().lasting.clone()
     }
 
-    /// Forgets all failures: `resume` has replaced the files that they left in doubt.
-    pub(crate) fn clear(&self) {
-        *self.failures.lock() = Failures::default();
+    /// Forgets all failures: `resume` has replaced the files that they left in doubt. But not if
+    /// one has come since that only reopening can clear.
+    ///
+    /// # Errors
+    /// `ReadOnly` with that one.
+    pub(crate) fn clear(&self) -> Result<()> {
+        let mut failures = self.failures.lock();
+        if let Some(lasting) = &failures.lasting {
+            return Err(Error::ReadOnly { cause: Arc::new(lasting.clone()) });
+        }
+        *failures = Failures::default();
+        // Under the lock: a failure that comes now is recorded after this.
         self.is_set.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::testing::fault::ENOSPC;
+
+    fn full_disk() -> Error {
+        Error::io("write_at", "/db", std::io::Error::from_raw_os_error(ENOSPC))
+    }
+
+    #[test]
+    fn a_failure_beside_a_resume_stays() {
+        let background_error = BackgroundError::default();
+        assert!(background_error.set(&full_disk()));
+        background_error.clear().unwrap();
+        assert!(!background_error.is_set() && background_error.set(&full_disk()));
+        // A worker finds that the lock was taken after `resume` has asked for such failures.
+        assert!(!background_error.set(&Error::LockLost { path: "/db/LOCK".into() }));
+        let refused = background_error.clear().unwrap_err();
+        let Error::ReadOnly { cause } = refused else { panic!("{refused}") };
+        assert!(matches!(*cause, Error::LockLost { .. }), "{cause}");
+        assert!(background_error.is_set());
     }
 }
