@@ -290,6 +290,22 @@ fn a_drop_after_the_own_check_conflicts() {
     assert_eq!(db.get("out").unwrap(), None);
 }
 
+/// The transaction writes to the keyspace, too: that it may not any more is no answer to what it
+/// read there.
+#[test]
+fn a_drop_of_what_was_read_and_written_conflicts() {
+    let db = open();
+    let gone = db.keyspace("gone").unwrap();
+    gone.put("k", "v").unwrap();
+    let tx = begin(&db, |tx| {
+        assert!(tx.in_keyspace(&gone).get("k").unwrap().is_some());
+        tx.in_keyspace(&gone).put("k", "new").unwrap();
+    });
+    let answer = commit(&db, tx, || db.drop_keyspace("gone").unwrap());
+    assert_eq!(conflict(answer), Some(b"k".to_vec()));
+    assert_eq!(db.get("out").unwrap(), None);
+}
+
 #[test]
 fn a_close_after_the_own_check_refuses() {
     let db = open();

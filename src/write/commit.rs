@@ -307,7 +307,10 @@ fn accept(
         match ids.iter().map(|id| keyspace::written(&all, *id).cloned()).collect::<Result<Vec<_>>>()
         {
             Ok(named) => keyspaces.extend(named),
-            Err(error) => refused.push((index, Refusal::Failed(error))),
+            Err(error) => {
+                let conflict = request.reads.as_ref().and_then(|reads| conflict::with_drop(reads));
+                refused.push((index, Refusal::Failed(conflict.unwrap_or(error))));
+            }
         }
     }
     keyspaces.sort_by_key(|keyspace| keyspace.id);

@@ -48,9 +48,8 @@ pub(super) enum Refusal {
 /// # Errors
 /// `Conflict`; `Closed`; the error of a table that must be read.
 pub(super) fn check(engine: &Engine, reads: &mut CheckedReads) -> Result<()> {
-    // Before `accept` says that it cannot be written: to run again is the answer to what was read.
-    if let Some(own) = reads.set.keyspaces().find(is_dropped) {
-        return Err(dropped(own));
+    if let Some(conflict) = with_drop(reads) {
+        return Err(conflict);
     }
     // Before the views: everything up to it is in a view that is loaded later, except what
     // compactions have dropped (`tree/newer.rs` says why that is no matter).
@@ -165,8 +164,8 @@ pub(super) fn refuse_conflicts(
 /// Why the transaction cannot be written after `last`, the last number that was given.
 fn refusal(list: &RecentList, reads: &CheckedReads, last: SequenceNumber) -> Option<Refusal> {
     // Under the lock of the log, which a drop of a keyspace takes.
-    if let Some(own) = reads.set.keyspaces().find(is_dropped) {
-        return Some(Refusal::Failed(dropped(own)));
+    if let Some(conflict) = with_drop(reads) {
+        return Some(Refusal::Failed(conflict));
     }
     if !list.cover(reads.through, last) {
         return Some(Refusal::Unchecked);
@@ -175,8 +174,11 @@ fn refusal(list: &RecentList, reads: &CheckedReads, last: SequenceNumber) -> Opt
     compared.err().map(|conflict| Refusal::Failed(error_of(&reads.set, conflict)))
 }
 
-fn is_dropped(own: &&KeyspaceReads) -> bool {
-    own.keyspace.dropped_as.load(Ordering::SeqCst) != 0
+/// The conflict with the drop of a keyspace that was read. It comes before the answer that the
+/// keyspace cannot be written to: what was read has changed, so the transaction may run again.
+pub(super) fn with_drop(reads: &CheckedReads) -> Option<Error> {
+    let is_dropped = |own: &&KeyspaceReads| own.keyspace.dropped_as.load(Ordering::SeqCst) != 0;
+    reads.set.keyspaces().find(is_dropped).map(dropped)
 }
 
 fn error_of(reads: &ReadSet, conflict: Conflict) -> Error {
