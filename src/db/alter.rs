@@ -172,23 +172,25 @@ fn show_keyspaces(
     // Held before the sequence is published: who reads an entry of a batch finds its keyspaces. In
     // one step for a caller that looks for a name.
     let mut keyspaces = catalog.keyspaces.lock();
-    // A snapshot has both or neither. Counted before `clear_dropped` looks for snapshots: see
-    // `Snapshot::new`.
-    let drops = catalog.snapshots.in_one_step(|| {
-        catalog.published.publish(last_sequence);
-        let new = u64::from(!dropped.is_empty());
-        catalog.drops.fetch_add(new, Ordering::SeqCst) + new
-    });
-    created.into_iter().for_each(|keyspace| keyspaces.insert(keyspace));
+    // Before that, too: who reads an entry of a batch reads no keyspace that it dropped. What reads
+    // find dropped until then waits (`KeyspaceState::refusal`).
     for keyspace in dropped {
         let view = keyspace.view.load_full();
         if view.active_log != 0 {
             writer.active_bytes.fetch_sub(view.active.bytes(), Ordering::Relaxed);
         }
-        keyspace.dropped_as.store(drops, Ordering::SeqCst);
         keyspace.mark_dropped();
-        keyspaces.remove(keyspace.id, before);
     }
+    // A snapshot has all of it or nothing. Counted before `clear_dropped` looks for snapshots: see
+    // `Snapshot::new`.
+    catalog.snapshots.in_one_step(|| {
+        catalog.published.publish(last_sequence);
+        let drops = catalog.drops.load(Ordering::SeqCst) + u64::from(!dropped.is_empty());
+        dropped.iter().for_each(|keyspace| keyspace.dropped_as.store(drops, Ordering::SeqCst));
+        catalog.drops.store(drops, Ordering::SeqCst);
+    });
+    created.into_iter().for_each(|keyspace| keyspaces.insert(keyspace));
+    dropped.iter().for_each(|keyspace| keyspaces.remove(keyspace.id, before));
 }
 
 /// What the manifest says of a keyspace that is created after `last_sequence`.

@@ -12,7 +12,7 @@ use crate::base::expiry::Expiry;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counters, Timer};
-use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering, Wakeup};
+use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering, Wakeup, thread};
 use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
 use crate::state::context::Context;
@@ -181,10 +181,19 @@ impl KeyspaceState {
         self.view.store(Arc::new(next));
     }
 
-    /// Why a read finds no lock in `view`, which is of this keyspace.
+    /// Why a read finds no lock in `view`, which is of this keyspace. The caller holds no lock.
     #[cold]
     pub(crate) fn refusal(&self, view: &ReadView) -> Error {
-        if view.dropped { self.dropped() } else { Error::Closed }
+        if !view.dropped {
+            return Error::Closed;
+        }
+        // The batch that drops the keyspace may have entries, which the caller could read next. It
+        // is about to publish them.
+        let is_published = || self.dropped_as.load(Ordering::SeqCst) != 0;
+        while !is_published() && self.served.context.process.is_current() {
+            thread::yield_now();
+        }
+        self.dropped()
     }
 
     /// The error for a handle of a dropped keyspace.

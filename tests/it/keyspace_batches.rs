@@ -442,3 +442,63 @@ fn snapshots_show_migrations_always_or_never() {
 fn scan_of(snapshot: &Snapshot) -> Result<usize> {
     snapshot.iter().try_fold(0, |count, entry| entry.map(|_| count + 1))
 }
+
+/// A batch that drops so many keyspaces that reads come between the first and the last of them, and
+/// puts `round`; with the last of the keyspaces.
+fn many_drops(db: &Db, round: usize) -> (Keyspace, WriteBatch) {
+    let (mut create, mut migrate) = (WriteBatch::new(), WriteBatch::new());
+    let names: Vec<_> = (0..500).map(|n| format!("{round}-{n:03}")).collect();
+    for name in &names {
+        create.create_keyspace(name, &KeyspaceOptions::new()).put("k", "v");
+        migrate.drop_keyspace(name);
+    }
+    migrate.put("round", round.to_string());
+    db.write(create).unwrap();
+    (db.keyspace(&names[499]).unwrap(), migrate)
+}
+
+/// Calls `is_gone` with the last keyspace and the value of `round` while the others are dropped,
+/// until it is true.
+fn beside_drops(is_gone: impl Fn(&Db, &Keyspace, &[u8]) -> bool) {
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    for round in 0..5 {
+        let (last, migrate) = many_drops(&db, round);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| db.write(migrate).unwrap());
+            loop {
+                let has_ended = writer.is_finished();
+                if is_gone(&db, &last, round.to_string().as_bytes()) {
+                    break;
+                }
+                assert!(!has_ended, "round {round}");
+            }
+        });
+    }
+}
+
+#[test]
+fn snapshots_beside_many_drops_show_all_or_none() {
+    beside_drops(|db, last, round| {
+        let snapshot = db.snapshot();
+        let of_last = snapshot.in_keyspace(last);
+        let is_gone = snapshot.get("round").unwrap().as_deref() == Some(round);
+        match (of_last.get("k"), is_gone) {
+            (Ok(Some(_)), false) | (Err(Error::KeyspaceDropped { .. }), true) => is_gone,
+            (found, _) => panic!("dropped: {is_gone}, {found:?}"),
+        }
+    });
+}
+
+#[test]
+fn reads_beside_many_drops_go_one_way() {
+    beside_drops(|db, last, round| {
+        let is_shown = || db.get("round").unwrap().as_deref() == Some(round);
+        let was_shown = is_shown();
+        match last.get("k") {
+            Ok(Some(_)) => assert!(!was_shown, "dropped, and there"),
+            Err(Error::KeyspaceDropped { .. }) => assert!(is_shown(), "dropped too early"),
+            found => panic!("{found:?}"),
+        }
+        was_shown
+    });
+}
