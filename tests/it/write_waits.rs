@@ -6,7 +6,7 @@ use crate::support::data::bytes;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::stores::{HOME, as_env, name, open, small_options, until};
 use siftdb::env::{Env, EnvLayer, MemEnv};
-use siftdb::{CompactionFilter, Db, Error, Keyspace, Options};
+use siftdb::{CompactRangeOptions, CompactionFilter, Db, Error, Keyspace, Options};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -154,6 +154,29 @@ fn a_pace_holds_compactions_back_unless_writes_would_wait() {
     // Twice the limit.
     assert!(u128::from(more) > 2 * micros, "{more} bytes in {micros} us");
     db.close().unwrap();
+}
+
+/// One keyspace is compacted at the pace, and the compaction of another has to wait for that. The
+/// other one is written to.
+#[test]
+fn a_pace_does_not_hold_up_writes_to_other_keyspaces() {
+    const LIMIT: u64 = 1 << 20;
+    let options = small_options().write_buffer_bytes(64 << 20).compaction_threads(1);
+    let db = open(&MemEnv::new(), &options.compaction_bytes_per_second(LIMIT)).unwrap();
+    let large = db.keyspace("large").unwrap();
+    (0..4000).for_each(|n| large.put(key(n), bytes(n as u64, 10_000)).unwrap());
+    large.flush().unwrap();
+    let begun = Instant::now();
+    let force = CompactRangeOptions::new().force(true);
+    let compacted = thread::spawn(move || large.compact_range_with(.., &force).unwrap());
+    while !compacted.is_finished() {
+        db.put("k", "v").unwrap();
+        db.flush().unwrap();
+    }
+    compacted.join().unwrap();
+    // Half of the time that the pace takes.
+    let most = Duration::from_secs(4000 * 10_000 / LIMIT / 2);
+    assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
 }
 
 /// A worker that is about to flush a memtable for its tombstones waits for the log, and a drop of

@@ -4,7 +4,7 @@
 //! of all have had their time. Flushes, logs and tickets pay nothing, so they go first. While
 //! writers are slowed down nobody waits: a compaction that saves the disk must not cost writes.
 
-use crate::base::sync::{Ordering, thread};
+use crate::base::sync::{Arc, Ordering, thread};
 use crate::options::database::NO_PACE;
 use crate::state::debt::debt;
 use crate::state::engine::Engine;
@@ -17,32 +17,32 @@ const PAID_BYTES: u64 = 256 << 10;
 /// The longest sleep: between two it is seen that the database closes, or that writers wait.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// The pace of the compactions of one keyspace.
+/// The pace of all compactions.
 #[derive(Clone, Copy)]
-pub(super) struct Pace<'a> {
-    engine: &'a Engine,
-    keyspace: &'a KeyspaceState,
-}
+pub(super) struct Pace<'a>(&'a Engine);
 
 impl<'a> Pace<'a> {
     /// `None` if there is no limit.
-    pub(super) fn of(engine: &'a Engine, keyspace: &'a KeyspaceState) -> Option<Self> {
+    pub(super) fn of(engine: &'a Engine) -> Option<Self> {
         let limit = engine.context.options.compaction_bytes_per_second;
-        (limit < NO_PACE).then_some(Pace { engine, keyspace })
+        (limit < NO_PACE).then_some(Pace(engine))
     }
 
+    /// True if writes are slowed down in any keyspace: its compaction may wait for this one.
     fn is_free(&self) -> bool {
-        self.engine.context.closed.load(Ordering::Relaxed) || debt(self.engine, self.keyspace) > 0.0
+        let is_behind = |keyspace: &Arc<KeyspaceState>| debt(self.0, keyspace) > 0.0;
+        self.0.context.closed.load(Ordering::Relaxed)
+            || self.0.catalog.all_keyspaces().iter().any(is_behind)
     }
 
     fn pay(&self, bytes: u64) {
         if self.is_free() {
             return;
         }
-        let limit = self.engine.context.options.compaction_bytes_per_second;
+        let limit = self.0.context.options.compaction_bytes_per_second;
         let time = Duration::from_secs_f64(bytes as f64 / limit as f64);
         let until = {
-            let mut paid_until = self.engine.jobs.paid_until.lock();
+            let mut paid_until = self.0.jobs.paid_until.lock();
             let now = Instant::now();
             let until = paid_until.map_or(now, |paid| paid.max(now)) + time;
             *paid_until = Some(until);

@@ -225,7 +225,7 @@ fn run_reserved(
         };
         let parts = key_parts(task, &options);
         let helpers = Helpers::take(engine, parts.len() - 1);
-        let pace = Pace::of(engine, keyspace);
+        let pace = Pace::of(engine);
         let division = Division { parts, threads: 1 + helpers.count, pace };
         let merged = merge(&context, task, version, &snapshots, &options, &division);
         drop(helpers);
