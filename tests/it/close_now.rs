@@ -1,5 +1,6 @@
 //! `close_now`: the directory is free when it returns, whatever still holds the database.
 
+use crate::resume::unnamed_tables;
 use crate::support::data::bytes;
 use crate::support::gate::{Gate, GateEnv, OpensOnDrop, Stops};
 use crate::support::reads::all_reads;
@@ -51,6 +52,7 @@ fn successor(disk: &MemEnv) -> Db {
     (0..200).for_each(|number| db.put(key(number), "of the successor").unwrap());
     db.flush().unwrap();
     db.compact_range(..).unwrap();
+    until("removed", || unnamed_tables(&db, disk).is_empty());
     db
 }
 

@@ -485,7 +485,7 @@ fn a_session_that_could_not_begin_leaves_no_damage() {
 }
 
 /// Tables that are on the disk, and that no keyspace has.
-fn unnamed_tables(db: &Db, disk: &MemEnv) -> Vec<PathBuf> {
+pub fn unnamed_tables(db: &Db, disk: &MemEnv) -> Vec<PathBuf> {
     let named: BTreeSet<_> = db.tables().iter().map(|table| table.number).collect();
     let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
     let mut there = files_ending(disk, ".sst");
