@@ -478,11 +478,15 @@ fn beside_drops(is_gone: impl Fn(&Db, &Keyspace, &[u8]) -> bool) {
 
 #[test]
 fn snapshots_beside_many_drops_show_all_or_none() {
+    // Their drop would wait until the batch is done.
+    let held = Mutex::new(Vec::new());
     beside_drops(|db, last, round| {
         let snapshot = db.snapshot();
         let of_last = snapshot.in_keyspace(last);
         let is_gone = snapshot.get("round").unwrap().as_deref() == Some(round);
-        match (of_last.get("k"), is_gone) {
+        let found = of_last.get("k");
+        held.lock().unwrap().extend([snapshot, of_last]);
+        match (found, is_gone) {
             (Ok(Some(_)), false) | (Err(Error::KeyspaceDropped { .. }), true) => is_gone,
             (found, _) => panic!("dropped: {is_gone}, {found:?}"),
         }
