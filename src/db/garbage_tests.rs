@@ -16,7 +16,7 @@ fn open(options: Options) -> Db {
 }
 
 fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "not {what}");
         yield_now();
