@@ -144,7 +144,7 @@ impl Stats {
     fn watch(&self, seconds: f64, output: Output) -> Outcome<Shown> {
         let wait = Duration::try_from_secs_f64(seconds).ok().filter(|wait| !wait.is_zero());
         let wait = wait.ok_or_else(|| {
-            Failure::usage(format!("--watch {seconds}: a number of seconds from 1e-9 to 1e19"))
+            Failure::usage(format!("--watch {seconds}: a number of seconds above 0, below 1e19"))
         })?;
         let mut follower = self.follow()?;
         let mut rows = output.folded_rows();
