@@ -89,23 +89,20 @@ pub(crate) fn compact_range(
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = keyspace.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
-    let (cursors, mut turn) = (Cursors::default(), 0u64);
-    let mut refused = Ok(());
-    run_job(engine, &mut || {
-        turn += 1;
-        // Not of this keyspace: a move could take a table out of the way of this call.
-        let other = || compact_most_urgent(engine, &cursors, Some(keyspace.id));
-        if turn.is_multiple_of(2) && level0_is_behind(engine, keyspace) && other()? {
-            return Ok(true);
-        }
+    // Not of this keyspace: the move of a table past the bottom level would hide it from this call.
+    let others = |cursors: &Cursors| {
+        Ok(level0_is_behind(engine, keyspace)
+            && compact_most_urgent(engine, cursors, Some(keyspace.id))?)
+    };
+    let step = || {
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles, _: &_| compaction.next_task(levels, &options, is_due);
-        let task = run_compaction(engine, keyspace, next);
-        ends_at_refusal(task.map(|task| task.is_some()), &mut refused)
-    });
+        Ok(run_compaction(engine, keyspace, next)?.is_some())
+    };
+    let ended = in_turns(engine, others, step);
     // What it moved down may be more than a level should have.
     engine.jobs.schedule_compactions([keyspace.id]);
-    refused?;
+    ended?;
     check(keyspace)?;
     engine.check_writable()
 }
@@ -121,16 +118,32 @@ fn level0_is_behind(engine: &Engine, compacted: &KeyspaceState) -> bool {
     engine.catalog.all_keyspaces().iter().any(is_behind)
 }
 
-/// Ends the job at a refused compaction, and keeps the error in `refused` for the caller: a job
-/// that failed with it would make the database read-only, although nothing was lost.
-fn ends_at_refusal(step: Result<bool>, refused: &mut Result<()>) -> Result<bool> {
-    match step {
-        Err(error @ Error::Defect { .. }) => {
-            *refused = Err(error);
-            Ok(false)
+/// Runs a job whose every other step is of `others`, until `step` has nothing to do.
+///
+/// # Errors
+/// That of a refused compaction, which ends the job. It is no failure of the job: that would make
+/// the database read-only, although nothing was lost.
+fn in_turns(
+    engine: &Engine,
+    others: impl Fn(&Cursors) -> Result<bool>,
+    mut step: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let (cursors, mut is_others_turn) = (Cursors::default(), true);
+    let mut refused = Ok(());
+    run_job(engine, &mut || {
+        is_others_turn = !is_others_turn;
+        if is_others_turn && others(&cursors)? {
+            return Ok(true);
         }
-        step => step,
-    }
+        match step() {
+            Err(error @ Error::Defect { .. }) => {
+                refused = Err(error);
+                Ok(false)
+            }
+            step => step,
+        }
+    });
+    refused
 }
 
 /// Flushes the memtables of `keyspace` and waits.
@@ -185,23 +198,19 @@ pub(crate) fn rebuild_filters(
     let (goal, levels) = (ManualGoal::RebuildFilters, keyspace.view.load().version.files());
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
-    let (cursors, mut turn) = (Cursors::default(), 0u64);
-    let mut refused = Ok(());
-    run_job(engine, &mut || {
-        // Every other turn is for a compaction that is due anyway: writers wait for level 0.
-        turn += 1;
+    // Compactions that are due anyway: writers wait for level 0.
+    let others = |cursors: &Cursors| {
         engine.jobs.schedule_compactions([keyspace.id]);
-        if turn.is_multiple_of(2) && compact_most_urgent(engine, &cursors, None)? {
-            return Ok(true);
-        }
+        compact_most_urgent(engine, cursors, None)
+    };
+    let step = || {
         let due = due();
         let is_due = |meta: &FileMeta| due.contains(&meta.number);
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
-        let task = run_filter_rebuild(engine, keyspace, next);
-        ends_at_refusal(task.map(|task| task.is_some()), &mut refused)
-    });
-    refused?;
+        Ok(run_filter_rebuild(engine, keyspace, next)?.is_some())
+    };
+    in_turns(engine, others, step)?;
     check(keyspace)?;
     engine.check_writable()?;
     Ok(tables)

@@ -172,8 +172,9 @@ fn show_keyspaces(
     // Held before the sequence is published: who reads an entry of a batch finds its keyspaces. In
     // one step for a caller that looks for a name.
     let mut keyspaces = catalog.keyspaces.lock();
-    // Before that, too: who reads an entry of a batch reads no keyspace that it dropped. What reads
-    // find dropped until then waits (`KeyspaceState::refusal`).
+    // The drops come before the sequence, too: a reader that finds an entry of the batch must find
+    // all of its keyspaces dropped. A reader that finds one dropped earlier waits for the sequence
+    // (`KeyspaceState::refusal`).
     for keyspace in dropped {
         let view = keyspace.view.load_full();
         if view.active_log != 0 {
@@ -181,8 +182,8 @@ fn show_keyspaces(
         }
         keyspace.mark_dropped();
     }
-    // A snapshot has all of it or nothing. Counted before `clear_dropped` looks for snapshots: see
-    // `Snapshot::new`.
+    // In one step for snapshots. The drops are counted before `clear_dropped` looks for snapshots:
+    // see `Snapshot::new`.
     catalog.snapshots.in_one_step(|| {
         catalog.published.publish(last_sequence);
         let drops = catalog.drops.load(Ordering::SeqCst) + u64::from(!dropped.is_empty());

@@ -105,9 +105,9 @@ fn scattered_deletes_rewrite_no_whole_level() {
     assert!(stats.compaction_bytes_written < load.bytes / 8, "{stats}");
 }
 
-/// It takes its time.
-#[derive(Debug)]
-struct Slow;
+/// It takes its time, and notes that it was asked.
+#[derive(Debug, Default)]
+struct Slow(AtomicBool);
 
 impl CompactionFilter for Slow {
     fn name(&self) -> &str {
@@ -115,18 +115,21 @@ impl CompactionFilter for Slow {
     }
 
     fn filter(&self, _: &[u8], _: &[u8]) -> CompactionDecision {
+        self.0.store(true, Ordering::Relaxed);
         sleep(Duration::from_millis(1));
         CompactionDecision::Keep
     }
 }
 
-/// No worker compacts next to `compact_range`, so writers once waited for its end.
+/// No worker compacts next to `compact_range`, so writers to other keyspaces once waited for its
+/// end. Its own keyspace gets no other compaction meanwhile.
 #[test]
 fn writers_need_not_wait_for_a_long_compact_range() {
     let options = Options::new().table_bytes(16 << 10).level_base_bytes(16 << 10);
     let db = open(options.level0_compaction_trigger(1));
-    let slow = KeyspaceOptions::new().compaction_filter(Arc::new(Slow));
-    let big = db.keyspace_with("big", &slow).unwrap();
+    let slow = Arc::new(Slow::default());
+    let options = KeyspaceOptions::new().compaction_filter(slow.clone());
+    let big = db.keyspace_with("big", &options).unwrap();
     let value = [b'v'; 8 << 10];
     big.ingest((0..3000).map(|number| (format!("{number:04}"), value))).unwrap();
     let ended = AtomicBool::new(false);
@@ -135,11 +138,19 @@ fn writers_need_not_wait_for_a_long_compact_range() {
             big.compact_range_with(.., &CompactRangeOptions::new().force(true)).unwrap();
             ended.store(true, Ordering::Relaxed);
         });
-        until("compacting", || db.engine().jobs.schedule.lock().caller_compacts);
+        until("begun", || db.engine().jobs.schedule.lock().caller_compacts);
+        slow.0.store(false, Ordering::Relaxed);
+        until("past level 0", || slow.0.load(Ordering::Relaxed));
+        for _ in 0..3 {
+            big.put("0000", "v").unwrap();
+            big.flush().unwrap();
+        }
         for _ in 0..2 * db.engine().context.options.level0_stop() {
             db.put("k", "v").unwrap();
             db.flush().unwrap();
         }
+        let own = big.stats().levels[0].tables;
         assert!(!ended.load(Ordering::Relaxed), "writers waited");
+        assert_eq!(own, 3);
     });
 }

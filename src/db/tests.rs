@@ -254,7 +254,7 @@ fn only_the_oldest_snapshot_wakes_workers() {
     let engine = db.engine();
     let quiet = (0..100).filter(|n| {
         // A worker has looked at the range delete, and the snapshot keeps the table.
-        while !engine.catalog.snapshots.keep_deleted.load(Ordering::Relaxed) {
+        while !engine.catalog.snapshots.is_awaited.load(Ordering::Relaxed) {
             yield_now();
         }
         let generation = engine.jobs.work.generation();

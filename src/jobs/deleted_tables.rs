@@ -14,7 +14,7 @@
 
 use crate::base::error::Result;
 use crate::base::key::SequenceNumber;
-use crate::base::sync::{Arc, Ordering};
+use crate::base::sync::Arc;
 use crate::jobs::rewrite::stripes::is_deleted;
 use crate::memtable::range_deletes::MemtableRangeDeletes;
 use crate::state::engine::Engine;
@@ -34,14 +34,14 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
     if !engine.context.options.auto_compaction || !engine.catalog.versions.lock().is_active() {
         return Ok(());
     }
-    // Set before the snapshots are read: a release that this look misses asks again.
-    let kept = engine.catalog.snapshots.keep_deleted.swap(true, Ordering::Relaxed);
     // Before the view: a snapshot that registers later sees every delete that counts here.
     let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
     let view = keyspace.view.load_full();
     let hidden = deleted_tables(&view, &snapshots);
-    if !keep_deleted(&view, &snapshots, &hidden) {
-        engine.catalog.snapshots.keep_deleted.store(kept, Ordering::Relaxed);
+    if keep_deleted(&view, &snapshots, &hidden)
+        && !engine.catalog.snapshots.await_release(&snapshots)
+    {
+        engine.jobs.schedule_table_removal(keyspace);
     }
     // A compaction asks again when it ends.
     let claims = engine.jobs.claims_of(keyspace.id);

@@ -75,18 +75,11 @@ impl Engine {
         self.catalog.clear_dropped();
         // An older snapshot that still lives keeps nearly all that this one kept. Without this
         // condition each transaction would wake both workers although they find no work.
-        if !oldest_went {
-            return;
-        }
-        if snapshots.frees_garbage() {
-            let all = self.catalog.all_keyspaces();
-            self.jobs.schedule_compactions(all.iter().map(|keyspace| keyspace.id));
-        }
-        if snapshots.keep_deleted.swap(false, Ordering::Relaxed) {
+        if oldest_went && snapshots.is_awaited.swap(false, Ordering::SeqCst) {
             let mut all = self.catalog.all_keyspaces();
+            self.jobs.schedule_compactions(all.iter().map(|keyspace| keyspace.id));
             all.retain(|keyspace| keyspace.view.load().may_have_deleted_tables());
             all.iter().for_each(|keyspace| self.jobs.schedule_table_removal(keyspace));
-            self.jobs.schedule_compactions(all.iter().map(|keyspace| keyspace.id));
         }
     }
 

@@ -155,11 +155,11 @@ impl KeyspaceState {
             false => tombstones >= TOMBSTONES_MAX && tombstones >= entries / 2,
         };
         let many = many || view.active.wants_segments();
-        // That of a dropped keyspace stays for snapshots, and is never flushed.
+        // Snapshots may keep the memtable of a dropped keyspace. It is never flushed.
         many && self.served.context.options.auto_compaction
             && !view.dropped
             && view.immutables.is_empty()
-            && !view.version.level(0).iter().any(|handle| is_pile(&handle.meta))
+            && !view.version.level(0).iter().any(|handle| is_tombstone_flush(&handle.meta))
     }
 
     /// True if the result of a compaction of exactly these tables, in ascending order, was refused.
@@ -219,8 +219,8 @@ impl KeyspaceState {
     }
 }
 
-/// True for the table of a memtable that was flushed for its tombstones.
-fn is_pile(meta: &FileMeta) -> bool {
+/// True for a table with as much garbage as a memtable that is flushed for its tombstones.
+fn is_tombstone_flush(meta: &FileMeta) -> bool {
     meta.is_mostly_garbage(0) && meta.droppable(0) >= TOMBSTONES_PASSED_MAX as u64 / 2
 }
 

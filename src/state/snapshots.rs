@@ -1,7 +1,7 @@
 //! The live snapshots of a database: jobs keep the versions that they see.
 
 use crate::base::key::SequenceNumber;
-use crate::base::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::base::sync::{AtomicBool, Ordering};
 use crate::memtable::memtable::Published;
 use crate::state::lock_rank::{LockRank, RankedMutex};
 use std::collections::BTreeMap;
@@ -28,22 +28,15 @@ impl fmt::Debug for ReadPoint {
 #[derive(Debug)]
 pub(crate) struct SnapshotList {
     live: RankedMutex<BTreeMap<ReadPoint, usize>>,
-    /// A snapshot may read what range deletes hide from all later reads: the release of the oldest
-    /// one asks the workers to remove that.
-    pub keep_deleted: AtomicBool,
-    /// Compactions left garbage that a snapshot older than this may read; the largest number if
-    /// they left none.
-    garbage_through: AtomicU64,
+    /// A job has left what only snapshots may read: the release of the oldest one asks the workers
+    /// to look again.
+    pub is_awaited: AtomicBool,
 }
 
 impl Default for SnapshotList {
     fn default() -> Self {
         let live = RankedMutex::new(LockRank::Snapshots, BTreeMap::new());
-        SnapshotList {
-            live,
-            keep_deleted: AtomicBool::new(false),
-            garbage_through: AtomicU64::new(SequenceNumber::MAX),
-        }
+        SnapshotList { live, is_awaited: AtomicBool::new(false) }
     }
 }
 
@@ -104,21 +97,12 @@ impl SnapshotList {
         needed
     }
 
-    /// Notes that compactions leave garbage while a snapshot is older than `sequence`. False if
-    /// none is: then no release will ask for them.
-    pub(crate) fn leave_garbage(&self, sequence: SequenceNumber) -> bool {
-        self.garbage_through.fetch_min(sequence, Ordering::SeqCst);
+    /// Notes that a job has left what the oldest snapshot of `needed` may read. False if that is
+    /// released by now: then nobody else asks the job to look again.
+    pub(crate) fn await_release(&self, needed: &[SequenceNumber]) -> bool {
+        self.is_awaited.store(true, Ordering::SeqCst);
         // After the note: a release before this look may have missed it.
-        self.oldest().is_some_and(|oldest| oldest < sequence)
-    }
-
-    /// True once for garbage that was left and that no snapshot needs any more.
-    pub(crate) fn frees_garbage(&self) -> bool {
-        let none = SequenceNumber::MAX;
-        let through = self.garbage_through.load(Ordering::SeqCst);
-        through != none
-            && self.oldest().is_none_or(|oldest| oldest >= through)
-            && self.garbage_through.swap(none, Ordering::SeqCst) != none
+        self.oldest() == needed.first().copied()
     }
 
     /// The sequence of the oldest snapshot.

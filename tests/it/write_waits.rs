@@ -199,6 +199,7 @@ fn a_drop_before_a_tombstone_flush_leaves_the_write_buffer_whole() {
         scope.spawn(|| db.sync().unwrap());
         gate.wait_for_a_call();
         scope.spawn(|| db.drop_keyspace("passing").unwrap());
+        // Nothing tells that a thread waits for the log. First the drop does, then the worker.
         thread::sleep(Duration::from_millis(100));
         assert_eq!(passing.first().unwrap().unwrap().0, "z");
         thread::sleep(Duration::from_millis(100));

@@ -250,17 +250,13 @@ fn garbage_tables(levels: &LevelFiles, now: u64) -> impl Iterator<Item = (usize,
     })
 }
 
-/// The sequence that the oldest snapshot must reach before more garbage can go; `None` if no
-/// snapshot is in the way. `needed` are all snapshots and the published sequence, ascending.
+/// True if snapshots keep garbage that a compaction could free. `needed` are the sequences of all
+/// snapshots and the published one, ascending.
 #[must_use]
-pub(crate) fn garbage_kept_through(
-    levels: &LevelFiles,
-    needed: &[SequenceNumber],
-    now: u64,
-) -> Option<SequenceNumber> {
-    let [oldest, .., published] = needed else { return None };
-    let newest = garbage_tables(levels, now).map(|(_, meta)| meta.largest_sequence);
-    newest.filter(|sequence| oldest < sequence && sequence <= published).min()
+pub(crate) fn keeps_garbage(levels: &LevelFiles, needed: &[SequenceNumber], now: u64) -> bool {
+    let [oldest, .., published] = needed else { return false };
+    let mut newest = garbage_tables(levels, now).map(|(_, meta)| meta.largest_sequence);
+    newest.any(|sequence| oldest < &sequence && &sequence <= published)
 }
 
 /// The compaction that frees the garbage of `meta`; `None` if it would rewrite too much for that.

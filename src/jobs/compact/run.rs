@@ -14,7 +14,7 @@ use crate::jobs::compact::filter_budget;
 use crate::jobs::compact::merge::{Division, merge};
 use crate::jobs::compact::pace::Pace;
 use crate::jobs::compact::parts::key_parts;
-use crate::jobs::compact::picker::{CompactionCursors, garbage_kept_through, pick, score};
+use crate::jobs::compact::picker::{CompactionCursors, keeps_garbage, pick, score};
 use crate::jobs::compact::reservation::{Helpers, Reservation};
 use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::job_events::{CompactionEvents, TableSums};
@@ -78,10 +78,8 @@ pub(crate) fn compact_once(
         // Nothing was lost, and the next look leaves this task out.
         Err(Error::Defect { .. }) => Ok(true),
         Ok(false) => {
-            let shape = keyspace.view.load().version.files();
-            let kept_through = garbage_kept_through(&shape, &needed, now);
-            // If the snapshot in the way is gone by now, there is more to do.
-            Ok(kept_through.is_some_and(|through| !engine.catalog.snapshots.leave_garbage(through)))
+            let is_kept = keeps_garbage(&keyspace.view.load().version.files(), &needed, now);
+            Ok(is_kept && !engine.catalog.snapshots.await_release(&needed))
         }
         changed => changed,
     }

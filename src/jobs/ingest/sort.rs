@@ -163,7 +163,7 @@ impl LoadSorter {
 
     /// How many of the first runs one merge takes.
     fn merged_at_once(&self) -> usize {
-        // The entries in memory were written.
+        // No entries wait in memory any more, so a merge may use the memory that they had.
         let bytes_max = self.bytes_max.max(RUNS_MAX * BLOCK_BYTES);
         let mut bytes = 0;
         let fits = |(index, run): &(usize, &SortedRun)| {
