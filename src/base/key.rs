@@ -203,18 +203,21 @@ pub(crate) fn key_head(bytes: &[u8]) -> u64 {
 
 /// A short user key `s` with `a <= s < b`, for an index entry between two blocks; `a` itself if
 /// there is no shorter one. Needs `a < b`.
+///
+/// No other than `a` is a prefix of `b`: a scan of what begins with that prefix would start in the
+/// block before. So it can be a byte longer than the shortest.
 #[must_use]
 pub fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
     let common = a.iter().zip(b).take_while(|(x, y)| x == y).count();
-    if let (Some(&x), Some(&y)) = (a.get(common), b.get(common))
-        && x < y.saturating_sub(1)
-        && common + 1 < a.len()
-    {
-        let mut short = a[..common].to_vec();
-        short.push(x + 1);
-        return short;
+    let mut short = a.to_vec();
+    let (Some(&x), Some(&y)) = (a.get(common), b.get(common)) else { return short };
+    // A larger byte in place of `x` must be below `y`. Behind `x`, any larger byte will do.
+    let first = if x < y.saturating_sub(1) { common } else { common + 1 };
+    if let Some(at) = (first..short.len().saturating_sub(1)).find(|&i| short[i] < u8::MAX) {
+        short.truncate(at + 1);
+        short[at] += 1;
     }
-    a.to_vec()
+    short
 }
 
 /// The key of one point lookup: an internal key that sorts before every version that is visible at
@@ -358,10 +361,21 @@ mod tests {
         }
 
         #[test]
-        fn separators_lie_between_their_keys(a: Vec<u8>, b: Vec<u8>) {
+        fn separators_are_short_and_between_their_keys(
+            a in proptest::collection::vec(prop_oneof![0u8..3, 254u8..], 0..6),
+            b in proptest::collection::vec(prop_oneof![0u8..3, 254u8..], 0..6),
+        ) {
             prop_assume!(a < b);
             let s = separator(&a, &b);
             prop_assert!(a <= s && s < b && s.len() <= a.len());
+            prop_assert!(s == a || !b.starts_with(&s));
+            // A shorter one is `a` up to one of these places, with a larger byte there.
+            for at in 0..s.len().saturating_sub(1) {
+                if let Some(larger) = a[at].checked_add(1) {
+                    let shorter = [&a[..at], &[larger]].concat();
+                    prop_assert!(shorter >= b || b.starts_with(&shorter), "{a:?} {b:?} {s:?}");
+                }
+            }
         }
 
         #[test]
