@@ -89,50 +89,41 @@ pub(crate) fn compact_range(
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = keyspace.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
-    // Not of this keyspace: the move of a table past the bottom level would hide it from this call.
-    let others = |cursors: &Cursors| {
-        Ok(level0_is_behind(engine, keyspace)
-            && compact_most_urgent(engine, cursors, Some(keyspace.id))?)
-    };
     let step = || {
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles, _: &_| compaction.next_task(levels, &options, is_due);
         Ok(run_compaction(engine, keyspace, next)?.is_some())
     };
-    let ended = in_turns(engine, others, step);
-    // What it moved down may be more than a level should have.
-    engine.jobs.schedule_compactions([keyspace.id]);
-    ended?;
+    in_turns(engine, keyspace, step)?;
     check(keyspace)?;
     engine.check_writable()
 }
 
-/// True if tables collect in level 0 of a keyspace other than `compacted`, which slows its writers
-/// down and stops them at last. No worker compacts them while a caller compacts.
-fn level0_is_behind(engine: &Engine, compacted: &KeyspaceState) -> bool {
-    let trigger = engine.context.options.level0_compaction_trigger;
-    let is_behind = |keyspace: &Arc<KeyspaceState>| {
-        keyspace.id != compacted.id
-            && keyspace.view.load().version.level(0).len() >= LEVEL0_TRIGGERS * trigger
-    };
+/// True if tables collect in level 0 of a keyspace, which slows its writers down and stops them at
+/// last. No worker compacts them while a caller compacts.
+fn level0_is_behind(engine: &Engine) -> bool {
+    let behind = LEVEL0_TRIGGERS * engine.context.options.level0_compaction_trigger;
+    let is_behind =
+        |keyspace: &Arc<KeyspaceState>| keyspace.view.load().version.level(0).len() >= behind;
     engine.catalog.all_keyspaces().iter().any(is_behind)
 }
 
-/// Runs a job whose every other step is of `others`, until `step` has nothing to do.
+/// Runs `step` until it has nothing to do. While level 0 of a keyspace is behind, every other step is
+/// a compaction that is due.
 ///
 /// # Errors
 /// That of a refused compaction, which ends the job. It is no failure of the job: that would make
 /// the database read-only, although nothing was lost.
 fn in_turns(
     engine: &Engine,
-    others: impl Fn(&Cursors) -> Result<bool>,
+    keyspace: &KeyspaceState,
     mut step: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let (cursors, mut is_others_turn) = (Cursors::default(), true);
     let mut refused = Ok(());
     run_job(engine, &mut || {
         is_others_turn = !is_others_turn;
-        if is_others_turn && others(&cursors)? {
+        if is_others_turn && level0_is_behind(engine) && compact_most_urgent(engine, &cursors)? {
             return Ok(true);
         }
         match step() {
@@ -143,6 +134,8 @@ fn in_turns(
             step => step,
         }
     });
+    // What went down may be more than a level should have.
+    engine.jobs.schedule_compactions([keyspace.id]);
     refused
 }
 
@@ -198,11 +191,6 @@ pub(crate) fn rebuild_filters(
     let (goal, levels) = (ManualGoal::RebuildFilters, keyspace.view.load().version.files());
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
-    // Compactions that are due anyway: writers wait for level 0.
-    let others = |cursors: &Cursors| {
-        engine.jobs.schedule_compactions([keyspace.id]);
-        compact_most_urgent(engine, cursors, None)
-    };
     let step = || {
         let due = due();
         let is_due = |meta: &FileMeta| due.contains(&meta.number);
@@ -210,7 +198,7 @@ pub(crate) fn rebuild_filters(
         let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
         Ok(run_filter_rebuild(engine, keyspace, next)?.is_some())
     };
-    in_turns(engine, others, step)?;
+    in_turns(engine, keyspace, step)?;
     check(keyspace)?;
     engine.check_writable()?;
     Ok(tables)

@@ -122,8 +122,8 @@ impl CompactionFilter for Slow {
     }
 }
 
-/// No worker compacts next to `compact_range`, so writers to other keyspaces once waited for its
-/// end. Its own keyspace gets no other compaction meanwhile.
+/// No worker compacts next to `compact_range`, so writers once waited for its end. Compactions that
+/// come between may move a table past the level that it rewrites at last: `force` finds it there.
 #[test]
 fn writers_need_not_wait_for_a_long_compact_range() {
     let options = Options::new().table_bytes(16 << 10).level_base_bytes(16 << 10);
@@ -133,6 +133,7 @@ fn writers_need_not_wait_for_a_long_compact_range() {
     let big = db.keyspace_with("big", &options).unwrap();
     let value = [b'v'; 8 << 10];
     big.ingest((0..3000).map(|number| (format!("{number:04}"), value))).unwrap();
+    let loaded = big.tables().iter().map(|table| table.number).max().unwrap();
     let ended = AtomicBool::new(false);
     scope(|scope| {
         scope.spawn(|| {
@@ -142,21 +143,16 @@ fn writers_need_not_wait_for_a_long_compact_range() {
         until("begun", || db.engine().jobs.schedule.lock().caller_compacts);
         slow.0.store(false, Ordering::Relaxed);
         until("past level 0", || slow.0.load(Ordering::Relaxed));
-        for _ in 0..3 {
-            big.put("0000", "v").unwrap();
-            big.flush().unwrap();
-        }
         let in_level0 =
             |keyspace: &Keyspace| keyspace.tables().iter().filter(|table| table.level == 0).count();
-        for _ in 0..3 {
+        for keyspace in [&db, &big, &db, &big] {
             for _ in 0..2 {
-                db.put("k", "v").unwrap();
-                db.flush().unwrap();
+                keyspace.put("0000", "v").unwrap();
+                keyspace.flush().unwrap();
             }
-            until("compacted", || in_level0(&db) == 0);
+            until("compacted", || in_level0(keyspace) == 0);
         }
-        let own = in_level0(&big);
         assert!(!ended.load(Ordering::Relaxed), "writers waited");
-        assert_eq!(own, 3);
     });
+    assert!(big.tables().iter().all(|table| table.number > loaded));
 }

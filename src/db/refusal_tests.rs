@@ -238,7 +238,7 @@ fn dropped_keyspaces_leave_no_cursors() {
         keyspace.put("k", "1").unwrap();
         keyspace.flush().unwrap();
         engine.jobs.schedule_compactions([keyspace.number()]);
-        compact_most_urgent(engine, &cursors, None).unwrap();
+        compact_most_urgent(engine, &cursors).unwrap();
         db.drop_keyspace(name).unwrap();
     }
     drop(token);

@@ -267,7 +267,7 @@ fn compaction_worker(engine: &Engine, cursors: &Cursors, mut watch: Option<Expir
         }
         if let Some(_token) = CompactionToken::of_worker(engine) {
             run_job(engine, &mut || {
-                let more = compact_most_urgent(engine, cursors, None)?;
+                let more = compact_most_urgent(engine, cursors)?;
                 Ok(more && engine.jobs.schedule.lock().callers_waiting == 0)
             });
         } else if let Some(watch) = &mut watch {
@@ -304,19 +304,15 @@ fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, generation: u64
     }
 }
 
-/// Runs one compaction of the keyspace that is most in need of one, of those that were named but
-/// `except`. False if none is named.
-pub(crate) fn compact_most_urgent(
-    engine: &Engine,
-    cursors: &Cursors,
-    except: Option<KeyspaceId>,
-) -> Result<bool> {
+/// Runs one compaction of the keyspace that is most in need of one, of those that were named. False
+/// if none is named.
+pub(crate) fn compact_most_urgent(engine: &Engine, cursors: &Cursors) -> Result<bool> {
     let wanted: Vec<_> = {
         let jobs = engine.jobs.schedule.lock();
         let keyspaces = engine.catalog.keyspaces.lock();
         // Most keyspaces are dropped while nothing compacts them.
         cursors.lock().retain(|id, _| keyspaces.get(*id).is_some());
-        let wanted = jobs.compactions_wanted.iter().filter(|id| Some(**id) != except);
+        let wanted = jobs.compactions_wanted.iter();
         wanted.filter_map(|id| keyspaces.get(*id).cloned()).collect()
     };
     let by_urgency = |one: &&Arc<KeyspaceState>, other: &&Arc<KeyspaceState>| {

@@ -11,16 +11,17 @@
 //! shares keys with, and get the filter of level 1. Tables of sorted levels are rewritten one by
 //! one at their level.
 //!
-//! Every step moves forward by level and key, and visits each position once. So the call ends,
-//! whatever else happens to the tree: data that arrives at a visited position is left alone. The
-//! caller asks [`ManualCompaction::next_task`] with the tree as it is, runs and installs the task,
-//! and asks again.
+//! Every step moves forward by level and key, and visits each position once, up to the end of what
+//! the level had. So the call ends, whatever else happens to the tree: data that arrives at a
+//! visited position, or behind that end, is left alone. The caller asks
+//! [`ManualCompaction::next_task`] with the tree as it is, runs and installs the task, and asks
+//! again. Other compactions may come between.
 
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::jobs::compact::task::CompactionTask;
 use crate::tree::file_meta::FileMeta;
-use crate::tree::overlap::{borrowed, ends_before, overlap_closure};
+use crate::tree::overlap::{borrowed, compare_ends, ends_before, overlap_closure};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
 use std::ops::Bound;
@@ -61,8 +62,9 @@ pub(crate) struct ManualCompaction {
     level: usize,
     /// The last level to visit.
     bottom: usize,
-    /// At the current level, all tables that do not start after this end are done.
-    done: Option<Bound<Vec<u8>>>,
+    /// After the first step at the current level: tables that do not end after the first of these
+    /// are done; those that begin after the second came since, and stay.
+    visited: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
     /// Files from this number on were written since the call began.
     first_new_number: u64,
 }
@@ -82,7 +84,7 @@ impl ManualCompaction {
             ManualGoal::RebuildFilters => LEVELS - 1,
         };
         let first_new_number = next_file_number;
-        ManualCompaction { goal, level: 0, bottom, done: None, first_new_number }
+        ManualCompaction { goal, level: 0, bottom, visited: None, first_new_number }
     }
 
     /// The next step, or `None` when all are done.
@@ -92,29 +94,41 @@ impl ManualCompaction {
         options: &CompactionOptions,
         is_due: impl Fn(&FileMeta) -> bool,
     ) -> Option<CompactionTask> {
-        while self.level <= self.bottom {
-            let (level, tables) = (self.level, &levels[self.level]);
-            let mut due = tables.iter().filter(|meta| is_due(meta));
+        loop {
+            let level = self.level;
+            if level > self.bottom {
+                // Other compactions may have moved tables past the bottom since the call began.
+                let mut deeper = levels[level..].iter().flatten();
+                if !deeper.any(|meta| self.is_old(meta) && is_due(meta)) {
+                    return None;
+                }
+                self.bottom = level;
+            }
+            let is_in_reach = |meta: &&Arc<FileMeta>| is_due(meta) && !self.came_later(meta);
+            let due: Vec<_> = levels[level].iter().filter(is_in_reach).collect();
             let inputs = match (level, self.goal) {
                 // With all tables that overlap them: an older table that stays would be searched
                 // first.
-                (0, _) => overlap_closure(tables, due.cloned().collect()),
-                (_, ManualGoal::Compact { force }) => {
-                    self.neighbours(&due.collect::<Vec<_>>(), force, options)
-                }
+                (0, _) => overlap_closure(&levels[0], due.iter().copied().cloned().collect()),
+                (_, ManualGoal::Compact { force }) => self.neighbours(&due, force, options),
                 (_, ManualGoal::RebuildFilters) => {
+                    let mut due = due.iter().copied();
                     let next = due.find(|meta| self.is_old(meta) && !self.is_done(meta));
                     next.cloned().into_iter().collect()
                 }
             };
-            let Some(last) = inputs.last() else {
-                (self.level, self.done) = (level + 1, None);
+            let Some((last, last_due)) = inputs.last().zip(due.last()) else {
+                (self.level, self.visited) = (level + 1, None);
                 continue;
             };
             match level {
                 // All at once: tables that are flushed from now on are newer than the call.
                 0 => self.level = 1,
-                _ => self.done = Some(last.end.clone()),
+                _ => {
+                    let until =
+                        self.visited.take().map_or(last_due.end.clone(), |(_, until)| until);
+                    self.visited = Some((last.end.clone(), until));
+                }
             }
             let rebuilds = self.goal == ManualGoal::RebuildFilters;
             if level > 0 && (rebuilds || level == self.bottom) {
@@ -128,7 +142,6 @@ impl ManualCompaction {
             let may_move = self.goal == ManualGoal::Compact { force: false } && !keeps_garbage;
             return Some(CompactionTask { trivial_move: task.trivial_move && may_move, ..task });
         }
-        None
     }
 
     /// The step that takes `inputs` down from `level`. From level 0 all goes to the bottom at once,
@@ -192,8 +205,14 @@ impl ManualCompaction {
         meta.number < self.first_new_number
     }
 
+    fn came_later(&self, meta: &FileMeta) -> bool {
+        let visited = self.visited.as_ref();
+        visited.is_some_and(|(_, until)| ends_before(borrowed(until), &meta.start))
+    }
+
     fn is_done(&self, meta: &FileMeta) -> bool {
-        self.done.as_ref().is_some_and(|done| !ends_before(borrowed(done), &meta.start))
+        let ends_by = |done| compare_ends(meta.span().end, borrowed(done)).is_le();
+        self.visited.as_ref().is_some_and(|(done, _)| ends_by(done))
     }
 }
 
@@ -332,6 +351,44 @@ mod tests {
             steps.push(described(Some(&task)));
         }
         assert_eq!(steps, ["L5 1 -> L5", "L5 3 -> L5"]);
+    }
+
+    /// The next steps of a forced call, if other compactions make what `drawings` show of the tree.
+    fn forced_between(drawings: &[&str]) -> Vec<String> {
+        let mut levels = drawn_levels(drawings[0]);
+        let goal = ManualGoal::Compact { force: true };
+        let mut compaction = ManualCompaction::new(goal, &levels, 100, |_| true);
+        let step = |drawing: &&str| {
+            levels = drawn_levels(drawing);
+            described(compaction.next_task(&levels, &OPTIONS, |_| true).as_ref())
+        };
+        drawings.iter().map(step).collect()
+    }
+
+    #[test]
+    fn tables_moved_past_the_bottom_are_rewritten_there() {
+        let steps = forced_between(&[
+            "L2: 1[a..c]:1000 2[d..f]:1000 3[g..i]:1000 4[j..l]",
+            "L2: 101[a..c]:1000 2[d..f]:1000 3[g..i]:1000\nL3: 4[j..l]",
+            "L2: 101[a..c]:1000 102[d..f]:1000\nL4: 3[g..i]:1000\nL3: 103[x..z] 4[j..l]",
+            "L2: 101[a..c]:1000 102[d..f]:1000\nL4: 3[g..i]:1000\nL3: 103[x..z] 104[j..l]",
+            "L2: 101[a..c]:1000 102[d..f]:1000\nL4: 105[g..i]:1000\nL3: 103[x..z] 104[j..l]",
+        ]);
+        assert_eq!(steps, ["L2 1 -> L2", "L2 2 -> L2", "L3 4 -> L3", "L4 3 -> L4", "nothing"]);
+    }
+
+    /// What came to the keys of a table goes on with it; what came behind all of them stays.
+    #[test]
+    fn tables_merged_from_above_go_down_with_what_was_due() {
+        let steps = forced_between(&[
+            "L1: 1[a..c]:1000 2[d..f]:1000 3[g..i]:1000\nL2: 9[a..z]",
+            "L1: 101[b..e]:1000 102[f..f] 3[g..i]:1000\nL2: 103[a..z]",
+            "L1: 102[f..f] 3[g..i]:1000 104[k..z]\nL2: 105[a..z]",
+            "L1: 104[k..p] 106[q..z]\nL2: 107[a..z]",
+        ]);
+        let down = ["L1 1 + L2 9 -> L2", "L1 101 + L2 103 -> L2", "L1 102 3 + L2 105 -> L2"];
+        assert_eq!(steps[..3], down);
+        assert_eq!(steps[3], "nothing");
     }
 
     /// The steps that rebuild the tables with the numbers in `due`.

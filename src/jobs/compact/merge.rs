@@ -288,6 +288,16 @@ mod tests {
     }
 
     fn compact_range(tree: &mut Tree, range: KeyBounds, options: &CompactionOptions) {
+        compact_beside(tree, range, options, |_| {});
+    }
+
+    /// Compacts a range; `other` runs after each step.
+    fn compact_beside(
+        tree: &mut Tree,
+        range: KeyBounds,
+        options: &CompactionOptions,
+        mut other: impl FnMut(&mut Tree),
+    ) {
         let next_file_number = tree.next_file_number.load(Ordering::Relaxed);
         let goal = ManualGoal::Compact { force: false };
         let is_due = |meta: &FileMeta| meta.overlaps(&range);
@@ -295,6 +305,7 @@ mod tests {
         let mut compaction = ManualCompaction::new(goal, &levels, next_file_number, is_due);
         while let Some(task) = compaction.next_task(&tree.version.files(), options, is_due) {
             apply(tree, &task, options);
+            other(tree);
         }
     }
 
@@ -379,6 +390,13 @@ mod tests {
         }
     }
 
+    /// Runs the most urgent compaction, if one is due.
+    fn run_due(tree: &mut Tree, cursors: &mut CompactionCursors, options: &CompactionOptions) {
+        let mut begun = Vec::new();
+        begin(tree, &mut begun, cursors, options);
+        begun.into_iter().for_each(|one| end(tree, one, options));
+    }
+
     fn end(tree: &mut Tree, (task, version, needed): Running, options: &CompactionOptions) {
         let output = match task.trivial_move {
             true => JobOutcome::default(),
@@ -445,7 +463,9 @@ mod tests {
                 Step::CompactRange(first, last) => {
                     tree.flush();
                     let range = (key(first)..key(last)).into_bounds();
-                    compact_range(&mut tree, range, options);
+                    compact_beside(&mut tree, range, options, |tree| {
+                        run_due(tree, &mut cursors, options);
+                    });
                 }
             }
             tree.check();
@@ -457,7 +477,9 @@ mod tests {
             false => (0..600).for_each(|number| tree.write(key(number), None)),
         }
         tree.flush();
-        compact_range(&mut tree, (..).into_bounds(), options);
+        compact_beside(&mut tree, (..).into_bounds(), options, |tree| {
+            run_due(tree, &mut cursors, options);
+        });
         tree.check();
         assert_eq!(tree.files().0.len(), 0);
     }
