@@ -306,6 +306,10 @@ pub(crate) fn differing_tables(keyspace: &KeyspaceState, version: &Version) -> V
 fn differs(wanted: Option<&TableFilter>, shares_budget: bool, handle: &TableHandle) -> bool {
     let properties = handle.table.properties();
     let Some(filter) = wanted else { return !properties.filter_policy.is_empty() };
+    // A table of range deletes alone has no key to build a filter from: it never gets one.
+    if handle.meta.entries == 0 {
+        return false;
+    }
     let (has, wants) = (properties.filter_millibits_per_key, filter.millibits_per_key());
     // Bits from a budget change a little with every flush and compaction.
     let tolerance = if shares_budget { wants / 4 } else { 0 };

@@ -228,3 +228,17 @@ fn damaged_filters_are_found_and_rebuilt() {
         assert!(counts.not_consulted == 0 && counts.negatives > 1_000, "{name}");
     }
 }
+
+#[test]
+fn tables_without_keys_need_no_filter() {
+    let db = open(&MemEnv::new(), &small_options().auto_compaction(false)).unwrap();
+    db.put("a", "1").unwrap();
+    db.put("z", "1").unwrap();
+    db.flush().unwrap();
+    let _older = db.snapshot();
+    db.delete_range("b".."c").unwrap();
+    db.flush().unwrap();
+    assert!(db.tables().iter().any(|table| table.entries == 0), "no table of range deletes alone");
+    assert!(db.filter_report().tables.iter().all(|table| !table.differs));
+    assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), 0);
+}
