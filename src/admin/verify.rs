@@ -273,11 +273,7 @@ fn check_table(
     progress: &mut dyn FnMut(u64),
 ) -> Result<VerifyCounts> {
     let path = FileName::Table(meta.number).path(&context.directory);
-    let check = TableCheck {
-        env: &context.env,
-        custom_policies: context.options.custom_policies(),
-        custom_prefixes: context.options.custom_prefixes(),
-    };
+    let check = TableCheck { env: &context.env, rules: context.options.custom_rules() };
     let expect = meta.expect();
     let (table, counts) = check.run(&path, expect, progress)?;
     if !FileMeta::of_table(meta.number, &table).agrees_with(meta) {

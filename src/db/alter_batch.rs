@@ -169,9 +169,7 @@ fn write_leading(
 /// # Errors
 /// `InvalidOptions` for settings that cannot work, or a filter rule that is not registered.
 fn settings_of(context: &Context, new: &CreatedKeyspace) -> Result<KeyspaceOptions> {
-    let (policies, prefixes) =
-        (context.options.custom_policies(), context.options.custom_prefixes());
-    let settings = KeyspaceOptions::decode(&new.settings, &policies, &prefixes)
+    let settings = KeyspaceOptions::decode(&new.settings, &context.options.custom_rules())
         .map_err(|bad| bad.into_error(&context.directory, 0))?;
     settings.check_registered()?;
     context.options.for_keyspace(&settings).validate()?;

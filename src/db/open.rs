@@ -49,7 +49,6 @@ use crate::state::read_view::ReadView;
 use crate::state::session::LOG_BUFFERS_MAX;
 use crate::state::stats_file::{SavedStats, load};
 use crate::state::writer::{LogState, Writer};
-use crate::table::filter::layout::FilterPinning;
 use crate::table::index::BlockCache;
 use crate::table::reader::TableContext;
 use crate::tree::current::read_current;
@@ -329,13 +328,11 @@ fn build(
 /// # Errors
 /// The system refuses the thread for events.
 pub(super) fn table_context(options: &Options, files: Arc<FilePool>) -> Result<TableContext> {
+    let cache = Cache::new(options.block_cache_bytes, options.filter_pinned_share);
     Ok(TableContext {
-        files,
-        cache: Cache::new(options.block_cache_bytes, options.filter_pinned_share),
-        custom_policies: options.custom_policies(),
-        custom_prefixes: options.custom_prefixes(),
-        pinning: FilterPinning::default(),
+        rules: options.custom_rules(),
         events: Events::start(options.listener.clone().map(|listener| listener.0))?,
+        ..TableContext::new(files, cache)
     })
 }
 
@@ -446,16 +443,14 @@ pub(super) fn settings_of(
     directory: &Path,
     state: &mut ManifestState,
 ) -> Result<BTreeMap<KeyspaceId, Arc<Options>>> {
-    let (policies, prefixes) = (options.custom_policies(), options.custom_prefixes());
-    let facts = state.facts;
+    let (rules, facts) = (options.custom_rules(), state.facts);
     let mut settings = BTreeMap::new();
     for (&id, keyspace) in &mut state.keyspaces {
         let meta = &mut keyspace.meta;
-        let mut data =
-            KeyspaceOptions::decode(&meta.settings, &policies, &prefixes).map_err(|bad| {
-                let path = FileName::Manifest(facts.number).path(directory);
-                bad.into_error(&path, facts.bytes)
-            })?;
+        let mut data = KeyspaceOptions::decode(&meta.settings, &rules).map_err(|bad| {
+            let path = FileName::Manifest(facts.number).path(directory);
+            bad.into_error(&path, facts.bytes)
+        })?;
         if id == DEFAULT_KEYSPACE {
             data = options.named().over(&data);
             meta.settings.clear();

@@ -25,7 +25,6 @@ use crate::jobs::rewrite::output::{
 use crate::memtable::memtable::Memtable;
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::compression::Compression;
-use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::{Table, TableContext};
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
@@ -86,14 +85,10 @@ impl Tree {
         env.create_dir(Path::new(DIRECTORY)).unwrap();
         Tree {
             next_file_number: AtomicU64::new(1),
-            tables: TableContext {
-                files: FilePool::new(Arc::clone(&env), 100),
-                cache: Cache::new(1 << 20, 0.5),
-                custom_policies: Vec::new(),
-                custom_prefixes: Vec::new(),
-                pinning: FilterPinning::default(),
-                events: Events::default(),
-            },
+            tables: TableContext::new(
+                FilePool::new(Arc::clone(&env), 100),
+                Cache::new(1 << 20, 0.5),
+            ),
             env,
             disk,
             obsolete: Arc::default(),

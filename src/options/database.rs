@@ -12,6 +12,7 @@ use crate::options::compaction_filter::CompactionFilter;
 use crate::options::filter::Filter;
 use crate::options::keyspace::KeyspaceOptions;
 use crate::table::compression::Compression;
+use crate::table::filter::layout::CustomRules;
 use crate::tree::targets::CompactionOptions;
 use siftdb_filter::encoding::Encoding;
 use siftdb_filter::policy::FilterPolicy;
@@ -287,8 +288,8 @@ options! {
 
         /// The data settings: as they were named, or the current ones of a keyspace.
         data: KeyspaceOptions = KeyspaceOptions::new();
-        policies: Vec<Arc<dyn FilterPolicy>> = Vec::new();
-        prefixes: Vec<Arc<dyn PrefixExtractor>> = Vec::new();
+        /// Those that were registered, besides those that filters name.
+        rules: CustomRules = CustomRules::default();
         listener: Option<Listener> = None;
     }
 }
@@ -329,13 +330,13 @@ impl Options {
 
     /// A filter policy besides those in [`Options::filter`], for older tables that name it.
     pub fn register_filter_policy(mut self, policy: Arc<dyn FilterPolicy>) -> Self {
-        self.policies.push(policy);
+        self.rules.policies.push(policy);
         self
     }
 
     /// A prefix extractor besides those in [`Options::filter`], for older tables that name it.
     pub fn register_prefix(mut self, extractor: Arc<dyn PrefixExtractor>) -> Self {
-        self.prefixes.push(extractor);
+        self.rules.prefixes.push(extractor);
         self
     }
 
@@ -383,8 +384,7 @@ impl Options {
     /// setting that is unset in `data` has its built-in default, whatever it is in `self`.
     pub(crate) fn for_keyspace(&self, data: &KeyspaceOptions) -> Options {
         // Tables of any keyspace may name the user's rules in the filters of `self`.
-        let (policies, prefixes) = (self.custom_policies(), self.custom_prefixes());
-        Options { data: data.clone(), policies, prefixes, ..self.clone() }
+        Options { data: data.clone(), rules: self.custom_rules(), ..self.clone() }
     }
 
     /// Milliseconds after which puts expire; `u64::MAX` for never.
@@ -402,20 +402,18 @@ impl Options {
         }
     }
 
-    /// The user policies in these options: those of filters, and those registered for reading.
-    pub(crate) fn custom_policies(&self) -> Vec<Arc<dyn FilterPolicy>> {
-        let named = self.data.filters().filter_map(|filter| match &filter.encoding {
-            Some(Encoding::Custom(policy)) if filter.unregistered.is_empty() => Some(policy),
+    /// The user's rules in these options: those of filters, and those registered for reading.
+    pub(crate) fn custom_rules(&self) -> CustomRules {
+        let filters = || self.data.filters().filter(|filter| filter.unregistered.is_empty());
+        let policies = filters().filter_map(|filter| match &filter.encoding {
+            Some(Encoding::Custom(policy)) => Some(policy),
             _ => None,
         });
-        distinct(named.chain(&self.policies))
-    }
-
-    /// Every prefix extractor of the user's that these options name, for tables that name it.
-    pub(crate) fn custom_prefixes(&self) -> Vec<Arc<dyn PrefixExtractor>> {
-        let registered = self.data.filters().filter(|filter| filter.unregistered.is_empty());
-        let named = registered.filter_map(|filter| filter.members.prefix.as_ref()?.as_custom());
-        distinct(named.chain(&self.prefixes))
+        let prefixes = filters().filter_map(|filter| filter.members.prefix.as_ref()?.as_custom());
+        CustomRules {
+            policies: distinct(policies.chain(&self.rules.policies)),
+            prefixes: distinct(prefixes.chain(&self.rules.prefixes)),
+        }
     }
 }
 
@@ -488,7 +486,7 @@ mod tests {
         let data = KeyspaceOptions::new().filter(custom()).filter_at_level(0, unregistered);
         let options = Options::new().filter(custom()).register_filter_policy(policy());
         let once = options.for_keyspace(&data);
-        assert_eq!(once.custom_policies().len(), 3);
-        assert_eq!(once.for_keyspace(&data).custom_policies().len(), 3);
+        assert_eq!(once.custom_rules().policies.len(), 3);
+        assert_eq!(once.for_keyspace(&data).custom_rules().policies.len(), 3);
     }
 }

@@ -20,7 +20,7 @@ use crate::log::record::format::Undecodable;
 use crate::options::filter::{Filter, Unregistered};
 use crate::options::keyspace::KeyspaceOptions;
 use crate::table::compression::Compression;
-use crate::table::filter::layout::{FilterLayout, FilterPinning};
+use crate::table::filter::layout::{CustomRules, FilterLayout, FilterPinning};
 use crate::table::format::Codec;
 use crate::tree::fields::{Decoded, Value, damaged, malformed, record};
 use siftdb_filter::encoding::{Encoding, FilterReader};
@@ -47,13 +47,9 @@ impl KeyspaceOptions {
     }
 
     /// Decodes and validates settings. `policies` and `prefixes` are those that may be named.
-    pub(crate) fn decode(
-        bytes: &[u8],
-        policies: &[Arc<dyn FilterPolicy>],
-        prefixes: &[Arc<dyn PrefixExtractor>],
-    ) -> Decoded<Self> {
+    pub(crate) fn decode(bytes: &[u8], rules: &CustomRules) -> Decoded<Self> {
         let mut options = KeyspaceOptions::take_fields(bytes)?;
-        options.filters_mut().for_each(|filter| filter.register(policies, prefixes));
+        options.filters_mut().for_each(|filter| filter.register(rules));
         options.validate().map_err(|error| damaged(&format!("saved settings: {error}")))?;
         Ok(options)
     }
@@ -126,13 +122,9 @@ impl Value for Filter {
 
 impl Filter {
     /// Installs those of the user's rules that are among these.
-    fn register(
-        &mut self,
-        policies: &[Arc<dyn FilterPolicy>],
-        prefixes: &[Arc<dyn PrefixExtractor>],
-    ) {
+    fn register(&mut self, rules: &CustomRules) {
         self.unregistered.retain(|rule| match rule {
-            Unregistered::Policy(name) => match FilterReader::for_name(name, policies) {
+            Unregistered::Policy(name) => match FilterReader::for_name(name, &rules.policies) {
                 Some(FilterReader::Custom(policy)) => {
                     self.encoding = Some(Encoding::Custom(policy));
                     false
@@ -140,7 +132,7 @@ impl Filter {
                 _ => true,
             },
             Unregistered::Prefix(id) => {
-                let known = Prefix::for_id(id, prefixes);
+                let known = Prefix::for_id(id, &rules.prefixes);
                 let is_unknown = known.is_none();
                 self.members.prefix = known.or(self.members.prefix.take());
                 is_unknown
@@ -344,12 +336,13 @@ mod tests {
 
     /// Decoded where the user's own are registered.
     fn decoded(bytes: &[u8]) -> Decoded<KeyspaceOptions> {
-        KeyspaceOptions::decode(bytes, &[own_policy()], &[own_prefix()])
+        let rules = CustomRules { policies: vec![own_policy()], prefixes: vec![own_prefix()] };
+        KeyspaceOptions::decode(bytes, &rules)
     }
 
     /// Decoded where nothing is registered.
     fn decoded_alone(bytes: &[u8]) -> Decoded<KeyspaceOptions> {
-        KeyspaceOptions::decode(bytes, &[], &[])
+        KeyspaceOptions::decode(bytes, &CustomRules::default())
     }
 
     fn prefixes() -> impl Strategy<Value = Prefix> {

@@ -28,7 +28,7 @@ use crate::table::data_index::DataIndex;
 use crate::table::fetch::{BlockRef, not_found};
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
-use crate::table::filter::layout::{FilterMembers, FilterPinning};
+use crate::table::filter::layout::{CustomRules, FilterMembers, FilterPinning};
 use crate::table::filter::ranges::{RangeQuestion, RangeReader};
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, Footer, PROPERTIES_NAME, RANGE_DELETES_NAME,
@@ -41,8 +41,6 @@ use crate::table::properties::Properties;
 use crate::table::row;
 use siftdb_filter::encoding::{FilterVerdict, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
-use siftdb_filter::policy::FilterPolicy;
-use siftdb_filter::prefix::PrefixExtractor;
 use siftdb_filter::range::BlockRange;
 use std::path::Path;
 
@@ -55,14 +53,19 @@ const ROWS_IN_BLOCK_MIN: u64 = 8;
 pub(crate) struct TableContext {
     pub files: Arc<FilePool>,
     pub cache: Arc<BlockCache>,
-    /// Filter policies of the user's, found by the names that tables persist.
-    pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
-    /// Prefix extractors of the user's, found by the ids that tables persist.
-    pub custom_prefixes: Vec<Arc<dyn PrefixExtractor>>,
+    pub rules: CustomRules,
     /// How much of a filter stays in memory; by level, so it differs between the tables.
     pub pinning: FilterPinning,
     /// Where to tell of damaged filters.
     pub events: Events,
+}
+
+impl TableContext {
+    /// Without rules of the user's, with the default pinning, and without a listener.
+    pub(crate) fn new(files: Arc<FilePool>, cache: Arc<BlockCache>) -> Self {
+        let (rules, pinning, events) = Default::default();
+        TableContext { files, cache, rules, pinning, events }
+    }
 }
 
 /// What the manifest records of a file. A field that is `None` is not checked.
@@ -184,8 +187,8 @@ impl Table {
         let is_filter = |name: &str| name != PROPERTIES_NAME && name != RANGE_DELETES_NAME;
         let filter_entry = metaindex.iter().find(|(name, _)| is_filter(name));
         let filter_offset = filter_entry.map_or(0, |(_, handle)| handle.offset);
-        let members = FilterMembers::of_table(&properties, &context.custom_prefixes);
-        let mut filter = OpenFilter::new(&metaindex, &context.custom_policies, members);
+        let members = FilterMembers::of_table(&properties, &context.rules.prefixes);
+        let mut filter = OpenFilter::new(&metaindex, &context.rules.policies, members);
         filter.pin(&file, context.pinning, &mut io);
         let index = DataIndex::new(&file, footer.index, &properties);
         let mut range_filter = RangeReader::new(&metaindex, &properties).map(Box::new);

@@ -22,7 +22,7 @@ use crate::table::builder::{TableBuilder, TableOptions, TableSummary};
 use crate::table::compression::Compression;
 use crate::table::compression::tests::available;
 use crate::table::file::TableIo;
-use crate::table::filter::layout::{FilterLayout, FilterMembers, FilterPinning, TableFilter};
+use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, FOOTER_BYTES, HEADER_BYTES, read_prefix,
 };
@@ -177,14 +177,7 @@ pub(crate) fn open(bytes: &[u8], expect: Expect, pinned: bool) -> Result<Arc<Tab
 }
 
 pub(crate) fn open_in(env: MemEnv, expect: Expect, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
-    let context = TableContext {
-        files: FilePool::new(Arc::new(env), 4),
-        cache,
-        custom_policies: Vec::new(),
-        custom_prefixes: Vec::new(),
-        pinning: FilterPinning::default(),
-        events: Events::default(),
-    };
+    let context = TableContext::new(FilePool::new(Arc::new(env), 4), cache);
     Table::open(&context, Path::new(PATH), expect).map(Arc::new)
 }
 

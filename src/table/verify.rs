@@ -9,7 +9,6 @@
 //! contradiction is a `Corruption`.
 
 use crate::base::error::{Error, Result};
-use crate::base::events::delivery::Events;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{
     LookupKey, compare_internal, filter_key, split_internal_key, unpack_trailer, user_key,
@@ -22,7 +21,7 @@ use crate::table::block::cursor::for_each_entry;
 use crate::table::block::directory::HashedBlock;
 use crate::table::features::{PADDED_BLOCKS, version_of};
 use crate::table::file::{TableFile, TableIo};
-use crate::table::filter::layout::{FilterPinning, PARTITIONED_PREFIX};
+use crate::table::filter::layout::{CustomRules, FilterPinning, PARTITIONED_PREFIX};
 use crate::table::filter::ranges::RangeQuestion;
 use crate::table::format::{
     BLOCK_PREFIX_BYTES, BlockHandle, BlockKind, HEADER_BYTES, Header, PROPERTIES_NAME,
@@ -35,8 +34,6 @@ use crate::table::reader::{Expect, Table, TableContext};
 use crate::table::scan_ahead::ScanAhead;
 use siftdb_filter::encoding::FilterVerdict;
 use siftdb_filter::hash::KeyHash;
-use siftdb_filter::policy::FilterPolicy;
-use siftdb_filter::prefix::PrefixExtractor;
 use std::cmp::Ordering;
 use std::path::Path;
 
@@ -57,10 +54,7 @@ pub(crate) struct VerifyCounts {
 /// The settings of a check.
 pub(crate) struct TableCheck<'a> {
     pub env: &'a Arc<dyn Env>,
-    /// The user's filter policies, for filters that name them.
-    pub custom_policies: Vec<Arc<dyn FilterPolicy>>,
-    /// The user's prefix extractors.
-    pub custom_prefixes: Vec<Arc<dyn PrefixExtractor>>,
+    pub rules: CustomRules,
 }
 
 impl TableCheck<'_> {
@@ -99,13 +93,11 @@ impl TableCheck<'_> {
     }
 
     fn open_with(&self, path: &Path, expect: Expect, memory_bytes: u64) -> Result<Table> {
+        let files = FilePool::new(Arc::clone(self.env), 1);
         let context = TableContext {
-            files: FilePool::new(Arc::clone(self.env), 1),
-            cache: Cache::new(memory_bytes, 1.0),
-            custom_policies: self.custom_policies.clone(),
-            custom_prefixes: self.custom_prefixes.clone(),
+            rules: self.rules.clone(),
             pinning: FilterPinning::All,
-            events: Events::default(),
+            ..TableContext::new(files, Cache::new(memory_bytes, 1.0))
         };
         Table::open(&context, path, expect)
     }

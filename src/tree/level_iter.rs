@@ -352,7 +352,6 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::table::builder::{TableBuilder, TableOptions};
     use crate::table::compression::Compression;
-    use crate::table::filter::layout::FilterPinning;
     use crate::table::filter::layout::{FilterLayout, FilterMembers, TableFilter};
     use crate::table::reader::{Expect, Table, TableContext};
     use crate::tree::file_meta::FileMeta;
@@ -383,14 +382,8 @@ mod tests {
     /// A table for each list of keys; its meta counts `extra` entries more than it holds.
     fn level(tables: &[&[u32]], extra: u64) -> Vec<Arc<TableHandle>> {
         let env: Arc<dyn Env> = Arc::new(MemEnv::new());
-        let context = TableContext {
-            files: FilePool::new(Arc::clone(&env), 10),
-            cache: Cache::new(1 << 16, 0.5),
-            custom_policies: Vec::new(),
-            custom_prefixes: Vec::new(),
-            pinning: FilterPinning::default(),
-            events: Events::default(),
-        };
+        let context =
+            TableContext::new(FilePool::new(Arc::clone(&env), 10), Cache::new(1 << 16, 0.5));
         let options = TableOptions {
             keyspace: KeyspaceLabel::default(),
             databases: Vec::new(),

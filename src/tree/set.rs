@@ -578,7 +578,6 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::log::wal::format::DatabaseIdentity;
-    use crate::table::filter::layout::FilterPinning;
     use crate::tree::manifest::KeyspaceTables;
 
     fn set_of(keyspaces: usize, next_keyspace: u64) -> VersionSet {
@@ -586,14 +585,7 @@ mod tests {
     }
 
     fn set_in(env: Arc<dyn Env>, keyspaces: usize, next_keyspace: u64) -> VersionSet {
-        let context = TableContext {
-            files: FilePool::new(Arc::clone(&env), 1),
-            cache: Cache::new(0, 0.5),
-            custom_policies: Vec::new(),
-            custom_prefixes: Vec::new(),
-            pinning: FilterPinning::default(),
-            events: Events::default(),
-        };
+        let context = TableContext::new(FilePool::new(Arc::clone(&env), 1), Cache::new(0, 0.5));
         let mut state = ManifestState::new_database(DatabaseIdentity::default());
         for id in 1..keyspaces as KeyspaceId {
             let meta = KeyspaceMeta { id, name: id.to_string(), ..KeyspaceMeta::default() };

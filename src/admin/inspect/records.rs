@@ -22,6 +22,7 @@ use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::cursor::{LogCursor, LogEntry, LogFile, LogItem};
 use crate::log::wal::format::{DatabaseIdentity, DecodedLoads, WalBody, WalStart};
 use crate::options::keyspace::KeyspaceOptions;
+use crate::table::filter::layout::CustomRules;
 use crate::tree::edit::{DeletedFile, SessionBegin, VersionEdit};
 use crate::tree::manifest::{self, KeyspaceTables, ManifestState};
 use std::ops::Bound;
@@ -210,7 +211,7 @@ fn id_text(database: DatabaseIdentity) -> String {
 /// Saved settings as words, `none` if nothing is named. Settings that cannot be decoded, as those
 /// of a later version, are printed as bytes.
 fn settings_text(settings: &[u8]) -> String {
-    match KeyspaceOptions::decode(settings, &[], &[]) {
+    match KeyspaceOptions::decode(settings, &CustomRules::default()) {
         Ok(options) if options.settings().is_empty() => "none".into(),
         Ok(options) => options.to_string(),
         Err(bad) => format!("{}: {}", reason(&bad), quoted(settings)),

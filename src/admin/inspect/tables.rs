@@ -18,7 +18,7 @@ use crate::env::foreign::foreign_or;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::features::version_of;
 use crate::table::file::TableIo;
-use crate::table::filter::layout::PARTITIONED_PREFIX;
+use crate::table::filter::layout::{CustomRules, PARTITIONED_PREFIX};
 use crate::table::filter::ranges::RANGE_FILTER_NAME;
 use crate::table::format::{
     BlockHandle, BlockKind, FOOTER_BYTES, HEADER_BYTES, PROPERTIES_NAME, RANGE_DELETES_NAME,
@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 fn check(env: &Arc<dyn Env>) -> TableCheck<'_> {
-    TableCheck { env, custom_policies: Vec::new(), custom_prefixes: Vec::new() }
+    TableCheck { env, rules: CustomRules::default() }
 }
 
 /// Opens a file that should be a table.

@@ -278,8 +278,7 @@ pub(crate) fn options_of(
     options: &Options,
     meta: &KeyspaceMeta,
 ) -> std::result::Result<Options, Undecodable> {
-    let (policies, prefixes) = (options.custom_policies(), options.custom_prefixes());
-    let saved = KeyspaceOptions::decode(&meta.settings, &policies, &prefixes)?;
+    let saved = KeyspaceOptions::decode(&meta.settings, &options.custom_rules())?;
     let data = match meta.id {
         // The data settings of a database's options are those of `default`.
         DEFAULT_KEYSPACE => options.named().over(&saved),

@@ -228,11 +228,7 @@ impl Inventory {
 
 fn check_table(options: &Options, directory: &Path, number: u64) -> Result<TableFound> {
     let path = FileName::Table(number).path(directory);
-    let check = TableCheck {
-        env: &options.env,
-        custom_policies: options.custom_policies(),
-        custom_prefixes: options.custom_prefixes(),
-    };
+    let check = TableCheck { env: &options.env, rules: options.custom_rules() };
     let opened = |table: &Table, state: TableState| {
         let label = table.properties().keyspace.clone();
         TableFound {

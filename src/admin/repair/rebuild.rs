@@ -8,7 +8,6 @@
 use crate::admin::repair::history::History;
 use crate::admin::repair::keyspaces::FoundKeyspaces;
 use crate::base::error::Result;
-use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::Direction;
 use crate::base::key::{KeyspaceId, KeyspaceLabel, SequenceNumber, user_key};
@@ -24,7 +23,6 @@ use crate::log::wal::salvage::{SalvagedLogs, salvage};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
 use crate::options::levels::TablePlace;
-use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::{Table, TableContext};
 use crate::table::salvage::{Expected, Salvaged, salvage as salvage_table};
 use crate::tree::edit::KeyspaceMeta;
@@ -120,12 +118,11 @@ impl<'a> Rebuild<'a> {
             databases,
             index_bytes_max,
             tables: TableContext {
-                files: FilePool::new(Arc::clone(&options.env), options.max_open_files),
-                cache: Cache::new(options.block_cache_bytes, 1.0),
-                custom_policies: options.custom_policies(),
-                custom_prefixes: options.custom_prefixes(),
-                pinning: FilterPinning::default(),
-                events: Events::default(),
+                rules: options.custom_rules(),
+                ..TableContext::new(
+                    FilePool::new(Arc::clone(&options.env), options.max_open_files),
+                    Cache::new(options.block_cache_bytes, 1.0),
+                )
             },
             never: AtomicBool::new(false),
         }

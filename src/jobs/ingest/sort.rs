@@ -20,12 +20,12 @@ use crate::env::directory_lock::DirectoryLock;
 use crate::env::handle::FilePool;
 use crate::jobs::ingest::tables::check_sizes;
 use crate::jobs::rewrite::output::new_table_id;
+use crate::state::context::Context;
 use crate::state::engine::Engine;
 use crate::state::session;
 use crate::table::block::builder::RESTART_INTERVAL;
 use crate::table::builder::{TableBuilder, TableOptions};
 use crate::table::compression::Compression;
-use crate::table::filter::layout::FilterPinning;
 use crate::table::reader::{Table, TableContext};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
@@ -268,17 +268,9 @@ impl LoadSorter {
     }
 
     fn open_runs(&self, runs: &[SortedRun]) -> Result<Vec<LevelIter>> {
-        let context = TableContext {
-            files: FilePool::new(
-                Arc::clone(&self.engine.context.env),
-                self.engine.context.options.max_open_files,
-            ),
-            cache: Arc::clone(&self.engine.context.cache),
-            custom_policies: Vec::new(),
-            custom_prefixes: Vec::new(),
-            pinning: FilterPinning::default(),
-            events: Events::default(),
-        };
+        let Context { env, options, cache, .. } = &*self.engine.context;
+        let files = FilePool::new(Arc::clone(env), options.max_open_files);
+        let context = TableContext::new(files, Arc::clone(cache));
         let never_removed = Arc::new(ObsoleteFiles::default());
         let open = |meta: &FileMeta| {
             let table = Table::open(&context, &self.path(meta.number), meta.expect())?;

@@ -11,6 +11,7 @@ use crate::table::properties::Properties;
 use siftdb_filter::builder::FilterBuilder;
 use siftdb_filter::cache_line::AlignedBytes;
 use siftdb_filter::encoding::Encoding;
+use siftdb_filter::policy::FilterPolicy;
 use siftdb_filter::prefix::{Prefix, PrefixExtractor};
 use siftdb_filter::range::RangeFilterBuilder;
 use std::fmt;
@@ -231,6 +232,13 @@ impl FilterMembers {
             None => {}
         }
     }
+}
+
+/// The user's rules, found by the names that tables and saved settings have of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CustomRules {
+    pub policies: Vec<Arc<dyn FilterPolicy>>,
+    pub prefixes: Vec<Arc<dyn PrefixExtractor>>,
 }
 
 /// Metaindex prefix of a block-based filter.
