@@ -52,8 +52,7 @@ impl Handle {
             // Of a close that failed, and of a database that had failed before, each call tells.
             then();
             self.engine.writer.watchers.wake();
-            let failure = self.engine.jobs.background_error.get();
-            return failure.map_or(Ok(()), |cause| Err(Error::ReadOnly { cause: Arc::new(cause) }));
+            return self.engine.jobs.background_error.check();
         }
         workers::flush_recovered(&self.engine);
         let stopped = workers::stop(&self.engine, &mut workers);
@@ -92,9 +91,7 @@ impl Drop for Handle {
 /// # Errors
 /// The failure of the log, or the one that had made the database read-only.
 pub(super) fn finish(engine: &Engine) -> Result<()> {
-    if let Some(cause) = engine.jobs.background_error.get() {
-        return Err(Error::ReadOnly { cause: Arc::new(cause) });
-    }
+    engine.jobs.background_error.check()?;
     if engine.context.read_only {
         return Ok(());
     }

@@ -53,9 +53,7 @@ pub(crate) fn resume(engine: &Engine) -> Result<()> {
     if !engine.jobs.background_error.is_set() {
         return Ok(());
     }
-    if let Some(lasting) = engine.jobs.background_error.lasting() {
-        return Err(Error::ReadOnly { cause: Arc::new(lasting) });
-    }
+    engine.jobs.background_error.check_lasting()?;
     probe(&engine.context, &engine.catalog)?;
     let started = Instant::now();
     // A sync that fails here can only be cleared by reopening.

@@ -353,7 +353,7 @@ fn idle_workers_free_memtables_and_wake_waiters() {
         // Otherwise a failed test would wait forever.
         engine.jobs.done.notify_all();
     });
-    assert!(!engine.jobs.background_error.is_set(), "{:?}", engine.jobs.background_error.get());
+    engine.jobs.background_error.check().unwrap();
     drop(held);
 }
 

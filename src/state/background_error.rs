@@ -40,15 +40,14 @@ impl BackgroundError {
         self.is_set.load(Ordering::Acquire)
     }
 
-    #[must_use]
-    pub(crate) fn get(&self) -> Option<Error> {
-        if self.is_set() { self.failures.lock().first.clone() } else { None }
+    /// `ReadOnly` with the first failure, if there is one.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_set() { read_only(self.failures.lock().first.as_ref()) } else { Ok(()) }
     }
 
-    /// The first failure that only reopening can clear.
-    #[must_use]
-    pub(crate) fn lasting(&self) -> Option<Error> {
-        self.failures.lock().lasting.clone()
+    /// `ReadOnly` with the first failure that only reopening can clear, if there is one.
+    pub(crate) fn check_lasting(&self) -> Result<()> {
+        read_only(self.failures.lock().lasting.as_ref())
     }
 
     /// Forgets all failures: `resume` has replaced the files that they left in doubt. But not if
@@ -58,14 +57,16 @@ impl BackgroundError {
     /// `ReadOnly` with that one.
     pub(crate) fn clear(&self) -> Result<()> {
         let mut failures = self.failures.lock();
-        if let Some(lasting) = &failures.lasting {
-            return Err(Error::ReadOnly { cause: Arc::new(lasting.clone()) });
-        }
+        read_only(failures.lasting.as_ref())?;
         *failures = Failures::default();
         // Under the lock: a failure that comes now is recorded after this.
         self.is_set.store(false, Ordering::Release);
         Ok(())
     }
+}
+
+fn read_only(failure: Option<&Error>) -> Result<()> {
+    failure.map_or(Ok(()), |cause| Err(Error::ReadOnly { cause: Arc::new(cause.clone()) }))
 }
 
 #[cfg(test)]

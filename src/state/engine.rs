@@ -39,10 +39,7 @@ impl Engine {
     /// `Closed`, `ReadOnly` or `OpenedReadOnly` if writes are not taken.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.context.check_takes_writes()?;
-        match self.jobs.background_error.get() {
-            Some(cause) => Err(Error::ReadOnly { cause: Arc::new(cause) }),
-            None => Ok(()),
-        }
+        self.jobs.background_error.check()
     }
 
     /// As [`Catalog::check_lock`], with this database's Env.

@@ -18,7 +18,7 @@
 //! A sync covers every earlier write: older logs with unsynced writes are synced first, so a crash
 //! leaves no gap between logs (I13).
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
 use crate::base::stats::counters::Counter;
@@ -492,9 +492,7 @@ pub(crate) fn sync_logs(engine: &Engine, log: &mut LogState) -> Result<()> {
 pub(crate) fn sync_beside_writers(engine: &Engine) -> Result<()> {
     let mut log = engine.writer.log.lock();
     // A close waits for this sync, so a closed database is no reason to refuse it.
-    if let Some(cause) = engine.jobs.background_error.get() {
-        return Err(Error::ReadOnly { cause: Arc::new(cause) });
-    }
+    engine.jobs.background_error.check()?;
     // I13: read before the syncs begin. What is appended from here on, they may cover or not.
     let through = log.last_sequence;
     if log.synced_through == through {
