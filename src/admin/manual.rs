@@ -80,7 +80,7 @@ pub(crate) fn compact_range(
     bounds: &KeyBounds,
     options: &CompactRangeOptions,
 ) -> Result<()> {
-    check(keyspace)?;
+    keyspace.check_there()?;
     session::activate(engine)?;
     flush(engine, Switch::Keyspace(keyspace.id))?;
     let _token = CompactionToken::wait(engine)?;
@@ -95,7 +95,7 @@ pub(crate) fn compact_range(
         Ok(run_compaction(engine, keyspace, next)?.is_some())
     };
     in_turns(engine, keyspace, step)?;
-    check(keyspace)?;
+    keyspace.check_there()?;
     engine.check_writable()
 }
 
@@ -145,12 +145,7 @@ fn in_turns(
 /// As for [`flush`]; `KeyspaceDropped`.
 pub(crate) fn flush_keyspace(engine: &Engine, keyspace: &KeyspaceState) -> Result<()> {
     flush(engine, Switch::Keyspace(keyspace.id))?;
-    check(keyspace)
-}
-
-/// `KeyspaceDropped` for a keyspace that was dropped.
-fn check(keyspace: &KeyspaceState) -> Result<()> {
-    if keyspace.view.load().dropped { Err(keyspace.dropped()) } else { Ok(()) }
+    keyspace.check_there()
 }
 
 /// Rewrites the tables of `keyspace` whose filter has to change; returns how many there were.
@@ -165,7 +160,7 @@ pub(crate) fn rebuild_filters(
 ) -> Result<u64> {
     engine.context.process.check()?;
     engine.check_writable()?;
-    check(keyspace)?;
+    keyspace.check_there()?;
     // Checked once: a number is never reused, so the list stays right.
     let damaged = match which {
         FilterRebuild::Differing => damaged_tables(&Arc::clone(&keyspace.view.load().version))?,
@@ -199,7 +194,7 @@ pub(crate) fn rebuild_filters(
         Ok(run_filter_rebuild(engine, keyspace, next)?.is_some())
     };
     in_turns(engine, keyspace, step)?;
-    check(keyspace)?;
+    keyspace.check_there()?;
     engine.check_writable()?;
     Ok(tables)
 }

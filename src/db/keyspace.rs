@@ -402,9 +402,7 @@ impl Keyspace {
     /// # Errors
     /// `Closed`; `KeyspaceDropped`; damage is no error here.
     pub fn verify(&self, mut progress: impl FnMut(&VerifyProgress)) -> Result<VerifyReport> {
-        if self.state.view.load().dropped {
-            return Err(self.state.dropped());
-        }
+        self.state.check_there()?;
         verify::verify(self.engine(), Some(&self.state.name), &mut progress)
     }
 

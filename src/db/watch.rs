@@ -162,8 +162,8 @@ impl Watch {
         engine.context.process.check()?;
         engine.context.check_takes_writes()?;
         let lock = engine.catalog.hold()?;
-        if range.is_some() && state.dropped_as.load(Ordering::SeqCst) != 0 {
-            return Err(state.dropped());
+        if range.is_some() {
+            state.check_there()?;
         }
         let scope = range.map(|range| (state.id, range));
         // From here on every writer wakes it, and no log is removed.

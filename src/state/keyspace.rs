@@ -196,6 +196,16 @@ impl KeyspaceState {
         self.dropped()
     }
 
+    /// Refuses a keyspace that was dropped. The caller holds no lock, or that of the log, which a
+    /// drop holds until it is published.
+    ///
+    /// # Errors
+    /// `KeyspaceDropped`.
+    pub(crate) fn check_there(&self) -> Result<()> {
+        let view = self.view.load();
+        if view.dropped { Err(self.refusal(&view)) } else { Ok(()) }
+    }
+
     /// The error for a handle of a dropped keyspace.
     pub(crate) fn dropped(&self) -> Error {
         Error::KeyspaceDropped { name: self.name.clone() }

@@ -25,7 +25,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::{OWN_SEQUENCE_FIRST, SequenceNumber};
 use crate::base::stats::counters::Counter;
-use crate::base::sync::{Arc, Ordering};
+use crate::base::sync::Arc;
 use crate::jobs::flush::flush_keyspace;
 use crate::jobs::ingest::level::{deepest_level, shares_keys};
 use crate::jobs::ingest::tables::LoadTables;
@@ -141,8 +141,8 @@ fn try_install(
     let mut log = engine.writer.log.lock();
     engine.check_writable()?;
     // Under the lock that a drop takes.
-    if keyspace.dropped_as.load(Ordering::SeqCst) != 0 {
-        return Ok(Attempt::Refused(keyspace.dropped()));
+    if let Err(dropped) = keyspace.check_there() {
+        return Ok(Attempt::Refused(dropped));
     }
     let sequence = log.next_sequence;
     if sequence >= OWN_SEQUENCE_FIRST {

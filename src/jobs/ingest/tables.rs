@@ -13,7 +13,7 @@ use crate::base::filename::FileName;
 use crate::base::key::{
     KEY_BYTES_MAX, KeyspaceLabel, VALUE_BYTES_MAX, ValueKind, put_internal_key,
 };
-use crate::base::sync::{Arc, Ordering};
+use crate::base::sync::Arc;
 use crate::env::directory_lock::DirectoryLock;
 use crate::jobs::compact::filter_budget::{IngestedFilters, ingest_filter};
 use crate::jobs::ingest::level::deepest_level;
@@ -97,7 +97,7 @@ impl LoadTables {
     pub(crate) fn new(engine: &Arc<Engine>, keyspace: &Arc<KeyspaceState>) -> Result<Self> {
         engine.context.process.check()?;
         engine.check_writable()?;
-        check_there(keyspace)?;
+        keyspace.check_there()?;
         Ok(LoadTables {
             engine: Arc::clone(engine),
             keyspace: Arc::clone(keyspace),
@@ -228,7 +228,7 @@ impl LoadTables {
         self.engine.context.process.check()?;
         self.end_table()?;
         self.join_ending()?;
-        check_there(&self.keyspace)?;
+        self.keyspace.check_there()?;
         let Context { env, directory, .. } = &*self.engine.context;
         self.durable = DurableTables::sync(&**env, directory, self.finished.clone())?;
         Ok(())
@@ -262,7 +262,7 @@ impl LoadTables {
     }
 
     fn begin_table(&mut self, key: &[u8]) -> Result<()> {
-        check_there(&self.keyspace)?;
+        self.keyspace.check_there()?;
         if self.entries == 0 {
             self.first_key = key.to_vec();
             // Before the first number is taken: a session that begins removes older files.
@@ -378,11 +378,4 @@ pub(super) fn check_sizes(entry: u64, key: &[u8], value: &[u8]) -> Result<()> {
         value.len()
     );
     Err(Error::InvalidArgument { what })
-}
-
-fn check_there(keyspace: &KeyspaceState) -> Result<()> {
-    match keyspace.dropped_as.load(Ordering::SeqCst) {
-        0 => Ok(()),
-        _ => Err(keyspace.dropped()),
-    }
 }
