@@ -196,9 +196,7 @@ fn show_keyspaces(
 
 /// What the manifest says of a keyspace that is created after `last_sequence`.
 fn meta_of(keyspace: &KeyspaceState, last_sequence: SequenceNumber) -> KeyspaceMeta {
-    let mut settings = Vec::new();
-    keyspace.options.load().named().encode(&mut settings);
-    let name = keyspace.name.clone();
+    let (settings, name) = (keyspace.options.load().named().encoded(), keyspace.name.clone());
     KeyspaceMeta { id: keyspace.id, name, flushed_through: last_sequence, settings }
 }
 
@@ -251,13 +249,11 @@ pub(super) fn change(
     if log.current.is_some() {
         sync_logs(engine, &mut log).map_err(|error| engine.set_background_error(error))?;
     }
-    let mut settings = Vec::new();
-    wanted.encode(&mut settings);
     engine
         .catalog
         .versions
         .lock()
-        .save_settings(keyspace.id, settings, log.last_sequence)
+        .save_settings(keyspace.id, wanted.encoded(), log.last_sequence)
         .map_err(|error| engine.set_background_error(error))?;
     keyspace.set_options(options);
     keyspace.is_open.store(true, Ordering::SeqCst);

@@ -522,9 +522,7 @@ impl WriteBatch {
     ///
     /// [`Db::keyspace_with`]: crate::Db::keyspace_with
     pub fn create_keyspace(&mut self, name: &str, options: &KeyspaceOptions) -> KeyspaceBatch<'_> {
-        let mut settings = Vec::new();
-        options.encode(&mut settings);
-        let batch = self.create_named(name, &settings);
+        let batch = self.create_named(name, &options.encoded());
         if options.compaction_filter.is_some() {
             batch.refuse(format!("a batch that creates {name:?} with a compaction filter"));
         }

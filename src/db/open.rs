@@ -453,8 +453,7 @@ pub(super) fn settings_of(
         })?;
         if id == DEFAULT_KEYSPACE {
             data = options.named().over(&data);
-            meta.settings.clear();
-            data.encode(&mut meta.settings);
+            meta.settings = data.encoded();
         }
         data.check_compression()?;
         if !options.allow_unregistered_filters {

@@ -192,42 +192,31 @@ impl KeyspaceOptions {
     /// that [`Filter`] prints, or [`Compression`]; that of one level is called
     /// `filter_at_level.LEVEL` or `compression_at_level.LEVEL`.
     pub fn settings(&self) -> Vec<(String, String)> {
-        let text = |name: &str, value: Option<&dyn fmt::Display>| {
-            value.map(|value| (name.to_string(), value.to_string()))
-        };
-        let levels = self
-            .filter_at_level
-            .iter()
-            .map(|(level, filter)| Some((format!("filter_at_level.{level}"), filter.to_string())));
+        fn one<T: fmt::Display>(name: &str, value: &Option<T>) -> Option<(String, String)> {
+            value.as_ref().map(|value| (name.to_string(), value.to_string()))
+        }
+        fn by_level<T: fmt::Display>(
+            name: &str,
+            values: &BTreeMap<usize, T>,
+        ) -> impl Iterator<Item = (String, String)> {
+            values.iter().map(move |(level, value)| (format!("{name}.{level}"), value.to_string()))
+        }
         let expire_after = self.expire_after.map(|millis| match millis {
             u64::MAX => "never".to_string(),
             millis => format!("{millis}ms"),
         });
-        let filter = [text("filter", self.filter.as_ref().map(|filter| filter as _))];
-        let others = [
-            text(
-                "filter_at_last_level",
-                self.filter_at_last_level.as_ref().map(|filter| filter as _),
-            ),
-            text("filter_last_level", self.filter_last_level.as_ref().map(|yes| yes as _)),
-            text("block_bytes", self.block_bytes.as_ref().map(|bytes| bytes as _)),
-            text("block_hash_index", self.block_hash_index.as_ref().map(|yes| yes as _)),
-            text(
-                "index_partition_bytes",
-                self.index_partition_bytes.as_ref().map(|bytes| bytes as _),
-            ),
-            text("compression", self.compression.as_ref().map(|compression| compression as _)),
-        ];
-        let compressions = self.compression_at_level.iter().map(|(level, compression)| {
-            Some((format!("compression_at_level.{level}"), compression.to_string()))
-        });
-        let of_last = self.compression_at_last_level.as_ref();
-        let last = [
-            text("compression_at_last_level", of_last.map(|compression| compression as _)),
-            text("expire_after", expire_after.as_ref().map(|duration| duration as _)),
-        ];
-        let all = filter.into_iter().chain(levels).chain(others).chain(compressions).chain(last);
-        all.flatten().collect()
+        let mut settings = Vec::from_iter(one("filter", &self.filter));
+        settings.extend(by_level("filter_at_level", &self.filter_at_level));
+        settings.extend(one("filter_at_last_level", &self.filter_at_last_level));
+        settings.extend(one("filter_last_level", &self.filter_last_level));
+        settings.extend(one("block_bytes", &self.block_bytes));
+        settings.extend(one("block_hash_index", &self.block_hash_index));
+        settings.extend(one("index_partition_bytes", &self.index_partition_bytes));
+        settings.extend(one("compression", &self.compression));
+        settings.extend(by_level("compression_at_level", &self.compression_at_level));
+        settings.extend(one("compression_at_last_level", &self.compression_at_last_level));
+        settings.extend(one("expire_after", &expire_after));
+        settings
     }
 
     /// Refuses what cannot work. Rules that are not registered pass: see `check_registered`.
@@ -312,31 +301,32 @@ impl KeyspaceOptions {
 impl KeyspaceOptions {
     /// Each setting as it is named here, and otherwise as it is in `saved`.
     pub(crate) fn over(&self, saved: &KeyspaceOptions) -> KeyspaceOptions {
-        let mut filter_at_level = saved.filter_at_level.clone();
-        filter_at_level.extend(self.filter_at_level.clone());
-        let mut compression_at_level = saved.compression_at_level.clone();
-        compression_at_level.extend(self.compression_at_level.clone());
+        fn one<T: Clone>(own: &Option<T>, saved: &Option<T>) -> Option<T> {
+            own.as_ref().or(saved.as_ref()).cloned()
+        }
+        fn by_level<T: Clone>(
+            own: &BTreeMap<usize, T>,
+            saved: &BTreeMap<usize, T>,
+        ) -> BTreeMap<usize, T> {
+            // Of a level in both, the later one stays.
+            saved.iter().chain(own).map(|(level, value)| (*level, value.clone())).collect()
+        }
         KeyspaceOptions {
-            filter: self.filter.clone().or_else(|| saved.filter.clone()),
-            filter_at_level,
-            filter_at_last_level: self
-                .filter_at_last_level
-                .clone()
-                .or_else(|| saved.filter_at_last_level.clone()),
+            filter: one(&self.filter, &saved.filter),
+            filter_at_level: by_level(&self.filter_at_level, &saved.filter_at_level),
+            filter_at_last_level: one(&self.filter_at_last_level, &saved.filter_at_last_level),
             filter_last_level: self.filter_last_level.or(saved.filter_last_level),
             block_bytes: self.block_bytes.or(saved.block_bytes),
             block_hash_index: self.block_hash_index.or(saved.block_hash_index),
             index_partition_bytes: self.index_partition_bytes.or(saved.index_partition_bytes),
             compression: self.compression.or(saved.compression),
-            compression_at_level,
-            compression_at_last_level: self
-                .compression_at_last_level
-                .or(saved.compression_at_last_level),
+            compression_at_level: by_level(&self.compression_at_level, &saved.compression_at_level),
+            compression_at_last_level: one(
+                &self.compression_at_last_level,
+                &saved.compression_at_last_level,
+            ),
             expire_after: self.expire_after.or(saved.expire_after),
-            compaction_filter: self
-                .compaction_filter
-                .clone()
-                .or_else(|| saved.compaction_filter.clone()),
+            compaction_filter: one(&self.compaction_filter, &saved.compaction_filter),
         }
     }
 

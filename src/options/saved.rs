@@ -31,19 +31,16 @@ use std::sync::Arc;
 /// Equal if they are saved as the same bytes: a user's rules are compared by name.
 impl PartialEq for KeyspaceOptions {
     fn eq(&self, other: &Self) -> bool {
-        let encoded = |options: &KeyspaceOptions| {
-            let mut bytes = Vec::new();
-            options.encode(&mut bytes);
-            bytes
-        };
-        encoded(self) == encoded(other)
+        self.encoded() == other.encoded()
     }
 }
 
 impl KeyspaceOptions {
-    /// Appends the encoding of valid settings.
-    pub(crate) fn encode(&self, dst: &mut Vec<u8>) {
-        self.put_fields(dst);
+    /// The encoding of valid settings.
+    pub(crate) fn encoded(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.put_fields(&mut bytes);
+        bytes
     }
 
     /// Decodes and validates settings. `policies` and `prefixes` are those that may be named.
@@ -329,9 +326,7 @@ mod tests {
     }
 
     fn encoded(options: &KeyspaceOptions) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        options.encode(&mut bytes);
-        bytes
+        options.encoded()
     }
 
     /// Decoded where the user's own are registered.

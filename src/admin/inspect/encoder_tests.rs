@@ -391,11 +391,7 @@ impl FilterPolicy for Named {
 }
 
 fn settings() -> Structures {
-    let encoded = |settings: KeyspaceOptions| {
-        let mut bytes = Vec::new();
-        settings.encode(&mut bytes);
-        bytes
-    };
+    let encoded = |settings: KeyspaceOptions| settings.encoded();
     let filter = |filter: Filter| encoded(KeyspaceOptions::new().filter(filter));
     let partitioned = FilterLayout::Partitioned { block_bytes: 4096 };
     let block_based = FilterLayout::BlockBased { window_bytes: 2048 };

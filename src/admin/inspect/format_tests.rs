@@ -259,8 +259,7 @@ fn edit() -> Vec<u8> {
 }
 
 fn creation() -> Vec<u8> {
-    let mut settings = Vec::new();
-    KeyspaceOptions::new().block_bytes(16 << 10).encode(&mut settings);
+    let settings = KeyspaceOptions::new().block_bytes(16 << 10).encoded();
     let users = KeyspaceMeta { id: 1, name: "users".into(), flushed_through: 2, settings };
     let edit = VersionEdit {
         next_file_number: Some(13),
