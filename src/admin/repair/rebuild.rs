@@ -239,7 +239,6 @@ impl<'a> Rebuild<'a> {
             keys: KeyPart::default(),
             entries: Some(memtable.entries() as u64),
             range_deletes: memtable.range_deletes().count() as u64,
-            bytes: memtable.bytes() as u64,
             stripes: SnapshotStripes::new(&[], KeysBelow::default(), &range_deletes),
             sequences: None,
             context: &context,
@@ -299,7 +298,6 @@ impl<'a> Rebuild<'a> {
         let entries = group.iter().map(|meta| meta.entries).sum();
         let range_delete_count = group.iter().map(|meta| meta.range_deletes).sum();
         let mut range_deletes = Vec::new();
-        let bytes = group.iter().map(|meta| meta.bytes).sum();
         // A run is a list of tables that share no keys: one iterator for each run is cheaper to
         // merge than one for each table.
         let mut runs: Vec<Vec<Arc<TableHandle>>> = Vec::new();
@@ -322,7 +320,6 @@ impl<'a> Rebuild<'a> {
             keys: KeyPart::default(),
             entries: Some(entries),
             range_deletes: range_delete_count,
-            bytes,
             stripes: SnapshotStripes::new(&[last_sequence], KeysBelow::default(), &range_deletes),
             sequences: None,
             context: &context,

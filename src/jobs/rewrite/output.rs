@@ -55,14 +55,13 @@ pub(crate) const INDEX_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 / 4;
 /// The counts of a job, for the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobCounts {
-    /// Bytes of the input tables; for a flush the bytes of the memtables.
+    /// Bytes of the input tables of a compaction.
     pub bytes_read: u64,
     /// Bytes of the new tables.
     pub bytes_written: u64,
     /// Bytes of their filters.
     pub filter_bytes_written: u64,
     pub entries_in: u64,
-    pub entries_out: u64,
     /// Entries that no read can see any more, left out.
     pub entries_dropped: u64,
     /// Expired entries, which are tombstones now or were left out.
@@ -78,7 +77,6 @@ impl JobCounts {
         self.bytes_written += part.bytes_written;
         self.filter_bytes_written += part.filter_bytes_written;
         self.entries_in += part.entries_in;
-        self.entries_out += part.entries_out;
         self.entries_dropped += part.entries_dropped;
         self.entries_expired += part.entries_expired;
         self.entries_filtered += part.entries_filtered;
@@ -176,8 +174,6 @@ pub(crate) struct Rewrite<'a, I> {
     pub entries: Option<u64>,
     /// Range deletes that the inputs have. `stripes` must have got as many.
     pub range_deletes: u64,
-    /// Bytes of the inputs, for the statistics.
-    pub bytes: u64,
     pub stripes: SnapshotStripes,
     /// What the new tables record as their range of sequences, if not that of their entries.
     pub sequences: Option<RangeInclusive<SequenceNumber>>,
@@ -203,7 +199,7 @@ impl<I: InternalIterator> Rewrite<'_, I> {
         }
         let kept = self.keys.of_deletes(self.stripes.kept_deletes());
         let mut outputs = OutputTables::new(self.context, self.sequences.take(), kept);
-        let mut counts = JobCounts { bytes_read: self.bytes, ..JobCounts::default() };
+        let mut counts = JobCounts::default();
         // Before all versions of the first key.
         let start = LookupKey::new(&self.keys.start, SEQUENCE_MAX);
         merged.seek((!self.keys.start.is_empty()).then_some(start.internal_key()));
@@ -234,13 +230,9 @@ impl<I: InternalIterator> Rewrite<'_, I> {
                 outputs.begin_key(user_key, cut)?;
             }
             let kept = Kept { key, value: merged.value(), kind, expired };
-            if decision.keep
-                && self.write(&mut outputs, kept, decision.first_of_key, &mut counts)?
-            {
-                counts.entries_out += 1;
-            } else {
-                counts.entries_dropped += 1;
-            }
+            let is_written = decision.keep
+                && self.write(&mut outputs, kept, decision.first_of_key, &mut counts)?;
+            counts.entries_dropped += u64::from(!is_written);
             counts.entries_in += 1;
             merged.next();
         }
