@@ -25,11 +25,11 @@
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::{Arc, AtomicU64};
+use crate::base::sync::Arc;
 use crate::db::followed_entries::FollowedEntries;
 use crate::db::open::{
-    Access, Parts, assemble, emit_unpinned, no_database, prepare_directory, retrying, settings_of,
-    table_context,
+    Access, Parts, assemble, emit_unpinned, no_database, prepare_directory, refuse_cut_manifest,
+    retrying, settings_of, table_context,
 };
 use crate::db::recover::refuse_torn;
 use crate::env::api::Env;
@@ -47,7 +47,7 @@ use crate::table::reader::TableContext;
 use crate::tree::current::read_current;
 use crate::tree::followed_manifest::FollowedManifest;
 use crate::tree::manifest::ManifestState;
-use crate::tree::session_manifest::{SESSIONS_MAX, SharedNumbers};
+use crate::tree::session_manifest::SESSIONS_MAX;
 use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -237,7 +237,10 @@ impl Following {
         self.read_manifest(number)?;
         self.open_tables()?;
         let files = our_files(&*self.env, &self.directory)?;
-        self.refuse_cut_manifest(&files)?;
+        if let Some(loaded) = &self.loaded {
+            let checked = refuse_cut_manifest(&self.directory, &files, &loaded.state);
+            checked.map_err(RefreshError::Retry)?;
+        }
         self.read_logs(&files)?;
         self.check_unchanged(number)?;
         Ok(self.next_moment()?)
@@ -286,13 +289,12 @@ impl Following {
         }
         let settings = settings_of(&self.options, &self.directory, &mut state)?;
         let pinning = |id| settings[&id].filter_pinning();
-        let numbers = self.numbers(&state);
         let versions = match &self.loaded {
-            Some(loaded) => loaded.versions.following(&pinning, &state, numbers),
+            Some(loaded) => loaded.versions.following(&pinning, &state),
             None => {
                 let (env, directory) = (Arc::clone(&self.env), &self.directory);
                 let context = self.context.clone();
-                VersionSet::open(env, directory, context, &pinning, &state, numbers, 0)
+                VersionSet::open(env, directory, context, &pinning, &state, 0)
             }
         };
         let versions = versions.map_err(stale_if_missing)?;
@@ -315,29 +317,6 @@ impl Following {
             durable_through,
         });
         Ok(())
-    }
-
-    fn numbers(&self, state: &ManifestState) -> Arc<SharedNumbers> {
-        let next_file = AtomicU64::new(state.next_file_number);
-        Arc::new(SharedNumbers { next_file, ..SharedNumbers::default() })
-    }
-
-    /// As an opening does: the first log is in the manifest before any table is written.
-    fn refuse_cut_manifest(&self, files: &[FileName]) -> Attempt<()> {
-        let Some(loaded) = &self.loaded else { return Ok(()) };
-        let facts = &loaded.state.facts;
-        let knows_nothing = facts.log_number == 0
-            && facts.session_log == 0
-            && loaded.state.tables().next().is_none();
-        let table = files.iter().find(|name| matches!(name, FileName::Table(_)));
-        match table.filter(|_| knows_nothing) {
-            Some(table) => {
-                let path = FileName::Manifest(facts.number).path(&self.directory);
-                let what = format!("it names no table or log although {table} is there");
-                Err(RefreshError::Retry(Error::corruption(path, facts.bytes, what)))
-            }
-            None => Ok(()),
-        }
     }
 
     /// Applies what was appended to the logs.
@@ -557,16 +536,12 @@ impl Following {
         {
             return Ok(None);
         }
-        let numbers = self.numbers(&loaded.state);
         let parts = Parts {
             options: self.options.clone(),
             access: Access::Follow(sequence),
             gate: Arc::default(),
             lock: Arc::clone(&self.lock),
-            cache: Arc::clone(&self.context.cache),
-            events: self.context.events.clone(),
-            versions: loaded.versions.once_more(&loaded.state, Arc::clone(&numbers)),
-            numbers,
+            versions: loaded.versions.once_more(&loaded.state),
             settings: &loaded.settings,
         };
         let before = self.shown.as_deref();

@@ -49,13 +49,11 @@ use crate::state::read_view::ReadView;
 use crate::state::session::LOG_BUFFERS_MAX;
 use crate::state::stats_file::{SavedStats, load};
 use crate::state::writer::{LogState, Writer};
-use crate::table::index::BlockCache;
 use crate::table::reader::TableContext;
 use crate::tree::current::read_current;
 use crate::tree::edit::VersionEdit;
 use crate::tree::manifest::{ManifestState, replay};
 use crate::tree::new_tables::NewTables;
-use crate::tree::session_manifest::SharedNumbers;
 use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -92,27 +90,23 @@ fn open_locked(
 ) -> Result<Arc<Engine>> {
     let env = Arc::clone(&options.env);
     let (files, state) = current_state(&*env, directory, &options)?;
-    let Some(state) = state else {
+    let is_new = state.is_none();
+    if is_new {
         let is_data = |file: &FileName| matches!(file, FileName::Wal(_) | FileName::Table(_));
         debug_assert!(!files.iter().any(is_data), "I7: a new database in place of {files:?}");
         clear_interrupted_creation(&*env, directory, &files)?;
-        let state = ManifestState::new_database(DatabaseIdentity::random());
-        let engine =
-            Arc::new(build(options, Access::ReadWrite, gate, directory, lock, &files, state)?);
+    }
+    let new = || ManifestState::new_database(DatabaseIdentity::random());
+    let mut state = state.unwrap_or_else(new);
+    let engine = build(options, Access::ReadWrite, gate, directory, lock, &files, &mut state)?;
+    if is_new {
         let manifest = engine.catalog.numbers.take_file_number();
-        engine.catalog.versions.lock().activate(
-            manifest,
-            None,
-            &VersionEdit::default(),
-            &mut NewTables::none(),
-            0,
-        )?;
-        return Ok(engine);
-    };
-    let engine =
-        Arc::new(build(options, Access::ReadWrite, gate, directory, lock, &files, state.clone())?);
-    recover_logs(&engine, &files, &state)?;
-    Ok(engine)
+        let (edit, mut none) = (VersionEdit::default(), NewTables::none());
+        engine.catalog.versions.lock().activate(manifest, None, &edit, &mut none, 0)?;
+    } else {
+        recover_logs(&engine, &files, &state)?;
+    }
+    Ok(Arc::new(engine))
 }
 
 /// The files of the directory and the state of the current manifest; `None` for a new database.
@@ -152,10 +146,19 @@ fn check_manifest(
     options: &Options,
 ) -> Result<()> {
     refuse_torn(state.dropped.as_ref(), options.recovery)?;
-    // The edit that names the first log is durable before anything is written to that log, so no
-    // table is older than it. Without it the tables here would be removed as obsolete.
-    // A manifest that begins with the log of its session, as one after a crash does, needs no such
-    // edit: recovery of that log flushes tables before the next manifest names them.
+    refuse_cut_manifest(directory, files, state)
+}
+
+/// Refuses a manifest that names no table or log although there is a table. The edit that names the
+/// first log is durable before anything is written to that log, so no table is older than it.
+/// Without it the tables here would be removed as obsolete. A manifest that begins with the log of
+/// its session, as one after a crash does, needs no such edit: recovery of that log flushes tables
+/// before the next manifest names them.
+pub(super) fn refuse_cut_manifest(
+    directory: &Path,
+    files: &[FileName],
+    state: &ManifestState,
+) -> Result<()> {
     let knows_no_log = state.facts.log_number == 0 && state.facts.session_log == 0;
     let knows_nothing = knows_no_log && state.tables().next().is_none();
     let table = files.iter().find(|name| matches!(name, FileName::Table(_)));
@@ -201,11 +204,10 @@ pub(crate) fn open_read_only(options: Options, directory: &Path) -> Result<Arc<E
     prepare_directory(&*env, directory, &options)?;
     let lock = lock_to_read(&*env, directory)?;
     let (files, state) = current_state(&*env, directory, &options)?;
-    let state = state.ok_or_else(|| no_database(directory))?;
-    let access = Access::ReadOnly;
-    let engine = Arc::new(build(options, access, gate, directory, lock, &files, state.clone())?);
+    let mut state = state.ok_or_else(|| no_database(directory))?;
+    let engine = build(options, Access::ReadOnly, gate, directory, lock, &files, &mut state)?;
     recover_logs(&engine, &files, &state)?;
-    Ok(engine)
+    Ok(Arc::new(engine))
 }
 
 /// `directory` as it is called from any working directory: the process may change its own later, as
@@ -299,28 +301,19 @@ fn build(
     directory: &Path,
     lock: Arc<DirectoryLock>,
     files: &[FileName],
-    mut state: ManifestState,
+    state: &mut ManifestState,
 ) -> Result<Engine> {
-    let settings = settings_of(&options, directory, &mut state)?;
+    let settings = settings_of(&options, directory, state)?;
     let env = Arc::clone(&options.env);
     let files_open = FilePool::new(Arc::clone(&env), options.max_open_files);
     let context = table_context(&options, files_open)?;
-    let (cache, events) = (Arc::clone(&context.cache), context.events.clone());
-    emit_unpinned(&events, &settings);
-    let next_file = AtomicU64::new(next_file_number(files, &state));
-    let numbers = Arc::new(SharedNumbers { next_file, ..SharedNumbers::default() });
-    let versions = VersionSet::open(
-        env,
-        directory,
-        context,
-        &|id| settings[&id].filter_pinning(),
-        &state,
-        Arc::clone(&numbers),
-        options.manifest_bytes,
-    )?;
-    let settings = &settings;
-    let parts = Parts { options, access, gate, lock, cache, events, versions, numbers, settings };
-    assemble(parts, directory, &state, None)
+    emit_unpinned(&context.events, &settings);
+    state.next_file_number = next_file_number(files, state);
+    let pinning = |id| settings[&id].filter_pinning();
+    let manifest_bytes = options.manifest_bytes;
+    let versions = VersionSet::open(env, directory, context, &pinning, state, manifest_bytes)?;
+    let parts = Parts { options, access, gate, lock, versions, settings: &settings };
+    assemble(parts, directory, state, None)
 }
 
 /// The context that all tables of a database with these options share.
@@ -351,10 +344,7 @@ pub(super) struct Parts<'a> {
     pub access: Access,
     pub gate: Arc<EnvGate>,
     pub lock: Arc<DirectoryLock>,
-    pub cache: Arc<BlockCache>,
-    pub events: Events,
     pub versions: VersionSet,
-    pub numbers: Arc<SharedNumbers>,
     pub settings: &'a BTreeMap<KeyspaceId, Arc<Options>>,
 }
 
@@ -366,7 +356,8 @@ pub(super) fn assemble(
     state: &ManifestState,
     before: Option<&Engine>,
 ) -> Result<Engine> {
-    let Parts { options, access, gate, lock, cache, events, versions, numbers, settings } = parts;
+    let Parts { options, access, gate, lock, versions, settings } = parts;
+    let tables = versions.table_context().clone();
     let saved = match before {
         None if !options.reset_stats => load(&*options.env, directory),
         _ => None,
@@ -382,14 +373,14 @@ pub(super) fn assemble(
         env: Arc::clone(&options.env),
         gate,
         lock: Arc::downgrade(&lock),
-        cache,
+        cache: Arc::clone(&tables.cache),
         counters,
         counting_since: match (before, &saved) {
             (Some(before), _) => before.context.counting_since,
             (None, Some(saved)) => saved.since_unix_seconds,
             (None, None) => unix_seconds(),
         },
-        events,
+        events: tables.events.clone(),
         database: state.facts.database,
         ancestors: state.ancestors.clone(),
         instance: before.map_or_else(new_instance, |before| before.context.instance),
@@ -412,23 +403,22 @@ pub(super) fn assemble(
     );
     let keyspaces = keyspaces_of(&versions, settings, &served, &lock, &empty_memtable, before);
     saved.iter().for_each(|saved| restore_counters(saved, &keyspaces, &context.counters));
-    let ReadServices { published, work, .. } = served;
     let catalog = Catalog {
         default: keyspaces.default_state().ok_or_else(|| no_default(directory, state))?,
         keyspaces: RankedMutex::new(LockRank::Keyspaces, keyspaces),
         drops: AtomicU64::new(0),
-        published,
+        published: served.published,
         snapshots: Default::default(),
         obsolete: Arc::clone(versions.obsolete()),
-        tables: versions.table_context().clone(),
+        tables,
+        numbers: Arc::clone(versions.numbers()),
         versions: RankedMutex::new(LockRank::Versions, versions),
-        numbers,
         empty_memtable,
         retired: Mutex::default(),
     };
     let watched_log_bytes = LOG_BUFFERS_MAX * context.options.write_buffer_bytes as u64;
     let writer = Writer::new(log, context.options.keep_log_bytes, watched_log_bytes);
-    Ok(Engine { context, catalog, writer, jobs: Jobs::new(work) })
+    Ok(Engine { context, catalog, writer, jobs: Jobs::new(served.work) })
 }
 
 /// The options of each keyspace: of `default` with the settings that `options` name, of others with

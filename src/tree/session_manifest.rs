@@ -79,11 +79,14 @@ impl SessionManifest {
         env: Arc<dyn Env>,
         directory: &Path,
         state: &ManifestState,
-        numbers: Arc<SharedNumbers>,
         bytes_max: u64,
     ) -> Self {
         let facts = &state.facts;
-        numbers.expired_through.fetch_max(state.expired_through, Ordering::Relaxed);
+        let numbers = SharedNumbers {
+            next_file: AtomicU64::new(state.next_file_number),
+            expired_through: AtomicU64::new(state.expired_through),
+            position: Mutex::default(),
+        };
         SessionManifest {
             env,
             directory: directory.to_path_buf(),
@@ -101,8 +104,13 @@ impl SessionManifest {
             session_log: None,
             sessions: state.sessions.clone(),
             abandoned: Vec::new(),
-            numbers,
+            numbers: Arc::new(numbers),
         }
+    }
+
+    /// What other threads read without a lock.
+    pub(crate) fn numbers(&self) -> &Arc<SharedNumbers> {
+        &self.numbers
     }
 
     /// The number of the manifest, once there is one.

@@ -67,7 +67,6 @@ impl VersionSet {
         context: TableContext,
         pinning: &dyn Fn(KeyspaceId) -> PinningByLevel,
         state: &ManifestState,
-        numbers: Arc<SharedNumbers>,
         manifest_bytes: u64,
     ) -> Result<Self> {
         let obsolete = Arc::new(ObsoleteFiles::default());
@@ -78,7 +77,7 @@ impl VersionSet {
             context,
             trees,
             next_keyspace: state.next_keyspace,
-            manifest: SessionManifest::new(env, directory, state, numbers, manifest_bytes),
+            manifest: SessionManifest::new(env, directory, state, manifest_bytes),
             uncertain: Vec::new(),
             session_start: 0,
             obsolete,
@@ -96,25 +95,19 @@ impl VersionSet {
         &self,
         pinning: &dyn Fn(KeyspaceId) -> PinningByLevel,
         state: &ManifestState,
-        numbers: Arc<SharedNumbers>,
     ) -> Result<Self> {
         let trees = &self.trees;
         let trees =
             open_trees(&self.context, &self.directory, pinning, state, &self.obsolete, trees)?;
-        Ok(self.with_trees(trees, state, numbers))
+        Ok(self.with_trees(trees, state))
     }
 
     /// The same set once more, of what the same manifest says.
-    pub(crate) fn once_more(&self, state: &ManifestState, numbers: Arc<SharedNumbers>) -> Self {
-        self.with_trees(self.trees.clone(), state, numbers)
+    pub(crate) fn once_more(&self, state: &ManifestState) -> Self {
+        self.with_trees(self.trees.clone(), state)
     }
 
-    fn with_trees(
-        &self,
-        trees: BTreeMap<KeyspaceId, Tree>,
-        state: &ManifestState,
-        numbers: Arc<SharedNumbers>,
-    ) -> Self {
+    fn with_trees(&self, trees: BTreeMap<KeyspaceId, Tree>, state: &ManifestState) -> Self {
         let (env, directory) = (Arc::clone(&self.env), &self.directory);
         VersionSet {
             env: Arc::clone(&env),
@@ -122,7 +115,7 @@ impl VersionSet {
             context: self.context.clone(),
             trees,
             next_keyspace: state.next_keyspace,
-            manifest: SessionManifest::new(env, directory, state, numbers, 0),
+            manifest: SessionManifest::new(env, directory, state, 0),
             uncertain: Vec::new(),
             session_start: 0,
             obsolete: Arc::clone(&self.obsolete),
@@ -188,6 +181,12 @@ impl VersionSet {
     #[must_use]
     pub(crate) fn table_context(&self) -> &TableContext {
         &self.context
+    }
+
+    /// What other threads read without the lock of this set.
+    #[must_use]
+    pub(crate) fn numbers(&self) -> &Arc<SharedNumbers> {
+        self.manifest.numbers()
     }
 
     /// Where files that nothing needs any more collect.
@@ -572,7 +571,6 @@ fn mark_obsolete(version: &Version, file: &DeletedFile) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::events::delivery::Events;
     use crate::cache::cache::Cache;
     use crate::env::handle::FilePool;
     use crate::env::mem::MemEnv;
@@ -593,8 +591,7 @@ mod tests {
         }
         state.next_keyspace = next_keyspace;
         let pinning = |_| PinningByLevel::default();
-        let numbers = Arc::default();
-        VersionSet::open(env, Path::new("/db"), context, &pinning, &state, numbers, 1).unwrap()
+        VersionSet::open(env, Path::new("/db"), context, &pinning, &state, 1).unwrap()
     }
 
     #[test]
