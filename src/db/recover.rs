@@ -21,7 +21,7 @@ use crate::base::batch_format::DecodedBatch;
 use crate::base::error::{Error, Result};
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
-use crate::base::key::{KeyspaceId, SequenceNumber};
+use crate::base::key::SequenceNumber;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::trace::{Span, span};
 use crate::db::log_memory::LogMemory;
@@ -39,9 +39,8 @@ use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::writer::Writer;
-use crate::tree::manifest::{KeyspaceTables, ManifestState};
+use crate::tree::manifest::ManifestState;
 use crate::tree::new_tables::DurableTables;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -114,7 +113,7 @@ fn try_recover(
     if let Limit::Count(memory) = contents.limit {
         memory.check(&engine.context.options, &engine.context.directory)?;
     }
-    let keeps = matches!(contents.limit, Limit::Keep { .. } | Limit::Count(_));
+    let keeps = matches!(contents.limit, Limit::Keep | Limit::Count(_));
     let (memtables, tables) = match keeps {
         true => (contents.memtables, DurableTables::default()),
         false => (LogMemtables::default(), contents.into_tables()?),
@@ -156,7 +155,7 @@ struct Recovered<'a> {
 fn read_logs<'a>(
     engine: &'a Engine,
     files: &[FileName],
-    state: &ManifestState,
+    state: &'a ManifestState,
 ) -> Result<Recovered<'a>> {
     let mut logs = log_numbers(files);
     logs.retain(|number| *number >= state.facts.log_number);
@@ -236,10 +235,10 @@ fn refuse_short_manifest(
 /// Where recovered entries go.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
-    /// To memtables, up to this many bytes. If there are more, all are flushed.
-    Keep { bytes_max: u64 },
-    /// To tables, this many bytes at a time.
-    Flush { bytes_max: u64 },
+    /// To memtables, up to a write buffer. If there are more, all are flushed.
+    Keep,
+    /// To tables, a write buffer at a time.
+    Flush,
     /// To one memtable of each keyspace, of this memory. Entries that do not fit are only counted.
     Count(LogMemory),
 }
@@ -248,10 +247,8 @@ enum Limit {
 struct Contents<'a> {
     engine: &'a Engine,
     limit: Limit,
-    /// Of each keyspace, the last sequence that is in its tables.
-    flushed_through: BTreeMap<KeyspaceId, SequenceNumber>,
-    /// Above the number of every keyspace that was ever created.
-    next_keyspace: u64,
+    /// What the manifest says.
+    state: &'a ManifestState,
     /// For each log only if they are to stay.
     memtables: LogMemtables,
     /// In these memtables.
@@ -264,19 +261,16 @@ struct Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    fn new(engine: &'a Engine, state: &ManifestState, may_stay: bool) -> Self {
-        let bytes_max = engine.context.options.write_buffer_bytes as u64;
+    fn new(engine: &'a Engine, state: &'a ManifestState, may_stay: bool) -> Self {
         let limit = match (engine.context.read_only, may_stay) {
             (true, _) => Limit::Count(LogMemory::default()),
-            (false, true) => Limit::Keep { bytes_max },
-            (false, false) => Limit::Flush { bytes_max },
+            (false, true) => Limit::Keep,
+            (false, false) => Limit::Flush,
         };
-        let flushed = |tables: &KeyspaceTables| (tables.meta.id, tables.meta.flushed_through);
         Contents {
             engine,
+            state,
             limit,
-            flushed_through: state.keyspaces.values().map(flushed).collect(),
-            next_keyspace: state.next_keyspace,
             memtables: LogMemtables::default(),
             bytes: 0,
             last_sequence: 0,
@@ -288,20 +282,15 @@ impl<'a> Contents<'a> {
     fn apply(&mut self, log_number: u64, batch: &DecodedBatch<'_>) -> Result<()> {
         let options = &self.engine.context.options;
         let directory = &self.engine.context.directory;
-        refuse_unknown_keyspaces(batch, self.next_keyspace, directory, log_number)?;
+        refuse_unknown_keyspaces(batch, self.state.next_keyspace, directory, log_number)?;
         // The entries of dropped keyspaces are skipped. A batch may be in part in tables: each
         // keyspace was flushed by itself.
-        let flushed_through = |id| self.flushed_through.get(&id).copied();
+        let of_keyspace = |id| self.state.keyspaces.get(&id);
+        let flushed_through = |id| of_keyspace(id).map(|tables| tables.meta.flushed_through);
         let runs: Vec<_> = batch.runs_after(flushed_through).collect();
         let bytes = runs.iter().map(|(_, _, run)| Memtable::bytes_of(run.clone())).sum();
+        let is_full = self.bytes > 0 && self.bytes + bytes > options.write_buffer_bytes as u64;
         match &mut self.limit {
-            Limit::Keep { bytes_max } | Limit::Flush { bytes_max }
-                if self.bytes > 0 && self.bytes + bytes > *bytes_max =>
-            {
-                self.limit = Limit::Flush { bytes_max: *bytes_max };
-                self.flush()?;
-            }
-            Limit::Keep { .. } | Limit::Flush { .. } => {}
             Limit::Count(memory) => {
                 *memory += LogMemory::more(bytes, LogMemory::default(), options);
                 if memory.check(options, directory).is_err() {
@@ -309,16 +298,19 @@ impl<'a> Contents<'a> {
                     return Ok(());
                 }
             }
+            Limit::Keep | Limit::Flush if is_full => {
+                self.limit = Limit::Flush;
+                self.flush()?;
+            }
+            Limit::Keep | Limit::Flush => {}
         }
         self.bytes += bytes;
         self.last_sequence = batch.last_sequence();
         self.entries += u64::from(batch.count);
         // Where all are flushed together, a memtable has the entries of several logs.
         let log = match self.limit {
-            Limit::Keep { .. } => log_number,
-            Limit::Flush { .. } | Limit::Count(_) => {
-                self.memtables.first_log().unwrap_or(log_number)
-            }
+            Limit::Keep => log_number,
+            Limit::Flush | Limit::Count(_) => self.memtables.first_log().unwrap_or(log_number),
         };
         for run in runs {
             self.memtables.insert(options, log, run, self.last_sequence, LogMemory::default());
