@@ -23,7 +23,7 @@ use crate::base::sync::Arc;
 use crate::base::write_batch::{CreatedKeyspace, KeyspaceChanges, WriteBatch};
 use crate::db::alter::{Alteration, exclusive_log, install, new_keyspace, to_drop};
 use crate::jobs::flush::{FlushInput, flush_keyspace, write_memtables};
-use crate::jobs::workers::run_job;
+use crate::jobs::workers::run_once;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
 use crate::options::keyspace::KeyspaceOptions;
@@ -52,8 +52,7 @@ pub(super) fn write(
     Targets::find(engine, batch, changes)?;
     // A session begins before its first flush.
     session::activate(engine)?;
-    let mut answer = None;
-    run_job(engine, &mut || {
+    run_once(engine, || {
         // Before the lock of flushes: a leader may wait for one.
         let _exclusive = engine.writer.queue.exclusive()?;
         let _one_at_a_time = engine.jobs.flushes.lock();
@@ -61,17 +60,8 @@ pub(super) fn write(
         for keyspace in targets.iter().flat_map(|targets| &targets.written) {
             flush_keyspace(engine, keyspace)?;
         }
-        answer = Some(targets.and_then(|_| write_leading(engine, batch, changes, options.expiry)));
-        Ok(false)
-    });
-    // A failure of the flush is the background error.
-    match answer {
-        Some(answer) => answer,
-        None => {
-            engine.check_writable()?;
-            Err(Error::Closed)
-        }
-    }
+        Ok(targets.and_then(|_| write_leading(engine, batch, changes, options.expiry)))
+    })?
 }
 
 /// The keyspaces of a batch that are there.

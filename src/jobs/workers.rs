@@ -408,6 +408,22 @@ pub(crate) fn run_job(engine: &Engine, job: &mut dyn FnMut() -> Result<bool>) {
     clear_up(engine);
 }
 
+/// Runs `job` once, as [`run_job`] does; returns its answer.
+///
+/// # Errors
+/// `Closed`, `ReadOnly`: it did not run, or its failure is the background error.
+pub(crate) fn run_once<T>(engine: &Engine, mut job: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut answer = None;
+    run_job(engine, &mut || {
+        answer = Some(job()?);
+        Ok(false)
+    });
+    match answer {
+        Some(answer) => Ok(answer),
+        None => engine.check_writable().and(Err(Error::Closed)),
+    }
+}
+
 /// Makes the panic of `what` the background error.
 fn set_panic_error(engine: &Engine, what: &str, panic: &str) {
     let cause = std::io::Error::other(format!("{what} panicked: {panic}"));

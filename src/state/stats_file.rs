@@ -14,7 +14,7 @@ use crate::base::checksum::masked;
 use crate::base::coding::{Decoder, put_u32, put_u64, put_varint};
 use crate::base::filename::FileName;
 use crate::base::key::KeyspaceId;
-use crate::env::api::Env;
+use crate::env::api::{Env, read_file};
 use std::path::Path;
 
 /// The first bytes of the file.
@@ -75,11 +75,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SavedStats> {
 
 /// The counters that the last session saved, if they can be used.
 pub(crate) fn load(env: &dyn Env, directory: &Path) -> Option<SavedStats> {
-    let path = FileName::Stats.path(directory);
-    let file = env.open_random(&path).ok()?;
-    let length = file.len().ok().filter(|length| *length <= BYTES_MAX)?;
-    let mut bytes = vec![0; length as usize];
-    file.read_exact_at(0, &mut bytes).ok()?;
+    let bytes = read_file(env, &FileName::Stats.path(directory), BYTES_MAX).ok()?;
     decode(&bytes)
 }
 

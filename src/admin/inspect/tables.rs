@@ -138,8 +138,6 @@ pub(crate) fn dump_table(
     let table = open(env, path)?;
     if options.block.is_none() {
         print_layout(&table, printer)?;
-    }
-    if options.block.is_none() {
         print_range_deletes(&table, printer)?;
     }
     let (index, _) = table.data_index().read(table.file(), &mut TableIo::default())?;

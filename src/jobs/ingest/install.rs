@@ -29,7 +29,7 @@ use crate::base::sync::Arc;
 use crate::jobs::flush::flush_keyspace;
 use crate::jobs::ingest::level::{deepest_level, shares_keys};
 use crate::jobs::ingest::tables::LoadTables;
-use crate::jobs::workers::run_job;
+use crate::jobs::workers::{run_job, run_once};
 use crate::memtable::memtable::Memtable;
 use crate::state::context::Context;
 use crate::state::engine::Engine;
@@ -70,25 +70,18 @@ pub(crate) fn install(
         let level = level_of(&engine.jobs, keyspace, load);
         let (directory, durable) = (&engine.context.directory, load.durable().clone());
         let mut new = engine.catalog.open_new(directory, durable, level, &[keyspace])?;
-        let mut answer = None;
-        run_job(engine, &mut || {
+        let attempt = run_once(engine, || {
             // Before the lock of flushes: a leader may wait for one.
             let _exclusive = engine.writer.queue.exclusive()?;
             let _one_at_a_time = engine.jobs.flushes.lock();
             let to_level0 = level_of(&engine.jobs, keyspace, load) == 0;
             flush_in_the_way(engine, keyspace, load, to_level0)?;
-            answer = Some(try_install(engine, keyspace, load, &mut new)?);
-            Ok(false)
+            try_install(engine, keyspace, load, &mut new)
         });
-        match answer {
-            Some(Attempt::Installed(installed)) => return Ok(installed),
-            Some(Attempt::Again) => {}
-            Some(Attempt::Refused(error)) => return Err(error),
-            // A failure of the job is the background error.
-            None => {
-                engine.check_writable()?;
-                return Err(Error::Closed);
-            }
+        match attempt? {
+            Attempt::Installed(installed) => return Ok(installed),
+            Attempt::Again => {}
+            Attempt::Refused(error) => return Err(error),
         }
     }
 }
