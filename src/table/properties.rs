@@ -164,33 +164,23 @@ const ENCODING: &str = "filter_encoding";
 /// A reference to a property: one list of them serves reading and writing.
 enum Field<'p> {
     Number(&'p mut u64),
-    /// Not written when 0, and may be missing.
-    OptionalNumber(&'p mut u64),
     Keyspace(&'p mut KeyspaceId),
     Flag(&'p mut bool),
-    /// Not written when false, and may be missing.
-    OptionalFlag(&'p mut bool),
     Text(&'p mut String),
-    /// Not written when empty, and may be missing.
-    OptionalText(&'p mut String),
     Bytes(&'p mut Vec<u8>),
-    /// Not written when empty, and may be missing.
-    OptionalBytes(&'p mut Vec<u8>),
     Codec(&'p mut Codec),
-    /// Not written when empty, and may be missing.
     Databases(&'p mut Vec<u128>),
 }
 
-impl Field<'_> {
-    /// Whether a block without it is refused.
-    fn is_required(&self, name: &str) -> bool {
-        use Field::{Databases, OptionalBytes, OptionalFlag, OptionalNumber, OptionalText};
-        let is_optional = matches!(
-            self,
-            OptionalText(_) | OptionalNumber(_) | OptionalFlag(_) | OptionalBytes(_) | Databases(_)
-        );
-        name != ENCODING && !is_optional
-    }
+/// Whether a table must have a property.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    /// A block without it is refused.
+    Required,
+    /// Always written, but may be missing.
+    Later,
+    /// Not written where it is 0, false or empty, and may be missing.
+    Optional,
 }
 
 impl Properties {
@@ -221,45 +211,44 @@ impl Properties {
     }
 
     /// All properties, by name in bytewise order.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 34] {
-        use Field::{
-            Bytes, Flag, Number, OptionalBytes, OptionalFlag, OptionalNumber, OptionalText, Text,
-        };
+    fn fields(&mut self) -> [(&'static str, Presence, Field<'_>); 34] {
+        use Field::{Bytes, Flag, Number, Text};
+        use Presence::{Later, Optional, Required};
         [
-            ("compression", Field::Codec(&mut self.compression)),
-            ("data_blocks", Number(&mut self.data_blocks)),
-            ("data_bytes", Number(&mut self.data_bytes)),
-            ("databases", Field::Databases(&mut self.databases)),
-            ("entries", Number(&mut self.entries)),
-            ("expires_by", OptionalNumber(&mut self.expires_by)),
-            ("expiring", OptionalNumber(&mut self.expiring)),
-            ("filter_bytes", Number(&mut self.filter_bytes)),
-            (ENCODING, Text(&mut self.filter_encoding)),
-            ("filter_entries", Number(&mut self.filter_entries)),
-            ("filter_layout", Text(&mut self.filter_layout)),
-            ("filter_millibits_per_key", Number(&mut self.filter_millibits_per_key)),
-            ("filter_partitions", Number(&mut self.filter_partitions)),
-            ("filter_policy", Text(&mut self.filter_policy)),
-            ("index_bytes", Number(&mut self.index_bytes)),
-            ("index_key_is_user_key", Flag(&mut self.index_key_is_user_key)),
-            ("ingested", OptionalFlag(&mut self.ingested)),
-            ("keyspace", Field::Keyspace(&mut self.keyspace.id)),
-            ("keyspace_name", Text(&mut self.keyspace.name)),
-            ("largest_key", Bytes(&mut self.largest_key)),
-            ("largest_sequence", Number(&mut self.largest_sequence)),
-            ("prefix_extractor", OptionalText(&mut self.prefix_extractor)),
-            ("prefix_filtering", Flag(&mut self.prefix_filtering)),
-            ("range_deletes", Number(&mut self.range_deletes)),
-            ("range_filter_bytes", OptionalNumber(&mut self.range_filter_bytes)),
-            ("range_filter_millibits", OptionalNumber(&mut self.range_filter_millibits)),
-            ("range_filter_model", OptionalBytes(&mut self.range_filter_model)),
-            ("raw_key_bytes", Number(&mut self.raw_key_bytes)),
-            ("raw_value_bytes", Number(&mut self.raw_value_bytes)),
-            (REQUIRED_FEATURES, OptionalText(&mut self.required_features)),
-            ("smallest_key", Bytes(&mut self.smallest_key)),
-            ("smallest_sequence", Number(&mut self.smallest_sequence)),
-            ("tombstones", Number(&mut self.tombstones)),
-            ("whole_key_filtering", Flag(&mut self.whole_key_filtering)),
+            ("compression", Required, Field::Codec(&mut self.compression)),
+            ("data_blocks", Required, Number(&mut self.data_blocks)),
+            ("data_bytes", Required, Number(&mut self.data_bytes)),
+            ("databases", Optional, Field::Databases(&mut self.databases)),
+            ("entries", Required, Number(&mut self.entries)),
+            ("expires_by", Optional, Number(&mut self.expires_by)),
+            ("expiring", Optional, Number(&mut self.expiring)),
+            ("filter_bytes", Required, Number(&mut self.filter_bytes)),
+            (ENCODING, Later, Text(&mut self.filter_encoding)),
+            ("filter_entries", Required, Number(&mut self.filter_entries)),
+            ("filter_layout", Required, Text(&mut self.filter_layout)),
+            ("filter_millibits_per_key", Required, Number(&mut self.filter_millibits_per_key)),
+            ("filter_partitions", Required, Number(&mut self.filter_partitions)),
+            ("filter_policy", Required, Text(&mut self.filter_policy)),
+            ("index_bytes", Required, Number(&mut self.index_bytes)),
+            ("index_key_is_user_key", Required, Flag(&mut self.index_key_is_user_key)),
+            ("ingested", Optional, Flag(&mut self.ingested)),
+            ("keyspace", Required, Field::Keyspace(&mut self.keyspace.id)),
+            ("keyspace_name", Required, Text(&mut self.keyspace.name)),
+            ("largest_key", Required, Bytes(&mut self.largest_key)),
+            ("largest_sequence", Required, Number(&mut self.largest_sequence)),
+            ("prefix_extractor", Optional, Text(&mut self.prefix_extractor)),
+            ("prefix_filtering", Required, Flag(&mut self.prefix_filtering)),
+            ("range_deletes", Required, Number(&mut self.range_deletes)),
+            ("range_filter_bytes", Optional, Number(&mut self.range_filter_bytes)),
+            ("range_filter_millibits", Optional, Number(&mut self.range_filter_millibits)),
+            ("range_filter_model", Optional, Bytes(&mut self.range_filter_model)),
+            ("raw_key_bytes", Required, Number(&mut self.raw_key_bytes)),
+            ("raw_value_bytes", Required, Number(&mut self.raw_value_bytes)),
+            (REQUIRED_FEATURES, Optional, Text(&mut self.required_features)),
+            ("smallest_key", Required, Bytes(&mut self.smallest_key)),
+            ("smallest_sequence", Required, Number(&mut self.smallest_sequence)),
+            ("tombstones", Required, Number(&mut self.tombstones)),
+            ("whole_key_filtering", Required, Flag(&mut self.whole_key_filtering)),
         ]
     }
 
@@ -271,29 +260,22 @@ impl Properties {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut builder = BlockBuilder::new(1);
         let mut copy = self.clone();
-        for (name, field) in copy.fields() {
+        for (name, presence, field) in copy.fields() {
             let mut value = Vec::new();
             match field {
-                Field::OptionalNumber(0) => continue,
-                Field::Number(number) | Field::OptionalNumber(number) => {
-                    put_varint(&mut value, *number);
-                }
+                Field::Number(number) => put_varint(&mut value, *number),
                 Field::Keyspace(id) => put_varint(&mut value, u64::from(*id)),
-                Field::OptionalFlag(false) => continue,
-                Field::Databases(ids) if ids.is_empty() => continue,
+                Field::Flag(flag) => value.push(u8::from(*flag)),
+                Field::Text(text) => value.extend_from_slice(text.as_bytes()),
+                Field::Bytes(bytes) => value.extend_from_slice(bytes),
+                Field::Codec(codec) => value.extend_from_slice(codec.name().as_bytes()),
                 Field::Databases(ids) => {
                     ids.iter().for_each(|id| value.extend_from_slice(&id.to_le_bytes()));
                 }
-                Field::OptionalText(text) if text.is_empty() => continue,
-                Field::Flag(flag) | Field::OptionalFlag(flag) => value.push(u8::from(*flag)),
-                Field::Text(text) | Field::OptionalText(text) => {
-                    value.extend_from_slice(text.as_bytes());
-                }
-                Field::OptionalBytes(bytes) if bytes.is_empty() => continue,
-                Field::Bytes(bytes) | Field::OptionalBytes(bytes) => {
-                    value.extend_from_slice(bytes);
-                }
-                Field::Codec(codec) => value.extend_from_slice(codec.name().as_bytes()),
+            }
+            // Numbers and flags are one zero then.
+            if presence == Presence::Optional && matches!(value[..], [] | [0]) {
+                continue;
             }
             builder.add(name.as_bytes(), &value);
         }
@@ -306,15 +288,16 @@ impl Properties {
         let mut seen = 0;
         for_each_entry(block, |key, value| {
             let mut fields = properties.fields().into_iter();
-            let Some((name, field)) = fields.find(|(name, _)| name.as_bytes() == key) else {
+            let Some((name, presence, field)) = fields.find(|(name, ..)| name.as_bytes() == key)
+            else {
                 return Ok(());
             };
-            seen += usize::from(field.is_required(name));
+            seen += usize::from(presence == Presence::Required);
             read_field(field, value)
                 .ok_or_else(|| format!("property {name} with a malformed value"))
         })?;
         let expected = properties.fields();
-        let expected = expected.iter().filter(|(name, field)| field.is_required(name)).count();
+        let expected = expected.iter().filter(|field| field.1 == Presence::Required).count();
         if seen < expected {
             return Err(format!("{seen} of {expected} properties"));
         }
@@ -354,19 +337,17 @@ fn read_number(value: &[u8]) -> Option<u64> {
 
 fn read_field(field: Field<'_>, value: &[u8]) -> Option<()> {
     match field {
-        Field::Number(number) | Field::OptionalNumber(number) => *number = read_number(value)?,
+        Field::Number(number) => *number = read_number(value)?,
         Field::Keyspace(id) => *id = KeyspaceId::try_from(read_number(value)?).ok()?,
-        Field::Flag(flag) | Field::OptionalFlag(flag) => {
+        Field::Flag(flag) => {
             *flag = match value {
                 [0] => false,
                 [1] => true,
                 _ => return None,
             }
         }
-        Field::Text(text) | Field::OptionalText(text) => {
-            *text = String::from_utf8(value.to_vec()).ok()?
-        }
-        Field::Bytes(bytes) | Field::OptionalBytes(bytes) => *bytes = value.to_vec(),
+        Field::Text(text) => *text = String::from_utf8(value.to_vec()).ok()?,
+        Field::Bytes(bytes) => *bytes = value.to_vec(),
         Field::Databases(ids) => {
             let (chunks, rest) = value.as_chunks::<16>();
             let are_ids = !chunks.is_empty() && rest.is_empty();
