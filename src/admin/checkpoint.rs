@@ -13,11 +13,11 @@
 //! A manifest of a checkpoint names the database that it is of. The first session that writes there
 //! begins a manifest without that, so a checkpoint that was written to is never brought up to date.
 
-use crate::admin::destroy::remove_unfinished;
-use crate::admin::offline::OfflineDatabase;
+use crate::admin::destroy::{remove, remove_unfinished, sync};
+use crate::admin::offline;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::base::key::{DEFAULT_KEYSPACE_NAME, SequenceNumber};
+use crate::base::key::{DEFAULT_KEYSPACE_NAME, KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
 use crate::env::api::Env;
 use crate::env::directory::{
@@ -26,6 +26,7 @@ use crate::env::directory::{
 use crate::env::foreign::{is_foreign_table, is_ours, refuse_foreign};
 use crate::jobs::flush::flush_written;
 use crate::jobs::workers::run_job;
+use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::state::catalog::Catalog;
 use crate::state::context::Context;
@@ -33,10 +34,9 @@ use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::tree::current::{mark_unfinished, read_current};
-use crate::tree::edit::{ANCESTORS_MAX, KeyspaceMeta};
+use crate::tree::edit::ANCESTORS_MAX;
 use crate::tree::file_meta::FileMeta;
-use crate::tree::handle::TableHandle;
-use crate::tree::manifest::{ManifestState, replay};
+use crate::tree::manifest::{KeyspaceTables, ManifestState, replay};
 use crate::tree::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::NotFound;
@@ -66,22 +66,28 @@ pub struct CheckpointReport {
 struct CapturedState {
     last_sequence: SequenceNumber,
     next_keyspace: u64,
-    keyspaces: Vec<KeyspaceMeta>,
-    /// Keeps the files of its tables from removal.
-    versions: Vec<Arc<Version>>,
+    keyspaces: BTreeMap<KeyspaceId, KeyspaceTables>,
+    /// Keep the files of the tables from removal.
+    _versions: Vec<Arc<Version>>,
 }
 
 impl CapturedState {
     /// The tables as they are. They hold everything up to `last_sequence`, and nothing later.
     fn of(engine: &Engine, last_sequence: SequenceNumber) -> Self {
         let versions = engine.catalog.versions.lock();
+        let mut keyspaces = BTreeMap::new();
+        for (meta, (id, version)) in versions.keyspaces().zip(versions.versions()) {
+            let metas = |tables: Vec<Arc<FileMeta>>| tables.iter().map(|m| (**m).clone()).collect();
+            let levels = version.files().map(metas);
+            keyspaces.insert(id, KeyspaceTables { meta: meta.clone(), levels });
+        }
         let captured = CapturedState {
             last_sequence,
             next_keyspace: versions.next_keyspace(),
-            keyspaces: versions.keyspaces().cloned().collect(),
-            versions: versions.versions().map(|(_, version)| version).collect(),
+            keyspaces,
+            _versions: versions.versions().map(|(_, version)| version).collect(),
         };
-        let largest = captured.tables().map(|(_, handle)| handle.meta.largest_sequence).max();
+        let largest = captured.tables().map(|meta| meta.largest_sequence).max();
         debug_assert!(largest.is_none_or(|largest| largest <= last_sequence), "I24");
         captured
     }
@@ -91,20 +97,22 @@ impl CapturedState {
     /// # Errors
     /// `KeyspaceNotFound`.
     fn only(mut self, chosen: &[&str]) -> Result<Self> {
-        let is_there = |name: &&&str| self.keyspaces.iter().any(|meta| meta.name == **name);
+        let is_there = |name: &&&str| self.keyspaces.values().any(|own| own.meta.name == **name);
         if let Some(missing) = chosen.iter().find(|name| !is_there(name)) {
             return Err(Error::KeyspaceNotFound { name: (*missing).into() });
         }
-        let is_chosen = |meta: &KeyspaceMeta| chosen.contains(&&*meta.name);
-        // Each keyspace has a version, in the same order.
-        let mut own = self.keyspaces.iter().map(is_chosen);
-        self.versions.retain(|_| own.next().unwrap_or(false));
-        self.keyspaces.retain(|meta| meta.name == DEFAULT_KEYSPACE_NAME || is_chosen(meta));
+        self.keyspaces.retain(|_, keyspace| {
+            let is_chosen = chosen.contains(&&*keyspace.meta.name);
+            if !is_chosen {
+                keyspace.levels = Default::default();
+            }
+            is_chosen || keyspace.meta.name == DEFAULT_KEYSPACE_NAME
+        });
         Ok(self)
     }
 
-    fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
-        self.versions.iter().flat_map(|version| version.tables_by_level())
+    fn tables(&self) -> impl Iterator<Item = &FileMeta> {
+        self.keyspaces.values().flat_map(|keyspace| keyspace.levels.iter().flatten())
     }
 }
 
@@ -309,8 +317,7 @@ fn link_tables(
     let files = our_files(env, target)?;
     let mut report =
         CheckpointReport { last_sequence: captured.last_sequence, ..CheckpointReport::default() };
-    for (_, handle) in captured.tables() {
-        let meta = &handle.meta;
+    for meta in captured.tables() {
         report.tables += 1;
         report.bytes += meta.bytes;
         let name = FileName::Table(meta.number);
@@ -350,7 +357,6 @@ fn make_current(
     captured: &CapturedState,
     before: Option<&ManifestState>,
 ) -> Result<()> {
-    let tables = captured.tables().map(|(level, handle)| (level, FileMeta::clone(&handle.meta)));
     // One identity for all its generations, and never that of this database: a log of one is
     // damage to the other.
     let database = before.map_or_else(DatabaseIdentity::random, |state| DatabaseIdentity {
@@ -368,24 +374,24 @@ fn make_current(
     // Above the numbers of all tables, and of all files that are there.
     let taken = number_after(&our_files(&*context.env, target)?);
     let next = catalog.numbers.next_file.load(Ordering::Relaxed).max(taken);
-    let offline = OfflineDatabase {
-        database,
+    let last_sequence = captured.last_sequence;
+    let state = ManifestState {
+        facts: ManifestFacts { database, last_sequence, ..ManifestFacts::default() },
         checkpoint_of: Some(context.database),
         ancestors,
-        last_sequence: captured.last_sequence,
         next_keyspace: captured.next_keyspace,
         expired_through: catalog.numbers.expired_through.load(Ordering::Relaxed),
         keyspaces: captured.keyspaces.clone(),
-        tables: tables.collect(),
+        ..ManifestState::default()
     };
-    offline.make_current(&*context.env, target, next)
+    offline::make_current(state, &*context.env, target, next)
 }
 
 /// Removes files of siftdb that the new manifest does not name.
 fn clear(env: &dyn Env, target: &Path, captured: &CapturedState) -> Result<()> {
     let Some(current) = read_current(env, target)? else { return Ok(()) };
     let session_log = replay(env, target, current)?.facts.session_log;
-    let live: Vec<u64> = captured.tables().map(|(_, handle)| handle.meta.number).collect();
+    let live: Vec<u64> = captured.tables().map(|meta| meta.number).collect();
     for name in our_files(env, target)? {
         let stays = match name {
             FileName::Current | FileName::Lock | FileName::Stats => true,
@@ -395,9 +401,8 @@ fn clear(env: &dyn Env, target: &Path, captured: &CapturedState) -> Result<()> {
             FileName::Temporary(_) => false,
         };
         if !stays && is_ours(env, target, name)? {
-            let path = name.path(target);
-            env.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
+            remove(env, target, name)?;
         }
     }
-    env.sync_dir(target).map_err(|error| Error::io("sync_dir", target, error))
+    sync(env, target)
 }

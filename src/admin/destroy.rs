@@ -64,12 +64,14 @@ pub(crate) fn remove_unfinished(env: &dyn Env, directory: &Path) -> Result<()> {
     sync(env, directory)
 }
 
-fn remove(env: &dyn Env, directory: &Path, name: FileName) -> Result<()> {
+/// Removes a file of the directory.
+pub(super) fn remove(env: &dyn Env, directory: &Path, name: FileName) -> Result<()> {
     let path = name.path(directory);
     env.remove(&path).map_err(|error| Error::io("remove", &path, error))
 }
 
-fn sync(env: &dyn Env, directory: &Path) -> Result<()> {
+/// Makes the names in the directory durable.
+pub(super) fn sync(env: &dyn Env, directory: &Path) -> Result<()> {
     env.sync_dir(directory).map_err(|error| Error::io("sync_dir", directory, error))
 }
 

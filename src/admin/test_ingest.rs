@@ -3,7 +3,7 @@
 //! `Keyspace::ingest` makes such tables in an open database, at a level that it chooses. This one
 //! goes where a test wants it, with the sequence that the test wants.
 
-use crate::admin::offline::OfflineDatabase;
+use crate::admin::offline;
 use crate::admin::repair::history::options_of;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
@@ -19,7 +19,7 @@ use crate::table::builder::TableBuilder;
 use crate::tree::current::read_current;
 use crate::tree::edit::KeyspaceMeta;
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::{ManifestState, replay};
+use crate::tree::manifest::replay;
 use crate::tree::runs::SortedRuns;
 use std::path::Path;
 
@@ -40,15 +40,17 @@ pub fn add_ingested_table(
     let _lock = lock_to_write(&**env, directory)?;
     let refused = |what: &str| Error::InvalidArgument { what: what.into() };
     let current = read_current(&**env, directory)?.ok_or_else(|| refused("no database"))?;
-    let state = replay(&**env, directory, current)?;
-    let mut keyspaces = state.keyspaces.values().map(|tables| &tables.meta);
-    let meta = keyspaces.find(|meta| meta.name == keyspace);
-    let meta = meta.ok_or_else(|| refused("no such keyspace"))?;
+    let mut state = replay(&**env, directory, current)?;
+    let mut keyspaces = state.keyspaces.values_mut();
+    let keyspace = keyspaces.find(|tables| tables.meta.name == keyspace);
+    let keyspace = keyspace.ok_or_else(|| refused("no such keyspace"))?;
     let sequence = state.facts.last_sequence + 1;
     let numbers = our_files(&**env, directory)?.into_iter().filter_map(|name| name.number());
     let number = numbers.max().unwrap_or(0) + 1;
-    let file = write_table(env, directory, number, meta, sequence, entries)?;
-    make_current(&**env, directory, &state, file)?;
+    let file = write_table(env, directory, number, &keyspace.meta, sequence, entries)?;
+    keyspace.levels[0].push(file);
+    (state.facts.last_sequence, state.checkpoint_of) = (sequence, None);
+    offline::make_current(state, &**env, directory, number + 1)?;
     Ok(sequence)
 }
 
@@ -79,26 +81,4 @@ fn write_table(
     let mut file = FileMeta::of_summary(number, &summary);
     file.set_global_sequence(sequence);
     Ok(file)
-}
-
-/// Installs the database with the table, with the file numbers after that of the table.
-fn make_current(
-    env: &dyn Env,
-    directory: &Path,
-    state: &ManifestState,
-    file: FileMeta,
-) -> Result<()> {
-    let next = file.number + 1;
-    let tables = state.tables().map(|(level, meta)| (level, meta.clone()));
-    let offline = OfflineDatabase {
-        database: state.facts.database,
-        checkpoint_of: None,
-        ancestors: state.ancestors.clone(),
-        last_sequence: file.largest_sequence,
-        next_keyspace: state.next_keyspace,
-        expired_through: state.expired_through,
-        keyspaces: state.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
-        tables: tables.chain([(0, file)]).collect(),
-    };
-    offline.make_current(env, directory, next)
 }

@@ -24,7 +24,7 @@ use crate::log::record::writer::RecordWriter;
 use crate::log::recovery::DroppedPart;
 use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::format::DatabaseIdentity;
-use crate::tree::edit::{COMPARATOR, KeyspaceMeta, SessionBegin, VersionEdit};
+use crate::tree::edit::{COMPARATOR, FirstLog, KeyspaceMeta, SessionBegin, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{order_conflicts, search_order};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -88,6 +88,31 @@ impl ManifestState {
     /// All tables of all keyspaces, with their levels.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &FileMeta)> + Clone {
         self.keyspaces.values().flat_map(KeyspaceTables::tables)
+    }
+
+    /// The one edit that makes this state from nothing.
+    #[must_use]
+    pub(crate) fn snapshot(&self) -> VersionEdit {
+        let facts = &self.facts;
+        let (number, flushed_through) = (facts.log_number, facts.flushed_through);
+        VersionEdit {
+            comparator: Some(COMPARATOR.into()),
+            first_log: Some(FirstLog { number, flushed_through }),
+            next_file_number: Some(self.next_file_number),
+            last_sequence: Some(facts.last_sequence),
+            synced_through: Some(facts.synced_through),
+            session_log: Some(facts.session_log),
+            sessions: self.sessions.clone(),
+            clean_close: facts.clean_close,
+            database: Some(facts.database),
+            checkpoint_of: self.checkpoint_of,
+            ancestors: self.ancestors.clone(),
+            next_keyspace: Some(self.next_keyspace),
+            expired_through: Some(self.expired_through).filter(|through| *through > 0),
+            created: self.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
+            added: self.tables().map(|(level, meta)| (level, meta.clone())).collect(),
+            ..VersionEdit::default()
+        }
     }
 }
 
@@ -601,37 +626,8 @@ mod tests {
     use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::log::wal::consistency::CleanClose;
     use crate::tree::current::{read_current, set_current};
-    use crate::tree::edit::{DeletedFile, FirstLog};
+    use crate::tree::edit::DeletedFile;
     use std::ops::Bound;
-
-    impl ManifestState {
-        /// The one edit that makes this state from nothing.
-        #[must_use]
-        pub(crate) fn snapshot(&self) -> VersionEdit {
-            VersionEdit {
-                ordinal: 0,
-                comparator: Some(COMPARATOR.into()),
-                first_log: Some(FirstLog {
-                    number: self.facts.log_number,
-                    flushed_through: self.facts.flushed_through,
-                }),
-                next_file_number: Some(self.next_file_number),
-                last_sequence: Some(self.facts.last_sequence),
-                synced_through: Some(self.facts.synced_through),
-                session_log: Some(self.facts.session_log),
-                clean_close: self.facts.clean_close,
-                database: Some(self.facts.database),
-                checkpoint_of: self.checkpoint_of,
-                ancestors: self.ancestors.clone(),
-                sessions: self.sessions.clone(),
-                next_keyspace: Some(self.next_keyspace),
-                expired_through: Some(self.expired_through),
-                created: self.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
-                added: self.tables().map(|(level, file)| (level, file.clone())).collect(),
-                ..VersionEdit::default()
-            }
-        }
-    }
 
     const NUMBER: u64 = 7;
 

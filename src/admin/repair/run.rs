@@ -13,7 +13,7 @@
 //! before, opening treats them as obsolete files. A crash after step 4 leaves the repaired
 //! database, and files that the next opening removes.
 
-use crate::admin::offline::OfflineDatabase;
+use crate::admin::offline;
 use crate::admin::repair::history::History;
 use crate::admin::repair::inventory::Inventory;
 use crate::admin::repair::keyspaces::FoundKeyspaces;
@@ -30,11 +30,12 @@ use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{keep_in_lost, lock_to_write, number_after, our_files};
 use crate::env::foreign::refuse_foreign;
 use crate::jobs::rewrite::output::INDEX_BYTES_MAX;
+use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::salvage::salvage;
 use crate::options::database::Options;
 use crate::tree::current::read_current;
-use crate::tree::manifest::KeyspaceTables;
+use crate::tree::manifest::ManifestState;
 use std::collections::BTreeSet;
 use std::io::{Error as IoError, ErrorKind};
 use std::ops::Range;
@@ -159,18 +160,16 @@ fn make_current(
     database: DatabaseIdentity,
     next: u64,
 ) -> Result<()> {
-    let tables = trees.keyspaces.values().flat_map(KeyspaceTables::tables);
-    let offline = OfflineDatabase {
-        database,
-        checkpoint_of: None,
+    let last_sequence = trees.last_sequence;
+    let state = ManifestState {
+        facts: ManifestFacts { database, last_sequence, ..ManifestFacts::default() },
         ancestors: from.rebuild.databases[1..].to_vec(),
-        last_sequence: trees.last_sequence,
         next_keyspace: from.keyspaces.next,
         expired_through: from.keyspaces.expired_through,
-        keyspaces: trees.keyspaces.values().map(|keyspace| keyspace.meta.clone()).collect(),
-        tables: tables.map(|(level, meta)| (level, meta.clone())).collect(),
+        keyspaces: trees.keyspaces.clone(),
+        ..ManifestState::default()
     };
-    offline.make_current(&*from.options.env, from.directory, next)
+    offline::make_current(state, &*from.options.env, from.directory, next)
 }
 
 /// Removes the files that the new manifest does not name: old ones, and new tables that were
