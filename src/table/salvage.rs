@@ -17,8 +17,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
 use crate::base::key::{
-    KeyspaceId, KeyspaceLabel, SEQUENCE_MAX, SequenceNumber, compare_internal, split_internal_key,
-    unpack_trailer, user_key,
+    KeyspaceId, SEQUENCE_MAX, SequenceNumber, compare_internal, split_internal_key, unpack_trailer,
+    user_key,
 };
 use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync::Arc;
@@ -104,7 +104,7 @@ pub(crate) fn salvage(
     let pool = FilePool::new(Arc::clone(env), 1);
     let handle = FileHandle::new(&pool, path.to_path_buf());
     let bytes = handle.len()?;
-    let (table_id, in_header) = find_id(&handle, bytes, expected.table_id)?;
+    let (table_id, keyspace) = find_id(&handle, bytes, expected.table_id)?;
     // As if a footer followed the end of the file, which may have lost its own.
     let with_footer = bytes.saturating_add(FOOTER_BYTES as u64);
     let file = TableFile::new(handle, table_id, with_footer, &Cache::new(0, 0.0))
@@ -116,14 +116,18 @@ pub(crate) fn salvage(
         expected: expected.clone(),
         keep,
         last_key: Vec::new(),
-        entries: 0,
-        in_header,
-        in_properties: None,
         data_ended: false,
         saw_properties: false,
-        range_deletes: RangeDeletes::default(),
         after_data: None,
-        losses: Vec::new(),
+        found: Salvaged {
+            table_id,
+            keyspace,
+            keyspace_name: None,
+            entries: 0,
+            range_deletes: RangeDeletes::default(),
+            expected_entries: expected.entries,
+            lost: Vec::new(),
+        },
     };
     rescue.run()?;
     Ok(rescue.finish())
@@ -205,19 +209,13 @@ struct Rescue<'a> {
     keep: Keep<'a>,
     /// The last key that was kept.
     last_key: Vec<u8>,
-    entries: u64,
-    /// The keyspace, as the header says.
-    in_header: Option<KeyspaceId>,
-    /// The keyspace, as the properties say.
-    in_properties: Option<KeyspaceLabel>,
     /// True after the first block that is no data block: all data blocks come before.
     data_ended: bool,
     /// True after the block of properties: that of range deletes comes before.
     saw_properties: bool,
-    range_deletes: RangeDeletes,
     /// The first damage between the data and the properties, where range deletes may have been.
     after_data: Option<Error>,
-    losses: Vec<LostBlock>,
+    found: Salvaged,
 }
 
 impl Rescue<'_> {
@@ -323,7 +321,7 @@ impl Rescue<'_> {
         for_each_entry(&block, |key, value| {
             self.close_losses(user_key(key));
             (self.keep)(key, value)?;
-            self.entries += 1;
+            self.found.entries += 1;
             key.clone_into(&mut self.last_key);
             Ok(())
         })
@@ -359,7 +357,7 @@ impl Rescue<'_> {
             Ok(deletes)
                 if deletes.sequences().is_some_and(|(a, b)| is_expected(a) && is_expected(b)) =>
             {
-                self.range_deletes = deletes;
+                self.found.range_deletes = deletes;
             }
             Ok(_) => {
                 let what = "a range delete older or newer than its table";
@@ -383,9 +381,10 @@ impl Rescue<'_> {
             Err(error) => unreadable(error).map(|_| None)?,
         };
         if let Some(properties) = properties {
-            self.expected.entries.get_or_insert(properties.entries);
+            self.found.expected_entries.get_or_insert(properties.entries);
             self.expected.range_deletes.get_or_insert(properties.range_deletes);
-            self.in_properties = Some(properties.keyspace);
+            self.found.keyspace = Some(properties.keyspace.id);
+            self.found.keyspace_name = Some(properties.keyspace.name);
         }
         Ok(())
     }
@@ -398,20 +397,20 @@ impl Rescue<'_> {
             }
             return;
         }
-        let from = (self.entries > 0).then(|| user_key(&self.last_key).to_vec());
-        self.losses.push(LostBlock { from, to: None, error });
+        let from = (self.found.entries > 0).then(|| user_key(&self.last_key).to_vec());
+        self.found.lost.push(LostBlock { from, to: None, error });
     }
 
     /// Bounds the losses so far: their keys are below this one.
     fn close_losses(&mut self, key: &[u8]) {
-        for loss in self.losses.iter_mut().rev().take_while(|loss| loss.to.is_none()) {
+        for loss in self.found.lost.iter_mut().rev().take_while(|loss| loss.to.is_none()) {
             loss.to = Some(key.to_vec());
         }
     }
 
     /// The loss of range deletes, if they are missing or may be.
     fn lost_deletes(&self) -> Option<LostBlock> {
-        let found = self.range_deletes.count();
+        let found = self.found.range_deletes.count();
         let are_missing = match self.expected.range_deletes {
             Some(expected) => found < expected,
             // Without damage before the properties, every block before them was seen.
@@ -430,34 +429,25 @@ impl Rescue<'_> {
     fn finish(mut self) -> Salvaged {
         if !self.data_ended {
             let what = "the table ends here, without any block after its data";
-            let is_told = self.losses.last().is_some_and(|loss| loss.to.is_none());
+            let is_told = self.found.lost.last().is_some_and(|loss| loss.to.is_none());
             if !is_told {
                 self.lose(self.file.corruption(self.bytes, what));
             }
         }
-        let expected_entries = self.expected.entries;
-        if expected_entries == Some(self.entries) {
+        let (entries, expected_entries) = (self.found.entries, self.found.expected_entries);
+        if expected_entries == Some(entries) {
             // The damage is in padding, or between the last data block and the properties.
-            self.losses.clear();
+            self.found.lost.clear();
         }
-        if self.losses.is_empty()
-            && let Some(expected) = expected_entries.filter(|expected| *expected > self.entries)
+        if self.found.lost.is_empty()
+            && let Some(expected) = expected_entries.filter(|expected| *expected > entries)
         {
-            let what = format!("{} of {expected} entries were found", self.entries);
+            let what = format!("{entries} of {expected} entries were found");
             self.data_ended = false;
             self.lose(self.file.corruption(self.bytes, what));
         }
         let lost_deletes = self.lost_deletes();
-        let lost = self.losses.into_iter().chain(lost_deletes).collect();
-        let in_properties = self.in_properties;
-        Salvaged {
-            table_id: self.file.table_id(),
-            keyspace: in_properties.as_ref().map(|label| label.id).or(self.in_header),
-            keyspace_name: in_properties.map(|label| label.name),
-            entries: self.entries,
-            range_deletes: self.range_deletes,
-            expected_entries,
-            lost,
-        }
+        self.found.lost.extend(lost_deletes);
+        self.found
     }
 }

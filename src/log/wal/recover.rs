@@ -79,14 +79,10 @@ pub(crate) fn survey(
     let mut survey = Survey {
         logs,
         check: ConsistencyCheck::new(directory, facts),
-        last: facts.flushed_through,
         next: facts.flushed_through + 1,
-        last_log: 0,
         end: 0,
-        bad: None,
         gap: false,
-        parts: Vec::new(),
-        history: Vec::new(),
+        found: RecoveredLogs { last_sequence: facts.flushed_through, ..Default::default() },
     };
     for &number in logs {
         let close = facts.clean_close.filter(|close| close.log == number);
@@ -118,20 +114,16 @@ pub(crate) fn replay(
 struct Survey<'a> {
     logs: &'a [u64],
     check: ConsistencyCheck<'a>,
-    /// The last sequence of the history so far.
-    last: SequenceNumber,
-    /// The next sequence; above `last + 1` only if the start of a log skips some.
+    /// The next sequence; beyond the last one by more than one only if the start of a log skips
+    /// some.
     next: SequenceNumber,
-    last_log: u64,
-    /// The end of the last record of the history, in `last_log`.
+    /// The end of the last record of the history, in its last log.
     end: u64,
-    /// The place where the history ends, unless a later log continues it.
-    bad: Option<DroppedPart>,
     /// The history ends because the next log begins with a later sequence.
     gap: bool,
-    parts: Vec<LogPart>,
-    /// The logs that are part of the history.
-    history: Vec<LiveLog>,
+    /// The history so far. A later log may continue it after the place from which on records were
+    /// dropped.
+    found: RecoveredLogs,
 }
 
 impl Survey<'_> {
@@ -157,7 +149,7 @@ impl Survey<'_> {
                 // Nothing was written after the mark of a clean close, so nothing is lost there.
                 LogItem::Bad { what, torn } if torn || closed => {
                     let path = file.path.clone();
-                    self.bad.get_or_insert(DroppedPart { path, offset: at, what });
+                    self.found.dropped.get_or_insert(DroppedPart { path, offset: at, what });
                     dropped = true;
                 }
                 LogItem::Bad { what, .. } => return Err(file.corruption(at, what)),
@@ -179,8 +171,9 @@ impl Survey<'_> {
                 LogItem::Record(WalBody::Loads(_)) => self.end = end,
                 LogItem::Record(WalBody::Batch(batch)) => {
                     let last = batch.last_sequence();
-                    push_batch(&mut self.parts, file.number, end, self.next..=last);
-                    (self.end, self.last, self.next) = (end, last, last + 1);
+                    push_batch(&mut self.found.parts, file.number, end, self.next..=last);
+                    (self.end, self.next) = (end, last + 1);
+                    self.found.last_sequence = last;
                 }
             }
         }
@@ -188,19 +181,19 @@ impl Survey<'_> {
 
     /// Adds a log with this start to the history.
     fn begin(&mut self, file: &LogFile, start: &WalStart, bytes: u64) {
-        (self.bad, self.gap) = (None, false);
+        let (found, number) = (&mut self.found, file.number);
+        (found.dropped, self.gap) = (None, false);
         self.next = start.first_sequence;
         // After a bulk load this is a sequence that no log has.
-        self.last = self.last.max(start.previous_last_sequence);
-        self.last_log = file.number;
-        let (number, begins_after) = (file.number, self.last);
-        self.history.push(LiveLog { number, begins_after, bytes });
+        let begins_after = found.last_sequence.max(start.previous_last_sequence);
+        (found.last_sequence, found.last_log) = (begins_after, number);
+        found.logs.push(LiveLog { number, begins_after, bytes });
     }
 
     /// The last record ends where the mark of a clean close says.
     fn is_closed(&self) -> bool {
         let close = self.check.facts.clean_close;
-        close.is_some_and(|close| (close.log, close.log_bytes) == (self.last_log, self.end))
+        close.is_some_and(|close| (close.log, close.log_bytes) == (self.found.last_log, self.end))
     }
 
     /// True if `log` continues the history so far, false if sequences are missing in between.
@@ -210,7 +203,7 @@ impl Survey<'_> {
             return Err(log.corruption(begins, what));
         }
         let (begins_after, first) = (start.previous_last_sequence, start.first_sequence);
-        let last = self.last;
+        let last = self.found.last_sequence;
         if Some(&log.number) == self.logs.first() {
             if begins_after <= last && last < first {
                 return Ok(true);
@@ -235,24 +228,26 @@ impl Survey<'_> {
             // The name of a log is durable before its first record, so no crash removes it.
             return Err(missing_log(self.check.directory, previous, "a later log follows it"));
         }
-        if self.bad.is_none() {
+        if self.found.dropped.is_none() {
             self.gap = true;
             let what = format!("sequences {} to {begins_after} are missing", self.next);
-            self.bad = Some(DroppedPart { path: log.path.clone(), offset: begins, what });
+            self.found.dropped = Some(DroppedPart { path: log.path.clone(), offset: begins, what });
         }
         Ok(false)
     }
 
     /// The error for a history that ends too early; `why` says why.
     fn ends_too_early(&self, why: &str) -> Error {
-        let last = self.last;
+        let last = self.found.last_sequence;
         let what = |here: &str| format!("{here}; the history ends with sequence {last}, but {why}");
-        match &self.bad {
+        match &self.found.dropped {
             Some(bad) if !self.gap => Error::corruption(&bad.path, bad.offset, what(&bad.what)),
             // The log before the gap, or the last log.
             _ => {
-                let number =
-                    if self.last_log == 0 { self.check.facts.log_number } else { self.last_log };
+                let number = match self.found.last_log {
+                    0 => self.check.facts.log_number,
+                    last_log => last_log,
+                };
                 let path = FileName::Wal(number).path(self.check.directory);
                 Error::corruption(path, self.end, what("the log ends here"))
             }
@@ -267,7 +262,7 @@ impl Survey<'_> {
         }
         // Logs that do not end where the mark of a clean close says are damaged.
         if let Some(CleanClose { log, log_bytes, last_sequence }) = self.check.facts.clean_close
-            && !(self.is_closed() && (self.last..self.next).contains(&last_sequence))
+            && !(self.is_closed() && (self.found.last_sequence..self.next).contains(&last_sequence))
         {
             return Err(self.ends_too_early(&format!(
                 "the last close left log {log} with {log_bytes} bytes and sequence {last_sequence}"
@@ -281,16 +276,11 @@ impl Survey<'_> {
         // Reads must see what is in tables. No log has the sequence of a load. Its tables may be
         // gone, by a drop, an expiry or a range delete, but the edit that named them called it
         // durable. What is durable is part of the history: it is below `next`.
-        let last = self.last.max(self.check.facts.tables_through).max(self.check.durable);
-        Ok(RecoveredLogs {
-            last_sequence: last,
-            highest_sequence: self.check.highest_sequence.max(last),
-            last_log: self.last_log,
-            clean: self.is_closed() && self.bad.is_none(),
-            dropped: self.bad,
-            parts: self.parts,
-            logs: self.history,
-        })
+        let in_tables = self.check.facts.tables_through;
+        let last = self.found.last_sequence.max(in_tables).max(self.check.durable);
+        let clean = self.is_closed() && self.found.dropped.is_none();
+        let highest_sequence = self.check.highest_sequence.max(last);
+        Ok(RecoveredLogs { last_sequence: last, highest_sequence, clean, ..self.found })
     }
 }
 
