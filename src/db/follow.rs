@@ -37,6 +37,7 @@ use crate::env::descriptor_retry::is_shortage;
 use crate::env::directory::{log_numbers, our_files};
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::handle::FilePool;
+use crate::log::wal::consistency::ManifestFacts;
 use crate::log::wal::cursor::missing_log;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::recover::{replay, survey};
@@ -505,11 +506,11 @@ impl Following {
         }
         // Compared with the manifest whose tables are shown, not with what it has become: a bulk
         // load that ended in between is in its tables only, and the log after it was read.
-        let shown_bytes = self.attempted.1;
-        let (at_start, durable) = self.tail.as_ref().map_or((0, 0), LogTail::manifest_at_start);
-        if at_start == number && durable > shown_bytes {
-            let what = format!("the manifest ends here, but {durable} bytes of it were durable");
-            return Err(RefreshError::Retry(Error::corruption(path, shown_bytes, what)));
+        if let Some(tail) = &self.tail {
+            let bytes = self.attempted.1;
+            let shown = ManifestFacts { number, bytes, ..ManifestFacts::default() };
+            let checked = shown.check_length(&self.directory, tail.newest_start());
+            checked.map_err(RefreshError::Retry)?;
         }
         match self.current()? {
             now if now == number => Ok(()),

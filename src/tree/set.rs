@@ -340,23 +340,19 @@ impl VersionSet {
     ) -> Result<Vec<NewVersion>> {
         self.uncertain.extend(self.new_tables(&edit));
         let next = self.next_versions(&edit, new, &BTreeMap::new())?;
-        let before: Vec<NewVersion> = self.versions().collect();
+        let before = self.trees.clone();
         let replaced = self.replace(next);
         let flushed_through = edit.first_log.map_or(0, |log| log.flushed_through);
         self.manifest.set_session_log(edit.first_log.map(|log| log.number), flushed_through);
         self.manifest.forget_refused(flushed_through);
         self.manifest.advance(&edit, flushed_through);
         if let Err(error) = self.manifest.start(number, self.snapshot()) {
-            for (id, version) in before {
-                if let Some(tree) = self.trees.get_mut(&id) {
-                    tree.current = version;
-                }
-            }
+            self.trees = before;
             return Err(error);
         }
         for file in &edit.deleted {
-            if let Some((_, version)) = before.iter().find(|(id, _)| *id == file.keyspace) {
-                mark_obsolete(version, file);
+            if let Some(tree) = before.get(&file.keyspace) {
+                mark_obsolete(&tree.current, file);
             }
         }
         self.emit_new_tables(&edit);

@@ -54,7 +54,10 @@ pub(crate) struct ManifestFacts {
 
 impl ManifestFacts {
     /// Refuses a manifest that was longer when a log was started: its last edits are lost.
-    fn check_length(&self, directory: &Path, start: &WalStart) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub(crate) fn check_length(&self, directory: &Path, start: &WalStart) -> Result<()> {
         let (manifest, synced_bytes) = (start.manifest_number, start.manifest_synced_bytes);
         if manifest == self.number && synced_bytes > self.bytes {
             let path = FileName::Manifest(manifest).path(directory);

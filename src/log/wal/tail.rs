@@ -114,8 +114,8 @@ pub(crate) struct LogTail {
     /// The logs after that, as far as they have a start record.
     ahead: BTreeMap<u64, Box<OpenLog>>,
     synced_through: SequenceNumber,
-    /// The newest log whose start was read, its manifest, and the durable bytes of that.
-    manifest_at_start: (u64, u64, u64),
+    /// The newest log whose start was read, and that start.
+    newest: (u64, WalStart),
 }
 
 impl LogTail {
@@ -136,7 +136,7 @@ impl LogTail {
             next: after + 1,
             ahead: BTreeMap::new(),
             synced_through: 0,
-            manifest_at_start: (0, 0, 0),
+            newest: (0, WalStart::default()),
         }
     }
 
@@ -170,13 +170,11 @@ impl LogTail {
         self.first_log.max(self.log())
     }
 
-    /// The manifest that was current when the newest log was created, and how many bytes of it
-    /// were durable then: a manifest of that number that is shorter was read too early, or it is
-    /// damaged.
+    /// The start of the newest log: a manifest that is shorter than it says was read too early, or
+    /// it is damaged.
     #[must_use]
-    pub(crate) fn manifest_at_start(&self) -> (u64, u64) {
-        let (_, number, synced_bytes) = self.manifest_at_start;
-        (number, synced_bytes)
+    pub(crate) fn newest_start(&self) -> &WalStart {
+        &self.newest.1
     }
 
     /// Hands out the batches that were appended since the last reading, in order and not beyond
@@ -480,9 +478,9 @@ impl LogTail {
                 Beginning::StartOver => return Ok(Some(number)),
                 Beginning::None => {}
                 Beginning::Start(log) => {
-                    let WalStart { manifest_number, manifest_synced_bytes, .. } = log.start;
-                    let at_start = (number, manifest_number, manifest_synced_bytes);
-                    self.manifest_at_start = self.manifest_at_start.max(at_start);
+                    if number >= self.newest.0 {
+                        self.newest = (number, log.start);
+                    }
                     self.ahead.insert(number, log);
                 }
             }
