@@ -76,8 +76,8 @@ pub(crate) struct LogReader {
     store: Store,
     /// The lower half of the log's number, which parts of a log of RocksDB may have.
     number: u32,
-    /// A part with a number was read.
-    is_recycled: bool,
+    /// A part with a number was read: the log was written over another one.
+    pub is_recycled: bool,
     /// The records are compressed, if there are any.
     is_compressed: bool,
     /// The end of the first block, of those that were searched, with other bytes than zeros.
@@ -105,11 +105,6 @@ impl LogReader {
             is_compressed: false,
             not_zeros_before: 0,
         })
-    }
-
-    /// Whether the log was written over another one, as far as it was read.
-    pub(crate) fn is_recycled(&self) -> bool {
-        self.is_recycled
     }
 
     /// The next record, bad part, or the end.

@@ -61,19 +61,20 @@ impl Manifest {
         let mut decoder = Decoder::new(edit);
         while !decoder.is_empty() {
             let tag = decoder.varint32();
-            match tag.and_then(|tag| self.apply_field(tag, &mut decoder)) {
-                Some(Field::Known) => {}
-                Some(Field::Refused(what)) => {
-                    return Err(error::unsupported(path, what));
-                }
-                None => return Err(error::corruption(path, offset, "a malformed edit")),
-            }
+            let Some(applied) = tag.and_then(|tag| self.apply_field(tag, &mut decoder)) else {
+                return Err(error::corruption(path, offset, "a malformed edit"));
+            };
+            applied.map_err(|what| error::unsupported(path, what))?;
         }
         Ok(())
     }
 
-    /// `None` if the field is malformed.
-    fn apply_field(&mut self, tag: u32, decoder: &mut Decoder<'_>) -> Option<Field> {
+    /// `None` if the field is malformed. The error says what is not supported.
+    fn apply_field(
+        &mut self,
+        tag: u32,
+        decoder: &mut Decoder<'_>,
+    ) -> Option<std::result::Result<(), String>> {
         match tag {
             1 => {
                 let comparator = decoder.length_prefixed()?;
@@ -81,7 +82,7 @@ impl Manifest {
                 if comparator != KeyOrder::Bytewise.name().as_bytes() {
                     let name = String::from_utf8_lossy(comparator);
                     let what = format!("keys in the order of {name:?}; siftdb orders bytewise");
-                    return Some(Field::Refused(what));
+                    return Some(Err(what));
                 }
             }
             2 => self.log_number = decoder.varint()?,
@@ -116,17 +117,11 @@ impl Manifest {
             9 => self.previous_log = decoder.varint()?,
             _ => {
                 let what = format!("a field {tag}, which LevelDB does not write; RocksDB may");
-                return Some(Field::Refused(what));
+                return Some(Err(what));
             }
         }
-        Some(Field::Known)
+        Some(Ok(()))
     }
-}
-
-/// The kind of a field of an edit.
-enum Field {
-    Known,
-    Refused(String),
 }
 
 fn level(decoder: &mut Decoder<'_>) -> Option<usize> {

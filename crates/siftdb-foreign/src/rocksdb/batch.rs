@@ -50,6 +50,16 @@ impl<'a> Batch<'a> {
         Some(Batch { sequence, count: decoder.u32()?, decoder })
     }
 
+    /// Before the first of these operations, which are those of a transaction.
+    pub(crate) fn of_operations(bytes: &'a [u8]) -> Self {
+        Batch { sequence: 0, count: 0, decoder: Decoder::new(bytes) }
+    }
+
+    /// Where the next operation begins in the bytes of the batch.
+    pub(crate) fn position(&self) -> usize {
+        self.decoder.position()
+    }
+
     /// The next operation, or the end.
     ///
     /// # Errors

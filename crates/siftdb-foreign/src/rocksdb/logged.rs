@@ -13,7 +13,7 @@ use crate::merged::Logged;
 use crate::range_deletes::RangeDelete;
 use crate::rocksdb::batch::{Batch, Operation};
 use crate::rocksdb::manifest::Manifest;
-use crate::store::{EntryKind, Store};
+use crate::store::Store;
 use siftdb::Result;
 use siftdb::env::Env;
 use std::collections::BTreeMap;
@@ -105,13 +105,6 @@ pub(crate) fn read_logs(
     Ok(LogContents { families, prepared: replay.transactions.into_keys().collect() })
 }
 
-/// An operation of a transaction that may be committed later.
-#[derive(Debug)]
-enum Prepared {
-    Entry { family: u32, kind: EntryKind, key: Vec<u8>, value: Vec<u8> },
-    RangeDelete { family: u32, start: Vec<u8>, end: Vec<u8> },
-}
-
 /// What logs have had so far.
 struct Replay<'a> {
     manifest: &'a Manifest,
@@ -119,7 +112,8 @@ struct Replay<'a> {
     mode: RecoveryMode,
     damage: &'a Damage,
     families: BTreeMap<u32, FamilyLog>,
-    transactions: BTreeMap<Vec<u8>, Vec<Prepared>>,
+    /// The operations of transactions that may be committed later, as their logs have them.
+    transactions: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The sequence number after the last entry.
     next_sequence: Option<u64>,
     /// The number of the log in which replay stopped.
@@ -158,7 +152,7 @@ impl Replay<'_> {
                     return Ok(());
                 }
                 // What is left of the log that was written over looks like damage.
-                RecoveryMode::TolerateCorruptedTailRecords if is_cut || reader.is_recycled() => {
+                RecoveryMode::TolerateCorruptedTailRecords if is_cut || reader.is_recycled => {
                     self.damage.note(path, offset, what);
                     return Ok(());
                 }
@@ -188,6 +182,7 @@ impl Replay<'_> {
         }
         // All is read before anything counts.
         let (mut operations, mut count) = (Vec::new(), 0);
+        let mut start = batch.position();
         while let Some(operation) = batch.next().map_err(Refusal::Malformed)? {
             if let Operation::Unsupported(what) = operation {
                 return Err(Refusal::Unsupported(what));
@@ -195,36 +190,31 @@ impl Replay<'_> {
             let is_write =
                 matches!(operation, Operation::Entry { .. } | Operation::RangeDelete { .. });
             count += u32::from(is_write);
-            operations.push(operation);
+            operations.push((operation, &record[start..batch.position()]));
+            start = batch.position();
         }
         if count != batch.count {
             return Err(Refusal::Malformed("a batch with another number of entries than it says"));
         }
         let mut sequence = first;
-        let mut preparing: Option<Vec<Prepared>> = None;
-        for operation in operations {
+        let mut preparing: Option<Vec<u8>> = None;
+        for (operation, bytes) in operations {
             match (operation, &mut preparing) {
                 (Operation::BeginPrepare, _) => preparing = Some(Vec::new()),
                 (Operation::EndPrepare(name), _) => {
                     let transaction = preparing.take().unwrap_or_default();
                     self.transactions.insert(name.to_vec(), transaction);
                 }
-                (Operation::Entry { family, kind, key, value }, Some(transaction)) => {
-                    let (key, value) = (key.to_vec(), value.to_vec());
-                    transaction.push(Prepared::Entry { family, kind, key, value });
-                }
-                (Operation::RangeDelete { family, start, end }, Some(transaction)) => {
-                    let (start, end) = (start.to_vec(), end.to_vec());
-                    transaction.push(Prepared::RangeDelete { family, start, end });
-                }
                 (Operation::Commit(name), _) => {
-                    for prepared in self.transactions.remove(name).unwrap_or_default() {
-                        self.put(prepared.operation(), &mut sequence, number);
+                    let transaction = self.transactions.remove(name).unwrap_or_default();
+                    let mut committed = Batch::of_operations(&transaction);
+                    while let Some(operation) = committed.next().map_err(Refusal::Malformed)? {
+                        self.put(operation, &mut sequence, number);
                     }
                 }
                 (Operation::Rollback(name), _) => _ = self.transactions.remove(name),
+                (_, Some(transaction)) => transaction.extend_from_slice(bytes),
                 (operation, None) => self.put(operation, &mut sequence, number),
-                (Operation::Nothing | Operation::Unsupported(_), Some(_)) => {}
             }
         }
         self.next_sequence = Some(sequence);
@@ -296,17 +286,4 @@ fn order_of(orders: &BTreeMap<u32, KeyOrder>, family: u32) -> KeyOrder {
 enum Refusal {
     Malformed(&'static str),
     Unsupported(&'static str),
-}
-
-impl Prepared {
-    fn operation(&self) -> Operation<'_> {
-        match self {
-            Prepared::Entry { family, kind, key, value } => {
-                Operation::Entry { family: *family, kind: *kind, key, value }
-            }
-            Prepared::RangeDelete { family, start, end } => {
-                Operation::RangeDelete { family: *family, start, end }
-            }
-        }
-    }
 }

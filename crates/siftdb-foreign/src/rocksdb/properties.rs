@@ -87,8 +87,8 @@ pub enum PropertyValue<'a> {
 /// The properties that are needed to read and check a table.
 #[derive(Debug, Default)]
 pub(crate) struct Properties {
-    numbers: BTreeMap<&'static str, u64>,
-    texts: BTreeMap<&'static str, Vec<u8>>,
+    numbers: BTreeMap<String, u64>,
+    texts: BTreeMap<String, Vec<u8>>,
 }
 
 impl Properties {
@@ -98,19 +98,15 @@ impl Properties {
     /// `Io`, `Corruption`.
     pub(crate) fn read(file: &BlockFile, handle: BlockHandle) -> Result<Self> {
         let mut properties = Properties::default();
-        let known = NUMBERS.into_iter().chain([INDEX_TYPE, GLOBAL_SEQUENCE, EXTERNAL_VERSION]);
-        let known: BTreeMap<&[u8], &'static str> =
-            known.chain(TEXTS).map(|name| (name.as_bytes(), name)).collect();
         each(file, handle, &mut |name, value| {
-            match (known.get(name), value) {
-                (Some(&name), PropertyValue::Number(number)) => {
-                    properties.numbers.insert(name, number);
-                }
-                (Some(&name), PropertyValue::Bytes(text)) => {
+            let name = String::from_utf8_lossy(name).into_owned();
+            match value {
+                PropertyValue::Number(number) => _ = properties.numbers.insert(name, number),
+                PropertyValue::Bytes(text) if TEXTS.contains(&&*name) => {
                     let text = text.get(..TEXT_BYTES_MAX).unwrap_or(text);
                     properties.texts.insert(name, text.to_vec());
                 }
-                (None, _) => {}
+                PropertyValue::Bytes(_) => {}
             }
             Ok(())
         })?;
