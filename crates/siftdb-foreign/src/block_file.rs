@@ -24,9 +24,10 @@ use std::sync::Arc;
 /// The file of a table.
 #[derive(Debug)]
 pub(crate) struct BlockFile {
-    path: PathBuf,
+    pub path: PathBuf,
     file: Arc<dyn RandomFile>,
-    bytes: u64,
+    /// The length of the file.
+    pub bytes: u64,
     pub store: Store,
     /// Where the footer begins.
     pub blocks_end: u64,
@@ -67,16 +68,6 @@ impl BlockFile {
         let mut magic = [0; 8];
         self.read_at(offset, &mut magic)?;
         Ok(get_u64(&magic, 0))
-    }
-
-    /// The file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The length of the file.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Fills `buffer` from `offset`.

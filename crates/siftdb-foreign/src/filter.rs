@@ -7,13 +7,13 @@
 
 use crate::block_based::BlockBasedFilter;
 use crate::block_handle::BlockHandle;
+use crate::filter_figures::FilterFigures;
 use crate::store::Store;
 use crate::table::{Partitions, Table};
 use siftdb::Result;
 use siftdb_filter::bloom::{fast_local, leveldb};
 use siftdb_filter::encoding::{FilterReader, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
-use std::collections::BTreeSet;
 
 /// The layout of a table's filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,36 +44,14 @@ impl FilterLayoutKind {
     }
 }
 
-/// Sizes and rates of a table's filters.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FilterTally {
-    /// Bytes of all filter blocks, with the offsets or the index that locate filters.
-    pub bytes: u64,
-    /// Bits in filters.
-    pub bits: u64,
-    /// Probes of a key.
-    pub probes: u32,
-    /// Labels of the encodings.
-    pub encodings: BTreeSet<&'static str>,
-    /// Partitions; 0 in other layouts.
-    pub partitions: u64,
-    /// Keys in filters whose rate is known.
-    pub keys: f64,
-    /// The sum of the false-positive rates of these keys' filters.
-    pub rates: f64,
-}
-
 /// The filter of a table, asked with ascending keys.
 #[derive(Debug)]
 pub(crate) struct TableFilter {
-    pub layout: FilterLayoutKind,
-    /// The name of its policy.
-    pub policy: String,
     /// The block that the metaindex names.
     pub handle: BlockHandle,
     body: Body,
-    /// What is known without its filters.
-    tally: FilterTally,
+    /// What is known without reading all of it.
+    figures: FilterFigures,
 }
 
 #[derive(Debug)]
@@ -116,17 +94,23 @@ impl TableFilter {
         policy: String,
         handle: BlockHandle,
     ) -> Result<Self> {
-        let mut tally = FilterTally { bytes: handle.size, ..FilterTally::default() };
+        let mut figures = FilterFigures { filter_bytes: handle.size, ..FilterFigures::default() };
+        figures.layouts.insert(layout.name().into());
         let is_known = policy == fast_local::NAME && table.has_whole_keys;
         let body = match (layout, table.file.store) {
             (FilterLayoutKind::BlockBased, Store::LevelDb) => {
-                let filter = BlockBasedFilter::new(policy.clone(), table.file.read(handle)?);
+                let filter = BlockBasedFilter::new(&policy, table.file.read(handle)?);
                 let filter = filter.map_err(|what| table.damage(handle, what))?;
-                if let Some((bits, probes)) = filter.bits_and_probes() {
-                    (tally.bits, tally.probes) = (bits, probes);
-                    tally.encodings.insert("leveldb-bloom");
+                if filter.bits > 0 {
+                    (figures.filter_bits, figures.probes) = (filter.bits, filter.probes);
+                    figures.encodings.insert("leveldb-bloom".into());
                 }
-                if policy == leveldb::NAME { Body::BlockBased(filter) } else { Body::NotAsked }
+                if policy == leveldb::NAME {
+                    figures.window_bytes = filter.window_bytes();
+                    Body::BlockBased(filter)
+                } else {
+                    Body::NotAsked
+                }
             }
             (FilterLayoutKind::Full, Store::RocksDb) if is_known => {
                 Body::Full(rocksdb_filter(table.file.read(handle)?))
@@ -134,8 +118,9 @@ impl TableFilter {
             (FilterLayoutKind::Partitioned, Store::RocksDb) => {
                 let mut partitions = table.partitions(handle)?;
                 while partitions.next(table)? {
-                    tally.partitions += 1;
-                    tally.bytes += partitions.handle().size;
+                    figures.partitions += 1;
+                    figures.filter_bytes += partitions.handle().size;
+                    figures.filter_top_level_bytes = handle.size;
                 }
                 let partitions = table.partitions(handle)?;
                 let one =
@@ -144,20 +129,13 @@ impl TableFilter {
             }
             _ => Body::NotAsked,
         };
-        Ok(TableFilter { layout, policy, handle, body, tally })
+        figures.policies.insert(policy);
+        Ok(TableFilter { handle, body, figures })
     }
 
     /// True if it can be asked for keys.
     pub(crate) fn is_asked(&self) -> bool {
         !matches!(self.body, Body::NotAsked)
-    }
-
-    /// Bytes of data that share a filter, in the block-based layout.
-    pub(crate) fn window_bytes(&self) -> u64 {
-        match &self.body {
-            Body::BlockBased(filter) => filter.window_bytes(),
-            _ => 0,
-        }
     }
 
     /// The block that [`ask`](Self::ask) read last, or reads for every key; `None` if there is
@@ -180,7 +158,7 @@ impl TableFilter {
         let hash = KeyHash::new(key);
         Ok(match &self.body {
             Body::NotAsked => None,
-            Body::BlockBased(filter) => filter.block_may_contain(offset, hash.leveldb()),
+            Body::BlockBased(filter) => Some(filter.block_may_contain(offset, hash.leveldb())),
             Body::Full(filter) => Some(filter.may_contain(&hash)),
             Body::Partitioned(one) => {
                 Some(one.loaded.as_ref().is_none_or(|(_, filter)| filter.may_contain(&hash)))
@@ -210,36 +188,39 @@ impl TableFilter {
         Ok(())
     }
 
-    /// Sizes and rates of its filters, of which every one is read. The table has `keys` keys, and
-    /// its partitions are assumed to have as many of them as of the bytes.
+    /// Adds its figures to those of its table, whose keys are counted. Every filter is read.
+    /// Partitions are assumed to have as many of the keys as of the bytes.
     ///
     /// # Errors
-    /// `Io`, `Corruption`, `UnsupportedFormat`.
-    pub(crate) fn tally(&self, table: &Table, keys: u64) -> Result<FilterTally> {
-        let (mut tally, keys) = (self.tally.clone(), keys as f64);
+    /// `Io`, `Corruption`, `UnsupportedFormat`. What was added so far stays.
+    pub(crate) fn add_to(&self, figures: &mut FilterFigures, table: &Table) -> Result<()> {
+        figures.add(&self.figures);
+        let keys = figures.keys as f64;
         match &self.body {
             Body::NotAsked => {}
             Body::BlockBased(_) => {
                 // B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", 1970,
                 // if the keys are spread evenly over the filters.
-                let per_bit = f64::from(tally.probes) * keys / tally.bits as f64;
-                if tally.bits > 0 && keys > 0.0 {
-                    let rate = (-(-per_bit).exp_m1()).powi(tally.probes as i32);
-                    (tally.rates, tally.keys) = (rate * keys, keys);
+                let FilterFigures { probes, filter_bits, .. } = self.figures;
+                if filter_bits > 0 && keys > 0.0 {
+                    let per_bit = f64::from(probes) * keys / filter_bits as f64;
+                    let rate = (-(-per_bit).exp_m1()).powi(probes as i32);
+                    (figures.rates, figures.rated_keys) = (rate * keys, keys);
                 }
             }
-            Body::Full(filter) => tally.add(filter, self.handle.size, keys),
+            Body::Full(filter) => add_one(figures, filter, self.handle.size, keys),
             Body::Partitioned(_) => {
-                let all = (tally.bytes - self.handle.size).max(1);
+                let all = (self.figures.filter_bytes - self.handle.size).max(1);
                 let mut partitions = table.partitions(self.handle)?;
                 while partitions.next(table)? {
                     let handle = partitions.handle();
                     let filter = rocksdb_filter(table.file.read(handle)?);
-                    tally.add(&filter, handle.size, keys * handle.size as f64 / all as f64);
+                    let keys = keys * handle.size as f64 / all as f64;
+                    add_one(figures, &filter, handle.size, keys);
                 }
             }
         }
-        Ok(tally)
+        Ok(())
     }
 }
 
@@ -252,14 +233,12 @@ pub(crate) fn rocksdb_filter(mut contents: Vec<u8>) -> PreparedFilter {
     PreparedFilter::new(FilterReader::RocksDb, contents)
 }
 
-impl FilterTally {
-    /// Adds a filter of RocksDB's encodings, with this many keys.
-    fn add(&mut self, filter: &PreparedFilter, bytes: u64, keys: f64) {
-        let Some(facts) = filter.facts() else { return };
-        self.encodings.insert(facts.label);
-        self.bits += 8 * bytes.saturating_sub(fast_local::ROCKSDB_TRAILER_BYTES as u64);
-        self.probes = self.probes.max(facts.probes);
-        self.keys += keys;
-        self.rates += facts.expected_fpr(keys) * keys;
-    }
+/// Adds a filter of RocksDB's encodings, with this many keys.
+fn add_one(figures: &mut FilterFigures, filter: &PreparedFilter, bytes: u64, keys: f64) {
+    let Some(facts) = filter.facts() else { return };
+    figures.encodings.insert(facts.label.into());
+    figures.filter_bits += 8 * bytes.saturating_sub(fast_local::ROCKSDB_TRAILER_BYTES as u64);
+    figures.probes = figures.probes.max(facts.probes);
+    figures.rated_keys += keys;
+    figures.rates += facts.expected_fpr(keys) * keys;
 }

@@ -8,7 +8,7 @@ pub struct LookupTrace {
     /// Of each different key, in their order.
     pub(crate) visits: Vec<Vec<TableVisit>>,
     /// Of each lookup the number of its key.
-    lookups: Vec<u32>,
+    pub(crate) lookups: Vec<u32>,
     pub(crate) in_logs: u64,
 }
 
@@ -66,11 +66,6 @@ pub struct TableVisit {
 }
 
 impl LookupTrace {
-    /// Lookups of as many different keys, before the first table.
-    pub(crate) fn of_lookups(lookups: Vec<u32>, keys: usize) -> Self {
-        LookupTrace { visits: vec![Vec::new(); keys], lookups, ..LookupTrace::default() }
-    }
-
     /// What the lookups did in each table, in the order in which tables are asked.
     #[must_use]
     pub fn tables(&self) -> &[LookupCounts] {

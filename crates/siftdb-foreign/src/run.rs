@@ -37,6 +37,13 @@ pub(crate) struct TableFile {
     pub order: KeyOrder,
 }
 
+impl TableFile {
+    /// Its level; 0 if the manifest's facts are not compared.
+    pub(crate) fn level(&self) -> usize {
+        self.expected.as_ref().map_or(0, |facts| facts.level)
+    }
+}
+
 /// Tables by level, with the manifest's facts about each.
 pub(crate) type Levels<'f> = BTreeMap<usize, Vec<(&'f TableFacts, TableFile)>>;
 

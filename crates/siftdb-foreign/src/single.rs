@@ -3,8 +3,9 @@
 use crate::block_file::BlockFile;
 use crate::block_handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::error;
-use crate::figures::{FilterFigures, TableFigures};
+use crate::figures::TableFigures;
 use crate::filter::FilterLayoutKind;
+use crate::filter_figures::FilterFigures;
 use crate::internal_key::split;
 use crate::key_order::KeyOrder;
 use crate::leveldb::table as leveldb;
@@ -150,7 +151,7 @@ impl ForeignTable {
     /// Bytes of the file.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.table.file.bytes()
+        self.table.file.bytes
     }
 
     /// The checksum of blocks: `none`, `CRC-32C`, `xxHash`, `xxHash64` or `XXH3`.
@@ -201,8 +202,7 @@ impl ForeignTable {
         let mut blocks = DataBlocks::open(table)?;
         while blocks.next(table)? {
             let separator = Some(blocks.separator_key(table.style));
-            let part = self.part("data", &[], blocks.handle())?;
-            printed(each(&TablePart { separator, ..part }))?;
+            printed(each(&self.part("data", &[], blocks.handle(), separator)?))?;
         }
         let mut named = table.metaindex()?;
         while named.next(&table.file)? {
@@ -212,14 +212,14 @@ impl ForeignTable {
             self.partitions("index partition", table.index, each)?;
         }
         let index_name = if self.format_version() >= Some(6) { INDEX_NAME } else { &[] };
-        printed(each(&self.part("index", index_name, table.index)?))?;
-        printed(each(&self.part("metaindex", &[], table.metaindex)?))?;
+        printed(each(&self.part("index", index_name, table.index, None)?))?;
+        printed(each(&self.part("metaindex", &[], table.metaindex, None)?))?;
         let offset = table.file.blocks_end;
         printed(each(&TablePart {
             kind: "footer",
             name: &[],
             offset,
-            bytes: table.file.bytes() - offset,
+            bytes: table.file.bytes - offset,
             compression: "",
             separator: None,
         }))
@@ -241,15 +241,14 @@ impl ForeignTable {
             (_, name) if name.starts_with(b"rocksdb.hashindex.") => "hash index",
             _ => "other",
         };
-        printed(each(&self.part(kind, named.name(), handle)?))
+        printed(each(&self.part(kind, named.name(), handle, None)?))
     }
 
     fn partitions(&self, kind: &'static str, index: BlockHandle, each: PartSink<'_>) -> Result<()> {
         let mut partitions = self.table.partitions(index)?;
         while partitions.next(&self.table)? {
             let separator = Some(partitions.separator_key(self.table.style));
-            let part = self.part(kind, &[], partitions.handle())?;
-            printed(each(&TablePart { separator, ..part }))?;
+            printed(each(&self.part(kind, &[], partitions.handle(), separator)?))?;
         }
         Ok(())
     }
@@ -259,6 +258,7 @@ impl ForeignTable {
         kind: &'static str,
         name: &'a [u8],
         handle: BlockHandle,
+        separator: Option<&'a [u8]>,
     ) -> Result<TablePart<'a>> {
         let file = &self.table.file;
         file.expect_within(handle)?;
@@ -266,7 +266,7 @@ impl ForeignTable {
         file.read_at(handle.offset + handle.size, &mut compression)?;
         let bytes = handle.size + BLOCK_TRAILER_BYTES as u64;
         let compression = file.store.compression_name(compression[0]);
-        Ok(TablePart { kind, name, offset: handle.offset, bytes, compression, separator: None })
+        Ok(TablePart { kind, name, offset: handle.offset, bytes, compression, separator })
     }
 
     /// Calls `each` with every range delete, then with every data block and its entries, until
@@ -276,14 +276,7 @@ impl ForeignTable {
     /// As for [`ForeignTable::each_property`]; `InvalidArgument` for a block that the table does
     /// not have.
     pub fn each_entry(&self, block: Option<u64>, each: ItemSink<'_>) -> Result<()> {
-        let mut each = |item: &TableItem<'_>| printed(each(item));
-        let outcome = match block {
-            None => self
-                .range_deletes(&mut each)
-                .and_then(|more| if more { self.entries(None, &mut each) } else { Ok(()) }),
-            Some(block) => self.entries(Some(block), &mut each),
-        };
-        outcome.map_err(error::of_single_table)
+        self.items(block, &mut |item| printed(each(item))).map_err(error::of_single_table)
     }
 
     fn range_deletes(&self, each: &mut dyn FnMut(&TableItem<'_>) -> Result<bool>) -> Result<bool> {
@@ -300,42 +293,39 @@ impl ForeignTable {
         Ok(true)
     }
 
-    fn entries(
+    fn items(
         &self,
         block: Option<u64>,
         each: &mut dyn FnMut(&TableItem<'_>) -> Result<bool>,
     ) -> Result<()> {
+        if block.is_none() && !self.range_deletes(each)? {
+            return Ok(());
+        }
         let table = &self.table;
         let mut entries = TableEntries::open(table)?;
         let mut number = 0;
         // Blocks before the wanted one are not read.
-        while match block {
-            Some(wanted) if number < wanted => entries.blocks.next(table)?,
-            _ => entries.next_block(table)?,
-        } {
-            if block.is_none_or(|wanted| wanted == number) {
-                let separator = Some(entries.blocks.separator_key(table.style));
-                let part = self.part("data", &[], entries.blocks.handle())?;
-                let part = TablePart { separator, ..part };
-                if !each(&TableItem::Block { number, part })? {
+        while block.is_some_and(|wanted| number < wanted) && entries.blocks.next(table)? {
+            number += 1;
+        }
+        while block.is_none_or(|wanted| number == wanted) && entries.next_block(table)? {
+            let separator = Some(entries.blocks.separator_key(table.style));
+            let part = self.part("data", &[], entries.blocks.handle(), separator)?;
+            if !each(&TableItem::Block { number, part })? {
+                return Ok(());
+            }
+            while entries.next(table)? {
+                if !each(&entry_of(table, &entries)?)? {
                     return Ok(());
                 }
-                while entries.next(table)? {
-                    if !each(&entry_of(table, &entries)?)? {
-                        return Ok(());
-                    }
-                }
-            }
-            if block == Some(number) {
-                return Ok(());
             }
             number += 1;
         }
         match block {
-            None => Ok(()),
-            Some(wanted) => Err(Error::InvalidArgument {
+            Some(wanted) if number <= wanted => Err(Error::InvalidArgument {
                 what: format!("block {wanted} of {number} data blocks, counted from 0"),
             }),
+            _ => Ok(()),
         }
     }
 
@@ -353,7 +343,7 @@ impl ForeignTable {
     /// # Errors
     /// As for [`ForeignTable::open`].
     pub fn filter_figures(&self) -> Result<TableFigures> {
-        let (mut filters, path) = (FilterFigures::default(), self.table.file.path().to_path_buf());
+        let (mut filters, path) = (FilterFigures::default(), self.table.file.path.clone());
         let properties = self.rocks.as_ref().map(|rocks| &rocks.properties);
         filters.count(&self.table, properties).map_err(error::of_single_table)?;
         Ok(TableFigures { path, level: 0, filters })

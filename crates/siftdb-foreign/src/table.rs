@@ -378,9 +378,8 @@ fn ascends(style: IndexStyle, last: Option<&[u8]>, key: &[u8]) -> bool {
 pub(crate) struct TableEntries {
     pub blocks: DataBlocks,
     block: Option<BlockEntries>,
-    /// The key before, to check the order.
+    /// The key before, to check the order; empty before the first one.
     last_key: Vec<u8>,
-    is_first: bool,
 }
 
 impl TableEntries {
@@ -390,7 +389,7 @@ impl TableEntries {
     /// `Io`, `Corruption`, `UnsupportedFormat`.
     pub(crate) fn open(table: &Table) -> Result<Self> {
         let blocks = DataBlocks::open(table)?;
-        Ok(TableEntries { blocks, block: None, last_key: Vec::new(), is_first: true })
+        Ok(TableEntries { blocks, block: None, last_key: Vec::new() })
     }
 
     /// Moves to the next block, before its first entry; false after the last.
@@ -422,7 +421,7 @@ impl TableEntries {
             return Err(table.damage(handle, "a key without its sequence"));
         }
         let style = table.style;
-        if !self.is_first && style.order.compare_internal(&self.last_key, key).is_ge() {
+        if !self.last_key.is_empty() && style.order.compare_internal(&self.last_key, key).is_ge() {
             return Err(table.damage(handle, "keys out of order"));
         }
         if style.compare_entry(key, self.blocks.separator()).is_gt() {
@@ -433,7 +432,6 @@ impl TableEntries {
             return Err(table.damage(handle, what));
         }
         key.clone_into(&mut self.last_key);
-        self.is_first = false;
         Ok(true)
     }
 

@@ -15,6 +15,7 @@ use crate::key_order::KeyOrder;
 use crate::leveldb::database::LevelDb;
 use crate::leveldb::table as leveldb;
 use crate::lookup_trace::{LookupCounts, LookupTrace, TableVisit, TracedBlock};
+use crate::merged::{Logged, ends_lookup};
 use crate::rocksdb::database::{ColumnFamily, RocksDb};
 use crate::rocksdb::table as rocksdb;
 use crate::run::TableFile;
@@ -33,11 +34,10 @@ impl LevelDb {
     /// table is asked as far as it can be read.
     pub fn trace_lookups(&self, keys: &[Vec<u8>]) -> Result<LookupTrace> {
         let mut tracer = Tracer::new(keys, KeyOrder::Bytewise);
-        tracer.end_logged(|key| self.ends_lookup(key));
+        tracer.end_logged(&self.logged);
         for file in self.newest_first() {
-            let bytes = file.expected.as_ref().map(|facts| facts.bytes);
-            let traced = leveldb::open(&*self.env, &file.path, bytes)
-                .and_then(|table| tracer.ask(&table, Ends::of(file)));
+            let traced = leveldb::open_expected(&*self.env, file)
+                .and_then(|open| tracer.ask(&open.table, Ends::of(file)));
             tracer.end_table();
             traced.or_else(|error| self.damage.pass(error))?;
         }
@@ -52,12 +52,11 @@ impl RocksDb {
     /// `Io`; `Corruption` or `Missing`, unless the database was opened to salvage. Then a damaged
     /// table is asked as far as it can be read.
     pub fn trace_lookups(&self, family: &ColumnFamily, keys: &[Vec<u8>]) -> Result<LookupTrace> {
-        let mut tracer = Tracer::new(keys, family.order());
-        tracer.end_logged(|key| family.ends_lookup(key));
-        let files: Vec<_> = family.newest_first().collect();
-        let level_of = |file: &TableFile| file.expected.as_ref().map_or(0, |facts| facts.level);
+        let mut tracer = Tracer::new(keys, family.order);
+        tracer.end_logged(&family.logged);
+        let files = family.newest_first();
         let is_checked =
-            files.len() > UNCHECKED_TABLES || files.iter().any(|file| level_of(file) > 0);
+            files.len() > UNCHECKED_TABLES || files.iter().any(|file| file.level() > 0);
         for file in files {
             let ends = if is_checked { Ends::of(file) } else { Ends::Unchecked };
             let traced = rocksdb::open(&*self.env, &file.path, file.order)
@@ -97,40 +96,42 @@ pub(crate) struct Tracer<'k> {
     trace: LookupTrace,
     order: KeyOrder,
     /// The different keys in their order. The number of a key is its position.
-    sought: Vec<&'k [u8]>,
-    /// By number: how many lookups the key has.
-    lookups_of: Vec<u64>,
-    /// By number: what was found ended the lookups of the key.
-    ended: Vec<bool>,
+    sought: Vec<Sought<'k>>,
     /// The number of the table that is asked.
     table: u32,
+}
+
+/// A key that is looked up.
+struct Sought<'k> {
+    key: &'k [u8],
+    /// How many lookups it has.
+    lookups: u64,
+    /// What was found ended them.
+    has_ended: bool,
+    /// The tables that they asked.
+    visits: Vec<TableVisit>,
 }
 
 impl<'k> Tracer<'k> {
     /// Lookups of `keys`, before the first table.
     pub(crate) fn new(keys: &'k [Vec<u8>], order: KeyOrder) -> Self {
-        let mut sought: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        sought.sort_unstable_by(|a, b| order.compare(a, b));
-        sought.dedup();
-        let number = |key: &Vec<u8>| sought.partition_point(|one| order.compare(one, key).is_lt());
+        let mut different: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        different.sort_unstable_by(|a, b| order.compare(a, b));
+        different.dedup();
+        let number = |key: &[u8]| different.partition_point(|one| order.compare(one, key).is_lt());
         let lookups: Vec<u32> = keys.iter().map(|key| number(key) as u32).collect();
-        let mut lookups_of = vec![0; sought.len()];
-        for &key in &lookups {
-            if let Some(count) = lookups_of.get_mut(key as usize) {
-                *count += 1;
-            }
-        }
-        let ended = vec![false; sought.len()];
-        let trace = LookupTrace::of_lookups(lookups, sought.len());
-        Tracer { trace, order, sought, lookups_of, ended, table: 0 }
+        let sought = |key| Sought { key, lookups: 0, has_ended: false, visits: Vec::new() };
+        let mut sought: Vec<_> = different.into_iter().map(sought).collect();
+        lookups.iter().for_each(|&number| sought[number as usize].lookups += 1);
+        let trace = LookupTrace { lookups, ..LookupTrace::default() };
+        Tracer { trace, order, sought, table: 0 }
     }
 
     /// Ends the lookups of keys for which logs have what ends them.
-    fn end_logged(&mut self, is_ended: impl Fn(&[u8]) -> bool) {
-        let found = self.sought.iter().zip(&mut self.ended).zip(&self.lookups_of);
-        for ((key, ended), lookups) in found {
-            *ended = is_ended(key);
-            self.trace.in_logs += if *ended { *lookups } else { 0 };
+    fn end_logged(&mut self, logged: &Logged) {
+        for one in &mut self.sought {
+            one.has_ended = ends_lookup(logged, one.key, self.order);
+            self.trace.in_logs += if one.has_ended { one.lookups } else { 0 };
         }
     }
 
@@ -148,37 +149,29 @@ impl<'k> Tracer<'k> {
                 None => return Ok(()),
             },
         };
-        let is_sought = |number: usize| self.ended.get(number) == Some(&false);
-        if !numbers.clone().any(is_sought) {
+        if numbers.clone().all(|number| self.sought[number].has_ended) {
             return Ok(());
         }
         let mut lookups = TableLookups::open(table, self.table)?;
         // Keys that were sought in the open block up to its end.
         let mut beyond: Vec<usize> = Vec::new();
         for number in numbers {
-            let is_sought = self.ended.get(number) == Some(&false);
-            let Some(key) = self.sought.get(number).copied().filter(|_| is_sought) else {
-                continue;
-            };
+            let Sought { key, has_ended: false, .. } = self.sought[number] else { continue };
             if !lookups.is_at(key) {
                 lookups.next_block()?;
                 self.go_on(std::mem::take(&mut beyond), &mut lookups)?;
                 lookups.go_to(key)?;
             }
             let visit = lookups.visit(&mut self.trace.blocks, key)?;
-            if let Some(ended) = self.ended.get_mut(number) {
-                *ended = lookups.has_end;
-            }
-            let count = self.lookups_of.get(number).copied().unwrap_or_default();
+            let sought = &mut self.sought[number];
+            sought.has_ended = lookups.has_end;
             if let Some(counts) = self.trace.tables.last_mut() {
-                counts.add_visit(&visit, count);
+                counts.add_visit(&visit, sought.lookups);
             }
             if lookups.is_beyond {
                 beyond.push(number);
             }
-            if let Some(visits) = self.trace.visits.get_mut(number) {
-                visits.push(visit);
-            }
+            sought.visits.push(visit);
         }
         if !beyond.is_empty() {
             lookups.next_block()?;
@@ -196,7 +189,7 @@ impl<'k> Tracer<'k> {
         let at = lookups.blocks.handle();
         let next = lookups.number_of(&mut self.trace.blocks, DATA, at, None)?;
         for key in keys {
-            if let Some(visit) = self.trace.visits.get_mut(key).and_then(|all| all.last_mut()) {
+            if let Some(visit) = self.sought[key].visits.last_mut() {
                 visit.next_data = Some(next);
             }
         }
@@ -206,8 +199,8 @@ impl<'k> Tracer<'k> {
     /// The numbers of the keys from the first to the last.
     fn numbers(&self, first: &[u8], last: &[u8]) -> std::ops::Range<usize> {
         let order = self.order;
-        let from = self.sought.partition_point(|key| order.compare(key, first).is_lt());
-        let to = self.sought.partition_point(|key| order.compare(key, last).is_le());
+        let from = self.sought.partition_point(|one| order.compare(one.key, first).is_lt());
+        let to = self.sought.partition_point(|one| order.compare(one.key, last).is_le());
         from..to.max(from)
     }
 
@@ -219,7 +212,8 @@ impl<'k> Tracer<'k> {
 
     /// The lookups, after all tables.
     pub(crate) fn finish(self) -> LookupTrace {
-        self.trace
+        let visits = self.sought.into_iter().map(|one| one.visits).collect();
+        LookupTrace { visits, ..self.trace }
     }
 }
 

@@ -14,16 +14,17 @@ use crate::current::read_current;
 use crate::damage::{Damage, Loss};
 use crate::entries::Entries;
 use crate::error;
+use crate::files::Files;
 use crate::key_order::KeyOrder;
 use crate::leveldb::logged::read_logs;
 use crate::leveldb::manifest::{Manifest, read_manifest};
 use crate::leveldb::table::open_expected;
-use crate::merged::{Logged, MergedRuns, ends_lookup};
+use crate::merged::{Logged, MergedRuns};
 use crate::range_deletes::RangeDeletes;
 use crate::run::{Levels, TableFile, TableRun, sorted_runs};
+use crate::store::Store;
 use siftdb::Result;
-use siftdb::env::{Env, FileKind};
-use std::collections::BTreeMap;
+use siftdb::env::Env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ pub struct LevelDb {
     runs: Vec<Vec<TableFile>>,
     /// The number of runs of level 0.
     level_0: usize,
-    logged: Arc<Logged>,
+    pub(crate) logged: Arc<Logged>,
     pub(crate) damage: Damage,
 }
 
@@ -65,7 +66,7 @@ impl LevelDb {
     /// bytewise, and for a database of RocksDB.
     pub fn open(env: Arc<dyn Env>, directory: &Path, salvage: bool) -> Result<Self> {
         let damage = Damage::new(salvage);
-        let files = Files::list(&*env, directory)?;
+        let files = Files::list(&*env, directory, Store::LevelDb)?;
         let manifest = match read_manifest(&*env, directory) {
             Ok(manifest) => Some(manifest),
             Err(error) => {
@@ -75,12 +76,12 @@ impl LevelDb {
         };
         let (Runs { runs, level_0 }, logs) = match &manifest {
             Some(manifest) => {
-                files.expect_log(manifest, directory, &damage)?;
+                expect_log(manifest, &files, &damage)?;
                 let needed = files.logs.iter().filter(|(number, _)| manifest.needs_log(**number));
                 let logs: Vec<_> = needed.map(|(_, path)| path).collect();
-                (files.tables_of(manifest, directory, &damage)?, logs)
+                (tables_of(manifest, &files, &damage)?, logs)
             }
-            None => (files.all_tables(), files.logs.values().collect()),
+            None => (all_tables(&files), files.logs.values().collect()),
         };
         let logged = Arc::new(read_logs(&*env, &logs, &damage)?);
         let directory = directory.to_path_buf();
@@ -103,11 +104,6 @@ impl LevelDb {
         level_0.iter().rev().chain(deeper).flatten()
     }
 
-    /// Whether the logs have what ends a lookup of the key.
-    pub(crate) fn ends_lookup(&self, key: &[u8]) -> bool {
-        ends_lookup(&self.logged, key, KeyOrder::Bytewise)
-    }
-
     /// The number of its tables.
     #[must_use]
     pub fn tables(&self) -> usize {
@@ -128,65 +124,38 @@ struct Runs {
     level_0: usize,
 }
 
-/// The tables and logs in a directory, by number.
-#[derive(Debug, Default)]
-struct Files {
-    tables: BTreeMap<u64, PathBuf>,
-    logs: BTreeMap<u64, PathBuf>,
+/// Checks that the first needed log exists. LevelDB creates it before the manifest names it.
+fn expect_log(manifest: &Manifest, files: &Files, damage: &Damage) -> Result<()> {
+    let number = manifest.log_number;
+    if number == 0 || files.logs.contains_key(&number) {
+        return Ok(());
+    }
+    let path = files.directory.join(format!("{number:06}.log"));
+    damage.pass(error::missing(path, "the manifest names this log"))
 }
 
-impl Files {
-    fn list(env: &dyn Env, directory: &Path) -> Result<Self> {
-        let entries = env.list(directory).map_err(|source| error::io("list", directory, source))?;
-        let mut files = Files::default();
-        for entry in entries.into_iter().filter(|entry| entry.kind == FileKind::File) {
-            let Some((number, extension)) = entry.name.split_once('.') else { continue };
-            let Ok(number) = number.parse() else { continue };
-            let path = directory.join(&entry.name);
-            match extension {
-                "log" => _ = files.logs.insert(number, path),
-                "ldb" => _ = files.tables.insert(number, path),
-                // The extension before LevelDB 1.14.
-                "sst" => _ = files.tables.entry(number).or_insert(path),
-                _ => {}
-            }
-        }
-        Ok(files)
-    }
+/// Every table as a run of its own.
+fn all_tables(files: &Files) -> Runs {
+    let alone =
+        |path: &PathBuf| vec![TableFile { path: path.clone(), expected: None, order: ORDER }];
+    Runs { runs: files.tables.values().map(alone).collect(), level_0: files.tables.len() }
+}
 
-    /// Checks that the first needed log exists. LevelDB creates it before the manifest names it.
-    fn expect_log(&self, manifest: &Manifest, directory: &Path, damage: &Damage) -> Result<()> {
-        let number = manifest.log_number;
-        if number == 0 || self.logs.contains_key(&number) {
-            return Ok(());
-        }
-        let path = directory.join(format!("{number:06}.log"));
-        damage.pass(error::missing(path, "the manifest names this log"))
+/// The tables that the manifest names: those of level 0 one by one, then each level.
+fn tables_of(manifest: &Manifest, files: &Files, damage: &Damage) -> Result<Runs> {
+    let mut levels = Levels::new();
+    for (number, facts) in &manifest.tables {
+        let Some(path) = files.tables.get(number) else {
+            let path = files.directory.join(format!("{number:06}.ldb"));
+            damage.pass(error::missing(path, "the manifest names this table"))?;
+            continue;
+        };
+        // The readable part of a damaged table may end anywhere.
+        let expected = (!damage.is_noted()).then(|| facts.clone());
+        let file = TableFile { path: path.clone(), expected, order: ORDER };
+        levels.entry(facts.level).or_default().push((facts, file));
     }
-
-    /// Every table as a run of its own.
-    fn all_tables(&self) -> Runs {
-        let alone =
-            |path: &PathBuf| vec![TableFile { path: path.clone(), expected: None, order: ORDER }];
-        Runs { runs: self.tables.values().map(alone).collect(), level_0: self.tables.len() }
-    }
-
-    /// The tables that the manifest names: those of level 0 one by one, then each level.
-    fn tables_of(&self, manifest: &Manifest, directory: &Path, damage: &Damage) -> Result<Runs> {
-        let mut levels = Levels::new();
-        for (number, facts) in &manifest.tables {
-            let Some(path) = self.tables.get(number) else {
-                let path = directory.join(format!("{number:06}.ldb"));
-                damage.pass(error::missing(path, "the manifest names this table"))?;
-                continue;
-            };
-            // The readable part of a damaged table may end anywhere.
-            let expected = (!damage.is_noted()).then(|| facts.clone());
-            let file = TableFile { path: path.clone(), expected, order: ORDER };
-            levels.entry(facts.level).or_default().push((facts, file));
-        }
-        let level_0 = levels.get(&0).map_or(0, Vec::len);
-        // Those of level 0 are by number, so the oldest comes first.
-        Ok(Runs { runs: sorted_runs(levels, ORDER), level_0 })
-    }
+    let level_0 = levels.get(&0).map_or(0, Vec::len);
+    // Those of level 0 are by number, so the oldest comes first.
+    Ok(Runs { runs: sorted_runs(levels, ORDER), level_0 })
 }

@@ -38,7 +38,7 @@ pub(crate) fn open_expected(env: &dyn Env, file: &TableFile) -> Result<OpenTable
 /// `Io`, `Corruption`.
 pub(crate) fn open(env: &dyn Env, path: &Path, expected_bytes: Option<u64>) -> Result<Table> {
     let mut file = BlockFile::open(env, path)?;
-    let bytes = file.bytes();
+    let bytes = file.bytes;
     if let Some(expected) = expected_bytes.filter(|&expected| expected != bytes) {
         let what = format!("the file has {bytes} bytes, the manifest says {expected}");
         return Err(file.damage(bytes.min(expected), what));

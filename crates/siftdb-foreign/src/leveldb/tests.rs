@@ -2,7 +2,7 @@
 
 use crate::block_based::BlockBasedFilter;
 use crate::damage::{Damage, Loss};
-use crate::figures::FilterFigures;
+use crate::filter_figures::FilterFigures;
 use crate::internal_key::{internal_key, user_key};
 use crate::key_order::KeyOrder;
 use crate::leveldb::database::LevelDb;
@@ -586,23 +586,21 @@ proptest! {
 #[test]
 fn hostile_filter_blocks_are_refused() {
     let good = [&b"abc\x01d\x02"[..], &[0, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0, 11]].concat();
-    assert!(BlockBasedFilter::new("other".into(), good.clone()).is_ok());
+    assert!(BlockBasedFilter::new("other", good.clone()).is_ok());
     for at in 0..good.len() {
         for byte in 0..=255 {
             let mut bytes = good.clone();
             bytes[at] = byte;
             // Whatever is there is refused, or read without a panic.
-            if let Ok(filter) = BlockBasedFilter::new("leveldb.BuiltinBloomFilter2".into(), bytes) {
-                filter.bits_and_probes();
+            if let Ok(filter) = BlockBasedFilter::new("leveldb.BuiltinBloomFilter2", bytes) {
                 for offset in [0, 2047, 2048, 4096, u64::MAX] {
                     filter.block_may_contain(offset, 7);
                 }
             }
         }
         // A cut block is refused, or its last bytes name other filters, which a checksum tells.
-        if let Ok(filter) = BlockBasedFilter::new(String::new(), good[..at].to_vec()) {
+        if BlockBasedFilter::new("", good[..at].to_vec()).is_ok() {
             assert!(at > 5, "cut at {at}");
-            assert_eq!(filter.block_may_contain(0, 7), None);
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::block_file::BlockFile;
 use crate::block_handle::BlockHandle;
 use crate::checksum::{ChecksumKind, checksum_context};
 use crate::coding::get_u32;
-use crate::figures::FilterFigures;
 use crate::filter::{TableFilter, rocksdb_filter};
+use crate::filter_figures::FilterFigures;
 use crate::index::IndexStyle;
 use crate::key_order::KeyOrder;
 use crate::leveldb::testing::{self, Block, TableStyle, put_block};
@@ -574,7 +574,7 @@ fn blocks_are_not_read_a_thousand_times() {
     let filter = put_entries(&mut bytes, &[]);
     let (env, table) = table_of(bytes, &index, &filter);
     let read = table.ends().map(drop);
-    let (file, bytes) = (table.file.bytes(), env.counts().read_bytes);
+    let (file, bytes) = (table.file.bytes, env.counts().read_bytes);
     assert!(bytes < 20 * file, "data: {bytes} of {file}: {read:?}");
 }
 
@@ -590,14 +590,13 @@ fn filter_partitions_are_not_read_a_thousand_times() {
     let filter = put_entries(&mut bytes, &entries);
     let (env, table) = table_of(bytes, &index, &filter);
     let verified = verify(&table, None).map(drop);
-    let (file, bytes) = (table.file.bytes(), env.counts().read_bytes);
+    let (file, bytes) = (table.file.bytes, env.counts().read_bytes);
     assert!(bytes < 20 * file, "filter: {bytes} of {file}: {verified:?}");
 }
 
 #[test]
 fn figures_of_hostile_properties_do_not_overflow() {
-    let mut figures = FilterFigures::default();
-    figures.entries = u64::MAX;
+    let mut figures = FilterFigures { entries: u64::MAX, ..FilterFigures::default() };
     let other = figures.clone();
     figures.add(&other);
 }

@@ -10,12 +10,12 @@
 use crate::damage::{Damage, Loss};
 use crate::entries::Entries;
 use crate::error;
+use crate::files::Files;
 use crate::key_order::KeyOrder;
 use crate::merge::{Merge, MergeOperator};
-use crate::merged::{Logged, MergedRuns, ends_lookup};
+use crate::merged::{Logged, MergedRuns};
 use crate::range_deletes::{RangeDelete, RangeDeletes};
 use crate::refused::refuse_kind;
-use crate::rocksdb::files::Files;
 use crate::rocksdb::logged::{FamilyLog, RecoveryMode, read_logs};
 use crate::rocksdb::manifest::{FamilyFacts, Manifest, read_manifest};
 use crate::rocksdb::options::{FamilySettings, OptionsFile, read_options};
@@ -121,10 +121,11 @@ impl RocksDbOptions {
 pub struct ColumnFamily {
     name: Vec<u8>,
     settings: FamilySettings,
-    order: KeyOrder,
+    /// The order of its keys.
+    pub(crate) order: KeyOrder,
     /// Sorted runs of tables: those of level 0 one by one, then each deeper level.
     runs: Vec<Vec<TableFile>>,
-    logged: Arc<Logged>,
+    pub(crate) logged: Arc<Logged>,
     range_deletes: Vec<RangeDelete>,
     merge: Option<Merge>,
     totals: Totals,
@@ -168,29 +169,15 @@ impl ColumnFamily {
     }
 
     /// The tables in the order in which lookups ask them: the newest of level 0 first.
-    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &TableFile> {
-        let fact = |file: &TableFile| {
-            let facts = file.expected.as_ref();
-            let newest = facts.and_then(|facts| facts.largest_sequence).unwrap_or_default();
-            match facts.map_or(0, |facts| facts.level) {
-                0 => (0, Reverse(newest)),
-                level => (level, Reverse(0)),
-            }
+    pub(crate) fn newest_first(&self) -> Vec<&TableFile> {
+        let place = |file: &&TableFile| match (file.level(), &file.expected) {
+            (0, Some(facts)) => (0, Reverse(facts.largest_sequence.unwrap_or_default())),
+            (level, _) => (level, Reverse(0)),
         };
         let mut files: Vec<_> = self.runs.iter().flatten().collect();
         // Stable: deeper levels keep the order of their keys.
-        files.sort_by_key(|file| fact(file));
-        files.into_iter()
-    }
-
-    /// The order of its keys.
-    pub(crate) fn order(&self) -> KeyOrder {
-        self.order
-    }
-
-    /// Whether the logs have what ends a lookup of the key.
-    pub(crate) fn ends_lookup(&self, key: &[u8]) -> bool {
-        ends_lookup(&self.logged, key, self.order)
+        files.sort_by_key(place);
+        files
     }
 
     /// Bits of filters for each entry of the tables that have filters, as their properties say.
@@ -230,10 +217,10 @@ impl RocksDb {
     /// `directory` does not have them, and no directory of logs is given.
     pub fn open(env: Arc<dyn Env>, directory: &Path, options: RocksDbOptions) -> Result<Self> {
         let damage = Damage::new(options.salvage);
-        let mut files = Files::list(&*env, directory)?;
+        let mut files = Files::list(&*env, directory, Store::RocksDb)?;
         files.add_tables(&*env, &options.table_directories)?;
         let manifest = match read_manifest(&*env, directory, &damage) {
-            Err(error) if options.salvage && files.tables().next().is_some() => {
+            Err(error) if options.salvage && !files.tables.is_empty() => {
                 damage.pass(error::of_lost_file(error))?;
                 manifest_of_tables(&*env, &files, &damage)?
             }

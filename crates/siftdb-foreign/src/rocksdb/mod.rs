@@ -11,7 +11,6 @@ mod tests;
 pub(crate) mod database;
 mod salvage;
 mod wal_directory;
-mod files;
 mod logged;
 mod batch;
 mod options;

@@ -7,8 +7,8 @@
 
 use crate::damage::Damage;
 use crate::error;
+use crate::files::Files;
 use crate::key_order::KeyOrder;
-use crate::rocksdb::files::Files;
 use crate::rocksdb::manifest::{FamilyFacts, Manifest};
 use crate::rocksdb::table;
 use crate::run::TableFacts;
@@ -26,8 +26,8 @@ pub(crate) fn manifest_of_tables(
     damage: &Damage,
 ) -> Result<Manifest> {
     let mut manifest = Manifest { is_made_up: true, ..Manifest::empty() };
-    for (number, path) in files.tables() {
-        add(&mut manifest, env, number, path).or_else(|error| damage.pass(error))?;
+    for (number, path) in &files.tables {
+        add(&mut manifest, env, *number, path).or_else(|error| damage.pass(error))?;
     }
     Ok(manifest)
 }
@@ -51,7 +51,7 @@ fn add(manifest: &mut Manifest, env: &dyn Env, number: u64, path: &Path) -> Resu
     facts.comparator = order;
     // A table with range deletes alone has no ends.
     let (smallest, largest) = table.ends()?.unwrap_or_default();
-    let bytes = table.file.bytes();
+    let bytes = table.file.bytes;
     let found = TableFacts { bytes, smallest, largest, ..TableFacts::default() };
     facts.tables.insert(number, found);
     Ok(())

@@ -78,16 +78,17 @@ pub(crate) struct RocksParts {
 pub(crate) fn open(env: &dyn Env, path: &Path, order: KeyOrder) -> Result<(Table, RocksParts)> {
     let mut file = BlockFile::open(env, path)?;
     let (version, metaindex, index) = read_footer(&mut file)?;
-    let mut blocks = Blocks::find(&file, metaindex)?;
-    let index = index.or(blocks.index.take());
-    let Some(index) = index else {
+    let names = [INDEX_NAME, properties::NAME, RANGE_DELETES_NAME, DICTIONARY_NAME];
+    let [named_index, properties_at, range_deletes, dictionary] =
+        blocks_of(&file, metaindex, names)?;
+    let Some(index) = index.or(named_index) else {
         return Err(file.damage(metaindex.offset, "the metaindex does not name an index"));
     };
-    let Some(properties_at) = blocks.properties else {
+    let Some(properties_at) = properties_at else {
         return Err(file.damage(metaindex.offset, "the metaindex does not name properties"));
     };
     let properties = Properties::read(&file, properties_at)?;
-    if let Some(handle) = blocks.dictionary {
+    if let Some(handle) = dictionary {
         file.dictionary = Some(file.read(handle)?);
     }
     refuse(&file, &properties, order)?;
@@ -104,7 +105,6 @@ pub(crate) fn open(env: &dyn Env, path: &Path, order: KeyOrder) -> Result<(Table
     let whole_keys = properties.text("rocksdb.block.based.table.whole.key.filtering");
     let has_whole_keys = whole_keys != Some("0");
     let table = Table { file, metaindex, index, style, has_whole_keys };
-    let range_deletes = blocks.range_deletes;
     Ok((table, RocksParts { version, properties, properties_at, range_deletes }))
 }
 
@@ -127,10 +127,9 @@ pub(crate) fn expected(
     facts: Option<&TableFacts>,
 ) -> Result<OpenTable> {
     let (file, number) = (&table.file, |name| rocks.properties.number(name));
-    if let Some(facts) = facts.filter(|facts| facts.bytes != file.bytes()) {
-        let what =
-            format!("the file has {} bytes, the manifest says {}", file.bytes(), facts.bytes);
-        return Err(file.damage(file.bytes().min(facts.bytes), what));
+    if let Some(facts) = facts.filter(|facts| facts.bytes != file.bytes) {
+        let what = format!("the file has {} bytes, the manifest says {}", file.bytes, facts.bytes);
+        return Err(file.damage(file.bytes.min(facts.bytes), what));
     }
     // The database that ingested the table may have written the number into it.
     let written = number(GLOBAL_SEQUENCE).filter(|&sequence| sequence > 0);
@@ -187,40 +186,29 @@ fn refuse(file: &BlockFile, properties: &Properties, order: KeyOrder) -> Result<
     Ok(())
 }
 
-/// The blocks that the metaindex names.
-#[derive(Default)]
-struct Blocks {
-    index: Option<BlockHandle>,
-    properties: Option<BlockHandle>,
-    range_deletes: Option<BlockHandle>,
-    dictionary: Option<BlockHandle>,
-}
-
-impl Blocks {
-    fn find(file: &BlockFile, metaindex: BlockHandle) -> Result<Self> {
-        let mut blocks = Blocks::default();
-        let mut named = NamedBlocks::open(file, metaindex)?;
-        while named.next(file)? {
-            let handle = Some(named.handle());
-            match named.name() {
-                INDEX_NAME => blocks.index = handle,
-                properties::NAME => blocks.properties = handle,
-                RANGE_DELETES_NAME => blocks.range_deletes = handle,
-                DICTIONARY_NAME => blocks.dictionary = handle,
-                name if name.starts_with(USER_INDEX_PREFIX) => {
-                    let name = name.escape_ascii();
-                    return Err(file.unsupported(format!("an index of a user's own, {name}")));
-                }
-                _ => {}
-            }
+/// The blocks of these names, as far as the metaindex has them.
+fn blocks_of<const N: usize>(
+    file: &BlockFile,
+    metaindex: BlockHandle,
+    names: [&[u8]; N],
+) -> Result<[Option<BlockHandle>; N]> {
+    let mut blocks = [None; N];
+    let mut named = NamedBlocks::open(file, metaindex)?;
+    while named.next(file)? {
+        if named.name().starts_with(USER_INDEX_PREFIX) {
+            let name = named.name().escape_ascii();
+            return Err(file.unsupported(format!("an index of a user's own, {name}")));
         }
-        Ok(blocks)
+        if let Some(at) = names.iter().position(|name| *name == named.name()) {
+            blocks[at] = Some(named.handle());
+        }
     }
+    Ok(blocks)
 }
 
 /// The version, and the handles of metaindex and index; the latter up to version 5.
 fn read_footer(file: &mut BlockFile) -> Result<(u32, BlockHandle, Option<BlockHandle>)> {
-    let Some(start) = file.bytes().checked_sub(FOOTER_BYTES as u64) else {
+    let Some(start) = file.bytes.checked_sub(FOOTER_BYTES as u64) else {
         return Err(file.damage(0, "the file is too short for a table"));
     };
     (file.store, file.blocks_end) = (Store::RocksDb, start);

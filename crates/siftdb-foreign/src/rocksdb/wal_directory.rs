@@ -6,7 +6,8 @@
 //! without a word.
 
 use crate::damage::Damage;
-use crate::rocksdb::files::Files;
+use crate::files::Files;
+use crate::store::Store;
 use siftdb::env::Env;
 use siftdb::{Error, Result};
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ impl LogFiles {
         first: u64,
         damage: &Damage,
     ) -> Result<Self> {
-        let mut logs = Files::list(env, given)?.logs;
+        let mut logs = Files::list(env, given, Store::RocksDb)?.logs;
         for (_, path) in files.logs.range(first..).filter(|(number, _)| !logs.contains_key(number))
         {
             damage.note(path, 0, "logs are read from another directory, as requested");
@@ -79,7 +80,7 @@ impl LogFiles {
 /// directories above `home`.
 fn find_directory(env: &dyn Env, named: &Path, home: &Path) -> Result<Option<Files>> {
     for base in [Path::new("")].into_iter().chain(home.ancestors().skip(1)) {
-        match Files::list(env, &base.join(named)) {
+        match Files::list(env, &base.join(named), Store::RocksDb) {
             Ok(files) => return Ok(Some(files)),
             Err(Error::Io { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}

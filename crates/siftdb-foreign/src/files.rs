@@ -1,6 +1,7 @@
-//! The files of a RocksDB database, by their names.
+//! The files of a database of LevelDB or RocksDB, by their names.
 
 use crate::error;
+use crate::store::Store;
 use siftdb::Result;
 use siftdb::env::{Env, FileKind};
 use std::collections::BTreeMap;
@@ -11,10 +12,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Files {
     pub directory: PathBuf,
     /// By number.
-    tables: BTreeMap<u64, PathBuf>,
+    pub tables: BTreeMap<u64, PathBuf>,
     /// By number.
     pub logs: BTreeMap<u64, PathBuf>,
-    /// The newest file of options.
+    /// RocksDB: the newest file of options.
     pub options: Option<PathBuf>,
     /// RocksDB has opened the directory to write: then it has a `LOCK` and mostly an `IDENTITY`.
     /// Checkpoints and restored backups have neither.
@@ -22,12 +23,16 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Lists a directory.
+    /// Lists a directory of a store. Both read tables with the extension of the other, too.
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn list(env: &dyn Env, directory: &Path) -> Result<Self> {
+    pub(crate) fn list(env: &dyn Env, directory: &Path, store: Store) -> Result<Self> {
         let entries = env.list(directory).map_err(|source| error::io("list", directory, source))?;
+        let (own, other) = match store {
+            Store::LevelDb => (".ldb", ".sst"),
+            Store::RocksDb => (".sst", ".ldb"),
+        };
         let (mut tables, mut logs, mut options) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut was_opened = false;
@@ -38,10 +43,9 @@ impl Files {
                 options.insert(number, path);
             } else if let Some(number) = entry.name.strip_suffix(".log").and_then(number) {
                 logs.insert(number, path);
-            } else if let Some(number) = entry.name.strip_suffix(".sst").and_then(number) {
+            } else if let Some(number) = entry.name.strip_suffix(own).and_then(number) {
                 tables.insert(number, path);
-            } else if let Some(number) = entry.name.strip_suffix(".ldb").and_then(number) {
-                // RocksDB reads tables with LevelDB's extension, too.
+            } else if let Some(number) = entry.name.strip_suffix(other).and_then(number) {
                 tables.entry(number).or_insert(path);
             }
             was_opened |= matches!(&*entry.name, "LOCK" | "IDENTITY");
@@ -50,25 +54,20 @@ impl Files {
         Ok(Files { directory: directory.to_path_buf(), tables, logs, options, was_opened })
     }
 
-    /// Adds the tables of other directories (`db_paths`, `cf_paths`). `OPTIONS` does not name them.
+    /// RocksDB: adds the tables of other directories (`db_paths`, `cf_paths`). `OPTIONS` does not name them.
     ///
     /// # Errors
     /// `Io`.
     pub(crate) fn add_tables(&mut self, env: &dyn Env, directories: &[PathBuf]) -> Result<()> {
         for directory in directories {
-            for (number, path) in Files::list(env, directory)?.tables {
+            for (number, path) in Files::list(env, directory, Store::RocksDb)?.tables {
                 self.tables.entry(number).or_insert(path);
             }
         }
         Ok(())
     }
 
-    /// All tables with their numbers.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = (u64, &Path)> {
-        self.tables.iter().map(|(number, path)| (*number, path.as_path()))
-    }
-
-    /// The table of this number.
+    /// RocksDB: the table of this number.
     ///
     /// # Errors
     /// `Missing`.
