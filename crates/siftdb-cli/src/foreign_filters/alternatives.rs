@@ -5,7 +5,7 @@ use crate::foreign_filters::settings::{Pinning, ReadSettings, Store};
 use crate::foreign_filters::simulation::{Layout, Plan, TablePlan, Verdicts};
 use siftdb_filter::allocation::{Run, millibits_by_run};
 use siftdb_filter::encoding::Encoding;
-use siftdb_foreign::{LookupTrace, TableFigures};
+use siftdb_foreign::{LookupCounts, LookupTrace, TableFigures};
 use std::collections::BTreeMap;
 
 /// RocksDB's default of `metadata_block_size`.
@@ -198,10 +198,7 @@ impl<'a> Maker<'a> {
         if 10 * keys(&has_them) >= 9 * keys(&|_| true) {
             return None;
         }
-        let lines = match self.read.store {
-            Store::LevelDb => vec![line],
-            Store::RocksDb => self.lines_for_filters(line),
-        };
+        let lines = self.lines_for_filters(line);
         let setting = format!("Bloom, {bits} bits a key");
         Some(
             self.with(&setting, lines, FOR_NEW_TABLES, |table| {
@@ -300,14 +297,15 @@ impl<'a> Maker<'a> {
     /// Idreos, 2017): so that all of them together pass the fewest absent keys.
     fn monkey(&self) -> Option<Alternative> {
         let all_bytes: u64 = self.tables.iter().map(|table| self.real(table).filter_bytes).sum();
-        let runs = self.runs();
+        let asked: Vec<_> = self.tables.iter().zip(self.trace.tables()).collect();
+        // Sorted runs: the tables of level 0 alone, then each level.
+        let runs = asked.chunk_by(|(a, _), (b, _)| a.level > 0 && a.level == b.level);
+        let runs: Vec<_> = runs.collect();
         let lookups = self.trace.lookups().len().max(1) as f64;
-        let of_run = |tables: &Vec<usize>| {
-            let asked = tables.iter().filter_map(|&at| self.trace.tables().get(at));
-            let asked: u64 = asked.map(|counts| counts.lookups).sum();
-            let keys = tables.iter().filter_map(|&at| self.tables.get(at));
+        let of_run = |run: &&[(&TableFigures, &LookupCounts)]| {
+            let asked: u64 = run.iter().map(|(_, counts)| counts.lookups).sum();
             let share = (asked as f64 / lookups).clamp(1e-6, 1.0);
-            Run { keys: keys.map(|table| table.filters.keys).sum(), share }
+            Run { keys: run.iter().map(|(table, _)| table.filters.keys).sum(), share }
         };
         let shares: Vec<Run> = runs.iter().map(of_run).collect();
         if all_bytes == 0 || runs.len() < 2 {
@@ -318,8 +316,7 @@ impl<'a> Maker<'a> {
         for ((tables, run), millibits) in
             runs.iter().zip(&shares).zip(millibits_by_run(&shares, all_bytes))
         {
-            let level = tables.first().and_then(|&at| self.tables.get(at));
-            let sum = of_level.entry(level.map_or(0, |table| table.level)).or_default();
+            let sum = of_level.entry(tables[0].0.level).or_default();
             *sum = (sum.0 + run.keys * u64::from(millibits), sum.1 + run.keys);
         }
         let of_level: BTreeMap<usize, u64> =
@@ -338,19 +335,5 @@ impl<'a> Maker<'a> {
             let millibits = of_level.get(&table.level).copied().unwrap_or_default();
             self.encoded(table, Encoding::of_table(BLOOM, millibits).as_ref())
         }))
-    }
-
-    /// Positions of the tables of each sorted run: those of level 0 alone, then each level.
-    fn runs(&self) -> Vec<Vec<usize>> {
-        let mut runs: Vec<Vec<usize>> = Vec::new();
-        let mut level_of_last = 0;
-        for (at, table) in self.tables.iter().enumerate() {
-            match runs.last_mut() {
-                Some(run) if table.level > 0 && table.level == level_of_last => run.push(at),
-                _ => runs.push(vec![at]),
-            }
-            level_of_last = table.level;
-        }
-        runs
     }
 }

@@ -152,6 +152,46 @@ struct Simulation<'a> {
     expansion: f64,
 }
 
+/// A filter or an index as it is planned.
+struct Metadata {
+    part: Part,
+    layout: Layout,
+    /// Bytes of all of its blocks.
+    bytes: u64,
+    /// Bytes of its top level; `None` if it is one block.
+    top: Option<u64>,
+    /// Its blocks, without the top level.
+    blocks: u64,
+}
+
+impl Metadata {
+    fn filter(table: &TableFigures, planned: &TablePlan) -> Self {
+        let figures = &table.filters;
+        let real = (figures.partitions, figures.filter_top_level_bytes);
+        Metadata::of(table, Part::Filter, planned.filter, planned.filter_bytes, real)
+    }
+
+    fn index(table: &TableFigures, planned: &TablePlan) -> Self {
+        let figures = &table.filters;
+        let real = (figures.index_partitions, figures.index_top_level_bytes);
+        Metadata::of(table, Part::Index, planned.index, figures.index_bytes, real)
+    }
+
+    /// `real` has the partitions in the file and the bytes of their top level.
+    fn of(table: &TableFigures, part: Part, layout: Layout, bytes: u64, real: (u64, u64)) -> Self {
+        let (blocks, top) = match layout {
+            Layout::Real if real.0 > 0 => (real.0, Some(real.1)),
+            Layout::Real | Layout::Whole => (1, None),
+            Layout::Partitions(size) => {
+                let blocks = bytes.div_ceil(size);
+                let key_bytes = table.filters.key_bytes / table.filters.keys.max(1);
+                (blocks, Some(blocks * (key_bytes + TOP_LEVEL_ENTRY_BYTES)))
+            }
+        };
+        Metadata { part, layout, bytes, top, blocks }
+    }
+}
+
 /// Bytes in a top level by partition, besides the key: a handle, lengths, and the trailer of a key.
 const TOP_LEVEL_ENTRY_BYTES: u64 = 16;
 
@@ -174,32 +214,18 @@ impl<'a> Simulation<'a> {
         let mut all = Simulation { trace, tables, plan, cache, cost, expansion };
         for (table, planned) in tables.iter().zip(&plan.tables) {
             all.cost.filter_bytes += planned.filter_bytes;
-            for (part, layout) in [(Part::Filter, planned.filter), (Part::Index, planned.index)] {
-                all.add_resident(table, planned, part, layout);
-            }
+            all.add_resident(table, &Metadata::filter(table, planned));
+            all.add_resident(table, &Metadata::index(table, planned));
         }
         all
     }
 
     /// Adds what of a filter or an index is in memory for good.
-    fn add_resident(
-        &mut self,
-        table: &TableFigures,
-        planned: &TablePlan,
-        part: Part,
-        layout: Layout,
-    ) {
-        let bytes = self.bytes_of(table, planned, part);
-        let top = top_level_bytes(table, part, layout, bytes);
-        let partitions = match (top, layout) {
-            (None, _) => 1,
-            (Some(_), Layout::Partitions(size)) => bytes.div_ceil(size),
-            (Some(_), _) if part == Part::Filter => table.filters.partitions,
-            (Some(_), _) => table.filters.index_partitions,
-        };
+    fn add_resident(&mut self, table: &TableFigures, metadata: &Metadata) {
+        let Metadata { bytes, top, blocks, .. } = *metadata;
         let rest = bytes.saturating_sub(top.unwrap_or_default());
         let of_top = (true, u64::from(top.is_some()), top.unwrap_or_default());
-        for (is_top_level, blocks, bytes) in [of_top, (false, partitions, rest)] {
+        for (is_top_level, blocks, bytes) in [of_top, (false, blocks, rest)] {
             if bytes == 0 {
                 continue;
             }
@@ -215,13 +241,6 @@ impl<'a> Simulation<'a> {
     fn begin_count(&mut self) {
         let LookupCost { outside_bytes, filter_bytes, .. } = self.cost;
         self.cost = LookupCost { outside_bytes, filter_bytes, ..LookupCost::default() };
-    }
-
-    fn bytes_of(&self, table: &TableFigures, planned: &TablePlan, part: Part) -> u64 {
-        match part {
-            Part::Filter => planned.filter_bytes,
-            Part::Index | Part::Data => table.filters.index_bytes,
-        }
     }
 
     /// Where filters and indexes of a level are.
@@ -249,7 +268,7 @@ impl<'a> Simulation<'a> {
             return;
         };
         if planned.filter_bytes > 0 {
-            self.access_metadata(figures, planned, Part::Filter, visit);
+            self.access_metadata(figures, &Metadata::filter(figures, planned), visit);
             let may_contain = match planned.verdicts {
                 Verdicts::Real => visit.may_contain.unwrap_or(true),
                 Verdicts::Rate(rate) => visit.has_key || share(key, visit.table) < rate,
@@ -258,7 +277,7 @@ impl<'a> Simulation<'a> {
                 return;
             }
         }
-        self.access_metadata(figures, planned, Part::Index, visit);
+        self.access_metadata(figures, &Metadata::index(figures, planned), visit);
         // Whether the next block is read is known of blocks that were read.
         for block in [visit.data, visit.next_data].into_iter().flatten() {
             self.access_data(visit.table, block);
@@ -279,16 +298,8 @@ impl<'a> Simulation<'a> {
 
     /// Reads the block of a filter or an index that has the key of a lookup, and its top level,
     /// unless they are in memory.
-    fn access_metadata(
-        &mut self,
-        table: &TableFigures,
-        planned: &TablePlan,
-        part: Part,
-        visit: &TableVisit,
-    ) {
-        let layout = if part == Part::Filter { planned.filter } else { planned.index };
-        let bytes = self.bytes_of(table, planned, part);
-        let top = top_level_bytes(table, part, layout, bytes);
+    fn access_metadata(&mut self, table: &TableFigures, metadata: &Metadata, visit: &TableVisit) {
+        let Metadata { part, layout, bytes, top, blocks } = *metadata;
         if let Some(top) = top
             && let Place::Cached { is_high } = self.place(table.level, true, true)
             && !self.cache.access((TOP_LEVEL, visit.table, part as u64), top, is_high)
@@ -305,8 +316,8 @@ impl<'a> Simulation<'a> {
                 let in_memory = block.memory_bytes.unwrap_or(block.file_bytes);
                 (block.offset, in_memory.into(), block.file_bytes.into())
             }
-            (Layout::Partitions(size), _) => {
-                let partitions = bytes.div_ceil(size).max(1);
+            (Layout::Partitions(_), _) => {
+                let partitions = blocks.max(1);
                 let at = (self.share_before(table, visit) * partitions as f64) as u64;
                 let size = bytes / partitions;
                 (at.min(partitions - 1), size, size + BLOCK_TRAILER_BYTES)
@@ -328,23 +339,6 @@ impl<'a> Simulation<'a> {
     fn count(&mut self, part: Part, bytes: u64) {
         self.cost.blocks[part as usize] += 1;
         self.cost.bytes[part as usize] += bytes;
-    }
-}
-
-/// Bytes of the top level of a filter or an index; `None` if it is one block.
-fn top_level_bytes(table: &TableFigures, part: Part, layout: Layout, bytes: u64) -> Option<u64> {
-    let filters = &table.filters;
-    let (partitions, real) = match part {
-        Part::Filter => (filters.partitions, filters.filter_top_level_bytes),
-        Part::Index | Part::Data => (filters.index_partitions, filters.index_top_level_bytes),
-    };
-    match layout {
-        Layout::Real => (partitions > 0).then_some(real),
-        Layout::Whole => None,
-        Layout::Partitions(size) => {
-            let key_bytes = filters.key_bytes / filters.keys.max(1);
-            Some(bytes.div_ceil(size) * (key_bytes + TOP_LEVEL_ENTRY_BYTES))
-        }
     }
 }
 
