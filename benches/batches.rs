@@ -14,9 +14,8 @@
 
 use siftdb::env::{DiskEnv, Env, EnvLayer, RandomFile};
 use siftdb::{Db, Filter, Options, ReadOptions};
-use siftdb_cli::experiment::{
-    Column, Paired, absent, bench_keys, make_cold, mix, present, processor_time, settled,
-};
+use siftdb_benches::{Paired, bench_keys, processor_time};
+use siftdb_cli::experiment::{Column, absent, make_cold, mix, present, settled};
 use std::hint::black_box;
 use std::io;
 use std::path::Path;

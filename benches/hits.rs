@@ -13,9 +13,8 @@
 //! pairs, so a disturbance of the machine disturbs both sides.
 
 use siftdb::{Db, Filter, Options, ReadOptions};
-use siftdb_cli::experiment::{
-    Column, Paired, absent, bench_keys, mix, present, processor_time, settled,
-};
+use siftdb_benches::{Paired, bench_keys, processor_time};
+use siftdb_cli::experiment::{Column, absent, mix, present, settled};
 use std::hint::black_box;
 use std::path::Path;
 

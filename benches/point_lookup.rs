@@ -7,7 +7,8 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use siftdb::{Filter, Options};
-use siftdb_cli::experiment::{Column, absent, bench_keys, present, random_numbers, settled};
+use siftdb_benches::bench_keys;
+use siftdb_cli::experiment::{Column, absent, present, random_numbers, settled};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const BATCH: usize = 32;
 
 fn lookups(criterion: &mut Criterion) {
     let keys = bench_keys();
-    for column in Column::DATABASES {
+    for column in Column::ALL.into_iter().filter(|column| column.asks_filters()) {
         let directory = tempfile::tempdir().expect("directory");
         let options = Options::new().snappy(false).block_cache_bytes(1 << 30);
         let options = options.filter(column.filter(Filter::bloom(10.0)));

@@ -14,9 +14,9 @@
 //! room for indexes and filters only: data blocks are read from the operating system's cache.
 
 use siftdb::{Db, Filter, Options, ReadOptions};
+use siftdb_benches::{Paired, processor_time};
 use siftdb_cli::experiment::{
-    KeySet, KeySource, Paired, RangeKeys, after_a_key, at_random, key_set, mix, of_a_key,
-    processor_time,
+    KeySet, KeySource, RangeKeys, after_a_key, at_random, key_set, mix, of_a_key,
 };
 use std::hint::black_box;
 use std::path::Path;

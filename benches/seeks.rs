@@ -12,7 +12,8 @@
 //! of the machine disturbs both sides. Blocks are those that a list touches, by the counters.
 
 use siftdb::{Db, Filter, FilterLayout, Options, Prefix, ReadOptions};
-use siftdb_cli::experiment::{Paired, mix, processor_time};
+use siftdb_benches::{Paired, processor_time};
+use siftdb_cli::experiment::mix;
 use std::hint::black_box;
 use std::path::Path;
 

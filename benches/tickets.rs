@@ -9,7 +9,8 @@
 
 use siftdb::env::{DiskEnv, Env, EnvLayer, WritableFile};
 use siftdb::{Db, Options, Result, WriteOptions};
-use siftdb_cli::experiment::{median, mix};
+use siftdb_cli::experiment::bench::median;
+use siftdb_cli::experiment::mix;
 use std::future::Future;
 use std::io;
 use std::path::Path;

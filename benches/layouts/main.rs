@@ -32,7 +32,7 @@ fn main() {
     // `cargo bench` passes `--bench`, and `.ci/run` passes `--test`; there is one way to run.
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let keys = siftdb_cli::experiment::bench_keys().max(1_000);
+    let keys = siftdb_benches::bench_keys().max(1_000);
     for (name, title, print) in SECTIONS {
         if arguments.is_empty() || arguments.iter().any(|argument| name.contains(&**argument)) {
             println!("\n{name}: {title}");

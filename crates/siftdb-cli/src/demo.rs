@@ -10,9 +10,9 @@ use crate::args::options;
 use crate::bars::Bar;
 use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::figure_text::print_figure;
+use crate::figure_text::figure_text;
 use crate::filter_args::{ENCODING_DEFAULT, encoding_labels, encoding_of};
-use crate::interrupt::{Uninterrupted, remove_whole, wait_if_interrupted};
+use crate::interrupt::{temporary_directory, wait_if_interrupted};
 use crate::json::{Bytes, What, variant};
 use crate::lines::key_set;
 use crate::numbers::{Sweep, count, share, size, sweep};
@@ -24,7 +24,7 @@ use clap::{Args, value_parser};
 use siftdb::{Db, Error, Filter, LevelStats, ReadOptions};
 use siftdb_cli::experiment::{
     Act, ActKind, Column, DatabaseFacts, Figure, FilterTrial, KEYS_MAX, KEYS_MIN, KeySet,
-    Measurement, Page, Progress, Report, Settings, Stage, blocks_figure, cache_figure, cold_figure,
+    Measurement, Page, Progress, Report, Settings, blocks_figure, cache_figure, cold_figure,
     encoding_figures, fpr_figure, latency_figure, monkey_figure, run, scan_figure, steps_figure,
     tree_figures,
 };
@@ -188,17 +188,8 @@ impl Demo {
         let encoding = encoding_of(&self.encoding, self.bits)?;
         let keys = self.key_set()?;
         self.page.check()?;
-        let mut uninterrupted = Uninterrupted::begin()?;
-        let directory = tempfile::Builder::new().prefix("siftdb-demo-").tempdir();
-        let mut directory = directory.map_err(|source| {
-            Failure::unwritable(&std::env::temp_dir(), source, "set TMPDIR to another directory")
-        })?;
-        directory.disable_cleanup(self.keep);
-        if !self.keep {
-            let path = directory.path().to_path_buf();
-            uninterrupted.on_interrupt(move || remove_whole(&path));
-        }
-        drop(uninterrupted);
+        let (parent, advice) = (std::env::temp_dir(), "set TMPDIR to another directory");
+        let directory = temporary_directory("siftdb-demo-", &parent, self.keep, advice)?;
         let mut settings = Settings::new(directory.path());
         settings.value_bytes = self.value_bytes as usize;
         settings.lookups = self.lookups as usize;
@@ -223,7 +214,7 @@ impl Demo {
             writeln!(out, "siftdb {} demo: {}\n", env!("CARGO_PKG_VERSION"), self.heading(&keys))?;
             writeln!(out, "{report}")?;
             for figure in page.figures.iter().filter(|figure| self.names(figure)) {
-                print_figure(figure, out)?;
+                out.write_all(figure_text(figure).as_bytes())?;
             }
             if let Some((_, why)) = page.facts.iter().find(|(name, _)| name == "cold") {
                 writeln!(out, "\n{why}")?;
@@ -375,7 +366,7 @@ impl Figures<'_> {
             shows.figures.push(scan_figure(settings, keys, self.tell)?.again(demo.command("")));
         }
         if demo.cold {
-            (self.tell)(Progress { stage: Stage::Cold, done: 0, total: 1 });
+            (self.tell)(Progress { step: "cold", done: 0, total: 1 });
             match cold_figure(settings, keys)? {
                 Ok(figure) => shows.figures.push(figure.again(demo.command(" --cold"))),
                 Err(why) => shows.not_cold = Some(why),
@@ -396,7 +387,7 @@ impl Figures<'_> {
     fn sweep(&mut self) -> siftdb::Result<Figure> {
         let (sweep, trial) = (self.demo.sweep.clone().unwrap_or_default(), self.trial());
         let total = (4 * sweep.bits.len()) as u64 * (trial.keys + trial.lookups);
-        let mut done = Stage::Filters.count(total, self.tell);
+        let mut done = Progress::count("filters", total, self.tell);
         let figure = fpr_figure(&sweep.bits, &trial, &mut done)?;
         Ok(figure.again(self.demo.command(&format!(" --sweep {}", sweep.text))))
     }
@@ -404,7 +395,8 @@ impl Figures<'_> {
     fn encodings(&mut self) -> siftdb::Result<[Figure; 2]> {
         let (bits, trial) = (self.demo.bits, self.trial());
         let FilterTrial { keys, lookups, .. } = trial;
-        let mut done = Stage::Filters.count(4 * (3 * keys + 4 * lookups), self.tell);
+        let total = 4 * (3 * keys + 4 * lookups);
+        let mut done = Progress::count("filters", total, self.tell);
         let figures = encoding_figures(bits, &trial, &mut done)?;
         let command =
             format!("siftdb filter bench --keys {keys} --bits {bits} --lookups {lookups}");
@@ -484,25 +476,16 @@ fn without_space(directory: &Path, error: Error) -> Failure {
     Failure::unwritable(directory, ErrorKind::StorageFull.into(), advice)
 }
 
-/// Says what the demonstration does, with a bar for each stage.
+/// Says what the demonstration does, with a bar for each step.
 #[derive(Default)]
-struct Bars(Option<(Stage, Bar)>);
+struct Bars(Option<(&'static str, Bar)>);
 
 impl Bars {
     fn show(&mut self, progress: Progress) {
         wait_if_interrupted();
-        if self.0.as_ref().is_none_or(|(stage, _)| *stage != progress.stage) {
-            let name = match progress.stage {
-                Stage::Load => "load",
-                Stage::LookUp => "look up",
-                Stage::Caches => "caches",
-                Stage::Filters => "filters",
-                Stage::Monkey => "monkey",
-                Stage::Scans => "scans",
-                Stage::Cold => "cold",
-            };
-            let bar = Bar::keys(name, Some(progress.total));
-            if let Some((_, finished)) = self.0.replace((progress.stage, bar)) {
+        if self.0.as_ref().is_none_or(|(step, _)| *step != progress.step) {
+            let bar = Bar::keys(progress.step, Some(progress.total));
+            if let Some((_, finished)) = self.0.replace((progress.step, bar)) {
                 finished.finish("done");
             }
         }

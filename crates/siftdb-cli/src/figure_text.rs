@@ -1,15 +1,9 @@
 //! A figure as text: its heading, its table and what to see in it.
 
-use crate::output::Text;
 use siftdb_cli::experiment::{Figure, Unit};
-use std::io::{self, Write};
 
-/// Prints `figure` after an empty line.
-pub fn print_figure(figure: &Figure, out: &mut Text<'_>) -> io::Result<()> {
-    out.write_all(figure_text(figure).as_bytes())
-}
-
-fn figure_text(figure: &Figure) -> String {
+/// The lines of `figure`, after an empty one.
+pub fn figure_text(figure: &Figure) -> String {
     let columns = 0..figure.columns.len();
     let cell = |row: usize, column| figure.text(&figure.rows[row], column);
     let width = |column: usize| {

@@ -11,6 +11,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tempfile::TempDir;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -73,6 +74,23 @@ pub fn wait_if_interrupted() {
     while INTERRUPTED.load(Ordering::SeqCst) {
         std::thread::park();
     }
+}
+
+/// Makes a temporary directory in `parent`, which an interrupt removes unless it is to be kept.
+pub fn temporary_directory(
+    prefix: &str,
+    parent: &Path,
+    is_kept: bool,
+    advice: &str,
+) -> Outcome<TempDir> {
+    let mut uninterrupted = Uninterrupted::begin()?;
+    let made = tempfile::Builder::new().prefix(prefix).disable_cleanup(is_kept).tempdir_in(parent);
+    let directory = made.map_err(|source| Failure::unwritable(parent, source, advice))?;
+    if !is_kept {
+        let path = directory.path().to_path_buf();
+        uninterrupted.on_interrupt(move || remove_whole(&path));
+    }
+    Ok(directory)
 }
 
 /// Removes a directory that other threads may still write to, which fail once it is removed. A

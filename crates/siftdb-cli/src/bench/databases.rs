@@ -9,7 +9,7 @@ use crate::bars::Bar;
 use crate::bench::args::BenchArgs;
 use crate::failure::{Failure, Outcome};
 use crate::filter_args::{layout as parse_layout, parse_compression, parse_filter};
-use crate::interrupt::{Uninterrupted, remove_whole, wait_if_interrupted};
+use crate::interrupt::{Uninterrupted, remove_whole, temporary_directory, wait_if_interrupted};
 use crate::lines::key_set;
 use crate::numbers::{count, size};
 use siftdb::env::DiskEnv;
@@ -74,14 +74,8 @@ impl Databases {
             return Ok(Databases::Existing(existing.clone()));
         }
         let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-        let mut uninterrupted = Uninterrupted::begin()?;
-        let directory = tempfile::Builder::new().prefix("siftdb-bench-").tempdir_in(&parent);
-        let directory = directory.map_err(|source| {
-            let advice = "name an existing directory with --dir, where files may be created";
-            Failure::unwritable(&parent, source, advice)
-        })?;
-        let path = directory.path().to_path_buf();
-        uninterrupted.on_interrupt(move || remove_whole(&path));
+        let advice = "name an existing directory with --dir, where files may be created";
+        let directory = temporary_directory("siftdb-bench-", &parent, false, advice)?;
         Ok(Databases::Own { directory, loaded: vec![false; cells] })
     }
 

@@ -1,10 +1,11 @@
 //! Bytes read over the size of the cache: where full filters stop paying and partitions begin to.
 
 use crate::experiment::databases::{Cache, Databases, Lookups};
-use crate::experiment::figure::{Cell, Figure, Picture, Unit, table};
+use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
+use crate::experiment::probe::Measurement;
 use crate::experiment::report::Column;
-use crate::experiment::settings::{Progress, Settings, Stage};
+use crate::experiment::settings::{Progress, Settings};
 use siftdb::Result;
 use siftdb::inspect::bytes;
 
@@ -36,7 +37,7 @@ pub fn cache_figure(
     let warm_up = keys.absent(absent.len(), settings.seed ^ 0x3a93);
     let lookups = Lookups { keys: &absent, warm_up: &warm_up, is_present: &|_| false };
     let total = (caches.len() * layouts.len() * absent.len()) as u64;
-    let (mut points, mut looked_up) = (Vec::new(), Stage::Caches.count(total, progress));
+    let (mut points, mut looked_up) = (Vec::new(), Progress::count("caches", total, progress));
     for column in &layouts {
         for bytes in &caches {
             let cache = Cache { bytes: *bytes, pinned_share: 0.0 };
@@ -44,13 +45,14 @@ pub fn cache_figure(
             points.push((*column, *bytes, measured));
         }
     }
-    let mut figure = Figure {
+    Ok(Figure {
         id: "bytes-by-cache",
         title: "Bytes read for an absent key over the size of the cache".into(),
+        finding: finding(&points, &caches),
         picture: Picture::log_lines(1, 2),
-        ..table! { for (column, cache, one) in points;
+        ..table! { for (column, cache, one) in &points;
             Unit::Text, "layout", "layout" => column.name();
-            Unit::Bytes, "cache_bytes", "cache" => cache;
+            Unit::Bytes, "cache_bytes", "cache" => *cache;
             Unit::Bytes, "bytes_read", "read a lookup" => one.per_lookup(one.bytes_read());
             Unit::Bytes, "filter_bytes_read", "of these filters" =>
                 one.per_lookup(one.total.filter_bytes_read);
@@ -58,18 +60,14 @@ pub fn cache_figure(
                 one.per_lookup(one.total.index_bytes_read);
             Unit::Bytes, "data_bytes_read", "data" => one.per_lookup(one.total.data_bytes_read);
         }
-    };
-    figure.finding = finding(&figure, &caches);
-    Ok(figure)
+    })
 }
 
 /// Where the full layout begins to read no more than the partitioned one.
-fn finding(figure: &Figure, caches: &[u64]) -> String {
+fn finding(points: &[(Column, u64, Measurement)], caches: &[u64]) -> String {
     let read = |column: Column, cache: u64| {
-        let is_row = |row: &&Vec<Cell>| {
-            row[0] == Cell::Text(column.name().into()) && row[1] == Cell::Number(cache as f64)
-        };
-        figure.rows.iter().find(is_row).and_then(|row| figure.number(row, 2))
+        let point = points.iter().find(|(of, bytes, _)| (*of, *bytes) == (column, cache));
+        point.map(|(.., one)| one.per_lookup(one.bytes_read()))
     };
     let both = |cache: &u64| {
         Some((*cache, read(Column::Full, *cache)?, read(Column::Partitioned, *cache)?))

@@ -5,7 +5,7 @@ use crate::experiment::keys::KeySet;
 use crate::experiment::load::{Load, table_totals};
 use crate::experiment::probe::{Measurement, measure};
 use crate::experiment::report::{Column, DatabaseFacts};
-use crate::experiment::settings::{Progress, Settings, Stage};
+use crate::experiment::settings::{Progress, Settings};
 use siftdb::env::{CountingEnv, Env};
 use siftdb::inspect::{LEVELS, live_tables};
 use siftdb::{Db, Options, ReadOptions, Result};
@@ -52,7 +52,7 @@ impl<'a> Databases<'a> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let total = (keys.len() * settings.databases().count()) as u64;
-        let mut written = Stage::Load.count(total, progress);
+        let mut written = Progress::count("load", total, progress);
         for column in settings.databases() {
             let options = Options::new().filter(column.filter(settings.filter.clone()));
             load_one(settings, keys, options, &settings.database(column), &mut written)?;
@@ -128,9 +128,8 @@ impl<'a> Databases<'a> {
             .iter()
             .filter(|facts| held(facts) != held(first))
             .map(|facts| {
-                let (one, other) = (held(first), held(facts));
-                let names = [first, facts].map(|facts| facts.column.name());
-                format!("{} and {} differ: {one:?}, {other:?}", names[0], names[1])
+                let [one, other] = [first, facts].map(|facts| facts.column.name());
+                format!("{one} and {other} differ: {:?}, {:?}", held(first), held(facts))
             })
             .collect()
     }

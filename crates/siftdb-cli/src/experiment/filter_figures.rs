@@ -123,10 +123,8 @@ fn cost_figure(measured: &[FilterMeasurement]) -> Figure {
 }
 
 fn space_finding(measured: &[FilterMeasurement]) -> String {
-    let by_bits = |a: &&FilterMeasurement, b: &&FilterMeasurement| {
-        a.passed.filter_bytes.cmp(&b.passed.filter_bytes)
-    };
-    let ends = measured.iter().min_by(by_bits).zip(measured.iter().max_by(by_bits));
+    let bytes = |one: &&FilterMeasurement| one.passed.filter_bytes;
+    let ends = measured.iter().min_by_key(bytes).zip(measured.iter().max_by_key(bytes));
     let Some((least, most)) = ends else { return String::new() };
     let each = |one: &FilterMeasurement| {
         let rate = Unit::Share.print(one.passed.observed_fpr());

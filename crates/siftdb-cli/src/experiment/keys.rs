@@ -7,12 +7,6 @@
 
 use std::collections::BTreeSet;
 
-/// The number of keys of a benchmark: `SIFTDB_BENCH_KEYS`, or 200,000.
-pub fn bench_keys() -> u64 {
-    let given = std::env::var("SIFTDB_BENCH_KEYS").ok();
-    given.and_then(|keys| keys.parse().ok()).unwrap_or(200_000)
-}
-
 /// A reversible mixer: distinct numbers give distinct numbers that look random.
 pub fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,6 +30,18 @@ pub(crate) fn numbered(index: u64) -> [u8; 16] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mixed = mix(index);
     std::array::from_fn(|place| DIGITS[(mixed >> (60 - 4 * place) & 15) as usize])
+}
+
+/// A random UUID (version 4) as text, of 36 bytes: `head` is what comes before the variant.
+pub(crate) fn uuid(head: u64, tail: u64) -> String {
+    format!(
+        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+        head >> 32,
+        head >> 16 & 0xffff,
+        head & 0xfff,
+        0x8000 | tail >> 48 & 0x3fff,
+        tail & 0xffff_ffff_ffff
+    )
 }
 
 /// The bytes of a number, the highest first.

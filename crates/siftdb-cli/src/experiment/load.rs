@@ -1,7 +1,6 @@
 //! Databases to measure: trees of tables that are the same in every run.
 //!
-//! [`settled`] has one level, [`level0`] has overlapping tables of level 0. [`Load`] makes the tree
-//! of the demonstration: half of the keys at level 2, 29 % at level 1, the rest in three
+//! [`settled`] has one level. [`Load`] makes the tree of the demonstration: half of the keys at level 2, 29 % at level 1, the rest in three
 //! overlapping tables at level 0. Background compaction depends on timing and on bytes, filters
 //! included, so it would give each layout another tree. In [`Load::run`] each step has one outcome:
 //!
@@ -58,32 +57,24 @@ pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     db.write(batch)
 }
 
-/// The entries of these numbers, for [`load`].
-pub fn numbered_entries(
-    numbers: impl IntoIterator<Item = u64>,
-) -> impl Iterator<Item = ([u8; 16], Vec<u8>)> {
-    numbers.into_iter().map(|n| (present(n), value(n)))
-}
-
 /// A database of the numbered keys below `keys`, compacted into one level.
 ///
 /// # Errors
 /// Any failure of the database.
 pub fn settled(directory: &Path, options: &Options, keys: u64) -> Result<Db> {
     let db = options.clone().open(directory)?;
-    load(&db, numbered_entries(0..keys))?;
+    load(&db, (0..keys).map(|n| (present(n), value(n))))?;
     db.compact_range(..)?;
     Ok(db)
 }
 
 /// A database whose numbered keys lie in `tables` overlapping tables of level 0.
-///
-/// # Errors
-/// Any failure of the database.
-pub fn level0(directory: &Path, options: &Options, keys: u64, tables: u64) -> Result<Db> {
+#[cfg(test)]
+pub(crate) fn level0(directory: &Path, options: &Options, keys: u64, tables: u64) -> Result<Db> {
     let db = options.clone().auto_compaction(false).open(directory)?;
     for table in 0..tables {
-        load(&db, numbered_entries((table..keys).step_by(tables as usize)))?;
+        let numbers = (table..keys).step_by(tables as usize);
+        load(&db, numbers.map(|n| (present(n), value(n))))?;
         db.flush()?;
     }
     Ok(db)

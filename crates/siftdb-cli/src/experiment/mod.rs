@@ -1,8 +1,8 @@
 //! The rig for experiments: keys, databases, measured lookups, reports. It uses only the public
 //! interface of siftdb. The demonstration, the benchmarks and `siftdb filter bench` use it.
 //!
-//! [`KeySet`], [`present`] and [`absent`] make keys, [`settled`] and [`level0`] make databases,
-//! [`measure`] counts lookups twice.
+//! [`KeySet`], [`present`] and [`absent`] make keys, [`settled`] makes databases, [`measure`] counts
+//! lookups twice.
 //! [`run()`] is the demonstration. It loads the same keys in the same order into one database for
 //! each filter layout, so that all have the same data blocks at the same levels. Then it makes the
 //! same lookups in each: absent keys, present keys, and absent keys with a cache too small for the
@@ -44,7 +44,6 @@ pub(crate) mod settings;
 pub(crate) mod act_figures;
 pub(crate) mod report;
 pub mod bench;
-pub(crate) mod paired;
 pub(crate) mod probe;
 pub(crate) mod cold_files;
 pub(crate) mod memory_figure;
@@ -70,12 +69,11 @@ pub use filters::{
     FilterMeasurement, FilterTrial, INSIDE_KEYS, PassedKeys, count_passed, measure_filter,
 };
 pub use foreign_figures::{foreign_levels_figure, foreign_settings_figures};
-pub use keys::{KeySet, absent, bench_keys, mix, present, random_numbers, splitmix64, value};
-pub use load::{KEYS_MAX, KEYS_MIN, level0, load, numbered_entries, settled, table_totals};
+pub use keys::{KeySet, absent, mix, present, random_numbers, splitmix64, value};
+pub use load::{KEYS_MAX, KEYS_MIN, load, settled, table_totals};
 pub use memory_figure::memory_figure;
 pub use monkey::monkey_figure;
 pub use page::page::Page;
-pub use paired::{Paired, median, processor_time};
 pub use probe::{Measurement, measure};
 pub use range_filters::{
     RANGE_KEYS_PER_BLOCK, RangeMeasurement, RangeTrial, measure_range_filters,
@@ -84,7 +82,7 @@ pub use range_keys::{KeySource, RangeKeys, after_a_key, at_random, key_set, of_a
 pub use report::{Act, ActKind, Column, DatabaseFacts, Report};
 pub use run::run;
 pub use scan_figure::scan_figure;
-pub use settings::{Progress, Settings, Stage};
+pub use settings::{Progress, Settings};
 pub use siftdb::inspect::bytes;
 pub use siftdb::inspect::wilson_95;
 pub use steps::{LookupPart, LookupStep, lookup_steps, source_name, steps_figure};

@@ -8,7 +8,7 @@ use crate::experiment::databases::{Cache, Databases, load_one};
 use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::KeySet;
 use crate::experiment::report::Column;
-use crate::experiment::settings::{Progress, Settings, Stage};
+use crate::experiment::settings::{Progress, Settings};
 use crate::filter_advice::advice;
 use siftdb::filter::Encoding;
 use siftdb::{Filter, LevelStats, Options, Result, Stats};
@@ -46,7 +46,7 @@ pub fn monkey_figure(
     let options = levels.iter().fold(Options::new(), |options, level| {
         options.filter_at_level(level.level, filter(level.bits_divided))
     });
-    let mut written = Stage::Monkey.count(keys.len() as u64, progress);
+    let mut written = Progress::count("monkey", keys.len() as u64, progress);
     load_one(settings, keys, options, &divided, &mut written)?;
     let absent = keys.absent(settings.lookups, settings.seed ^ 0xab5e);
     let [even, divided] = [even, divided].map(|directory| asked(&databases, &directory, &absent));

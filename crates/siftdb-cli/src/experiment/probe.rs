@@ -38,20 +38,32 @@ pub struct Measurement {
 impl Measurement {
     /// Blocks of any kind read from files.
     pub fn blocks_read(&self) -> u64 {
-        let total = &self.total;
-        total.data_blocks_read + total.index_blocks_read + total.filter_blocks_read
+        blocks_read(&self.total)
     }
 
     /// Bytes of those.
     pub fn bytes_read(&self) -> u64 {
-        let total = &self.total;
-        total.data_bytes_read + total.index_bytes_read + total.filter_bytes_read
+        bytes_read(&self.total)
     }
 
     /// `count` for each lookup.
     pub fn per_lookup(&self, count: u64) -> f64 {
         count as f64 / self.lookups.max(1) as f64
     }
+}
+
+/// Blocks of any kind that lookups and scans read from files.
+pub(crate) fn blocks_read(total: &LevelStats) -> u64 {
+    let lookups = total.data_blocks_read + total.index_blocks_read + total.filter_blocks_read;
+    let scans = total.scan_data_blocks_read + total.scan_index_blocks_read;
+    lookups + scans + total.scan_filter_blocks_read
+}
+
+/// Bytes of those.
+pub(crate) fn bytes_read(total: &LevelStats) -> u64 {
+    let lookups = total.data_bytes_read + total.index_bytes_read + total.filter_bytes_read;
+    let scans = total.scan_data_bytes_read + total.scan_index_bytes_read;
+    lookups + scans + total.scan_filter_bytes_read
 }
 
 /// The points of a distribution: the time of the slowest half, of one lookup in 4, in 10, and so

@@ -4,7 +4,7 @@
 //! has enough different ones. The ranges that hold no key of such a set begin at further keys of
 //! the source ([`at_random`]) or directly after a key of the set ([`after_a_key`]).
 
-use crate::experiment::keys::{KeySet, below, mix, splitmix64, swapped, unit};
+use crate::experiment::keys::{KeySet, below, mix, splitmix64, swapped, unit, uuid};
 
 /// The shape of keys for range filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,17 +66,7 @@ impl KeySource {
         let count = self.count;
         let text = match self.shape {
             RangeKeys::Integers => return swapped(self.random()).to_vec(),
-            RangeKeys::Uuids => {
-                let (head, tail) = (self.random(), self.random());
-                format!(
-                    "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-                    head >> 32,
-                    head >> 16 & 0xffff,
-                    head & 0xfff,
-                    0x8000 | tail >> 48 & 0x3fff,
-                    tail & 0xffff_ffff_ffff
-                )
-            }
+            RangeKeys::Uuids => uuid(self.random(), self.random()),
             RangeKeys::Timestamps => {
                 let year_millis = 365 * 24 * 3_600 * 1_000;
                 format!("{}", 1_700_000_000_000 + self.below(year_millis) as u64)

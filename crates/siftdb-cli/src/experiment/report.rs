@@ -56,10 +56,6 @@ impl Column {
         }
     }
 
-    /// The columns that have a database.
-    pub const DATABASES: [Column; 4] =
-        [Column::NoFilter, Column::BlockBased, Column::Full, Column::Partitioned];
-
     /// Its filters, with the encoding of `filter`.
     pub fn filter(self, filter: Filter) -> Filter {
         match self {

@@ -12,7 +12,7 @@ use crate::experiment::databases::{Cache, Databases, Lookups};
 use crate::experiment::keys::{KeySet, shuffled};
 use crate::experiment::load::{KEYS_MAX, KEYS_MIN};
 use crate::experiment::report::{Act, ActKind, Report};
-use crate::experiment::settings::{Progress, Settings, Stage};
+use crate::experiment::settings::{Progress, Settings};
 use siftdb::{Error, Result};
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ pub fn run(
     let mut faults = databases.differences();
     let plan = plan(settings, keys, &databases)?;
     let lookups: usize = plan.iter().map(|part| part.keys.len()).sum();
-    let mut looked_up = Stage::LookUp.count((settings.columns.len() * lookups) as u64, progress);
+    let total = (settings.columns.len() * lookups) as u64;
+    let mut looked_up = Progress::count("look up", total, progress);
     let mut acts = Vec::new();
     for part in plan {
         let is_present = |key: &[u8]| match part.kind {

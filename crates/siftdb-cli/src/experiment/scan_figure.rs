@@ -10,7 +10,7 @@ use crate::experiment::figure::{Figure, Picture, Unit, table};
 use crate::experiment::keys::{KeySet, below};
 use crate::experiment::range_keys::{Range, shared_bytes};
 use crate::experiment::report::Column;
-use crate::experiment::settings::{Progress, Settings, Stage};
+use crate::experiment::settings::{Progress, Settings};
 use siftdb::{Error, Filter, LevelStats, Options, Prefix, ReadOptions, Result};
 use std::path::Path;
 
@@ -50,7 +50,7 @@ pub fn scan_figure(
         ("prefixes in the filter", filter(prefixes), settings.directory.join("prefixes")),
         ("a range filter", filter(ranges), settings.directory.join("ranges")),
     ];
-    let mut written = Stage::Scans.count(3 * keys.len() as u64, progress);
+    let mut written = Progress::count("scans", 3 * keys.len() as u64, progress);
     for (_, filter, directory) in &loaded {
         let options = Options::new().filter(filter.clone());
         load_one(settings, keys, options, directory, &mut written)?;

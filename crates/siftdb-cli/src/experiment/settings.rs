@@ -55,7 +55,7 @@ impl Settings {
 
     /// The columns that have a database.
     pub fn databases(&self) -> impl Iterator<Item = Column> {
-        self.columns.iter().copied().filter(|column| Column::DATABASES.contains(column))
+        self.columns.iter().copied().filter(|column| *column != Column::FullNotAsked)
     }
 
     /// The directory of a column's database.
@@ -64,43 +64,28 @@ impl Settings {
     }
 }
 
-/// The present step of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Writing keys; counted over all databases.
-    Load,
-    /// Looking keys up; counted over all acts and columns.
-    LookUp,
-    /// Looking keys up with caches of several sizes.
-    Caches,
-    /// Building and asking filters by themselves; counted in keys.
-    Filters,
-    /// Loading and asking a database whose filters share a budget.
-    Monkey,
-    /// Loading databases with filters for scans, and scanning.
-    Scans,
-    /// Looking keys up in cold files.
-    Cold,
-}
-
-impl Stage {
-    /// A counter of the keys of this stage, of `total`, that tells `progress` each time.
-    pub fn count(self, total: u64, progress: &mut dyn FnMut(Progress)) -> impl FnMut(u64) {
-        let mut done = 0;
-        move |keys| {
-            done += keys;
-            progress(Progress { stage: self, done, total });
-        }
-    }
-}
-
-/// How far a run is.
+/// How far a step of a run is.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// The step.
-    pub stage: Stage,
+    /// The name of the step, such as `load`.
+    pub step: &'static str,
     /// Keys done.
     pub done: u64,
     /// Keys in all.
     pub total: u64,
+}
+
+impl Progress {
+    /// A counter of the keys of a step, of `total`, that tells `progress` each time.
+    pub fn count(
+        step: &'static str,
+        total: u64,
+        progress: &mut dyn FnMut(Progress),
+    ) -> impl FnMut(u64) {
+        let mut done = 0;
+        move |keys| {
+            done += keys;
+            progress(Progress { step, done, total });
+        }
+    }
 }

@@ -87,8 +87,8 @@ fn known_delays_are_found() {
     let store = loaded(Arc::new(SlowEnv { inner, micros: Arc::clone(&micros) }));
     let settings = Settings { filters: vec![true], ..operations(300) };
     let get = |measured: &Measured| {
-        let (kind, latencies) = &measured.variants[0].kinds[0];
-        assert_eq!((*kind, latencies.len()), (Kind::Get, 300));
+        let latencies = &measured.variants[0].kinds[&Kind::Get];
+        assert_eq!((measured.variants[0].kinds.len(), latencies.len()), (1, 300));
         (latencies.value_at_quantile(0.5), latencies.mean())
     };
     let (median, _) = get(&measured(&store, "readrandom", &settings));
@@ -209,7 +209,7 @@ fn a_stall_delays_all_operations_that_should_start() {
     let latencies = |settings: &Settings| {
         let mut kinds = measured(&store, "ycsb-c", settings).variants.remove(0).kinds;
         assert_eq!(kinds.len(), 1);
-        kinds.remove(0).1
+        kinds.pop_first().unwrap().1
     };
     let with_rate = latencies(&Settings { filters: vec![true], ..paced.clone() });
     assert!(

@@ -10,9 +10,9 @@
 //! comparison may err are divided among its figures (Bonferroni). A comparison of a thing with
 //! itself then reports no difference at all in at least 95 of 100 cases.
 
-use crate::experiment::bench::interval::{Interval, median_interval, values_needed};
-use crate::experiment::paired::median;
+use crate::experiment::bench::interval::{Interval, median, median_interval, values_needed};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// How often a comparison of a thing with itself may report any difference.
 const ERRORS: f64 = 0.05;
@@ -175,14 +175,9 @@ fn with_filters_of(side: &[Sample], first: &[Sample]) -> Vec<Sample> {
 
 /// The names and figures of samples, each once, in their order.
 fn names(samples: &[Sample]) -> Vec<(String, String)> {
-    let mut names = Vec::new();
-    for sample in samples {
-        let name = (sample.name.clone(), sample.figure.clone());
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    let mut seen = BTreeSet::new();
+    let names = samples.iter().map(|sample| (sample.name.clone(), sample.figure.clone()));
+    names.filter(|name| seen.insert(name.clone())).collect()
 }
 
 #[cfg(test)]

@@ -6,10 +6,9 @@
 //! take no memory, unless they are those of a file or of a database. Values are windows of one pool
 //! of bytes, so that making one costs nothing.
 
-use crate::experiment::keys::{KeySet, below, mix, numbered, shuffled, splitmix64, swapped};
+use crate::experiment::keys::{KeySet, below, mix, numbered, shuffled, splitmix64, swapped, uuid};
 use clap::ValueEnum;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// The shape of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -43,7 +42,7 @@ impl KeyShape {
         match self {
             KeyShape::Random => key.extend(numbered(index)),
             KeyShape::Sequential => key.extend(format!("{index:016}").bytes()),
-            KeyShape::Uuid => key.extend(uuid(index).bytes()),
+            KeyShape::Uuid => key.extend(uuid_of(index).bytes()),
             KeyShape::Path => {
                 let (folder, file) = (index >> 12, index & 0xfff);
                 let path = format!("/srv/data/archive/{folder:010}/object-{file:04}.json");
@@ -78,20 +77,9 @@ fn uuid_head(index: u64) -> u64 {
     (mixed & !0xf000) | 0x4000
 }
 
-fn uuid(index: u64) -> String {
+fn uuid_of(index: u64) -> String {
     // The tail has the four bits of the head that the version takes, so that no two are equal.
-    let (head, tail) = (uuid_head(index), mix(index) >> 12 & 0xf | mix(index ^ 1 << 63) << 4);
-    let mut text = String::with_capacity(36);
-    let variant = 0x8000 | tail >> 48 & 0x3fff;
-    let _ = write!(
-        text,
-        "{:08x}-{:04x}-{:04x}-{variant:04x}-{:012x}",
-        head >> 32,
-        head >> 16 & 0xffff,
-        head & 0xffff,
-        tail & 0xffff_ffff_ffff
-    );
-    text
+    uuid(uuid_head(index), mix(index) >> 12 & 0xf | mix(index ^ 1 << 63) << 4)
 }
 
 #[derive(Debug)]

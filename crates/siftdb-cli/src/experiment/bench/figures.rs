@@ -2,12 +2,11 @@
 //!
 //! Rounds of one run are one row: the median of their figures, and all their latencies together.
 
-use crate::experiment::bench::interval::Interval;
+use crate::experiment::bench::interval::{Interval, median};
 use crate::experiment::bench::matrix::cell_text;
 use crate::experiment::bench::record::Run;
-use crate::experiment::bench::result::{Latencies, Variant};
+use crate::experiment::bench::result::{ByKind, Variant, add};
 use crate::experiment::figure::{Figure, Picture, Unit, table};
-use crate::experiment::paired::median;
 
 /// The points of a distribution: N where one of N operations takes longer.
 const ONE_IN: [u64; 8] = [2, 5, 10, 50, 100, 1_000, 10_000, 100_000];
@@ -18,9 +17,6 @@ const LINES_MAX: usize = 8;
 /// The figures of all runs. `command` makes them again.
 pub fn figures(runs: &[Run], command: &str) -> Vec<Figure> {
     let groups = groups(runs);
-    let throughput = |variant: &Variant| Some(variant.operations_per_second().round());
-    let searched = |variant: &Variant| Some(variant.per_operation(variant.counts?.data_blocks));
-    let bytes_read = |variant: &Variant| Some(variant.per_operation(variant.counts?.bytes_read));
     let bars = [
         Bars {
             id: "throughput",
@@ -29,7 +25,7 @@ pub fn figures(runs: &[Run], command: &str) -> Vec<Figure> {
             unit: Unit::Count,
             columns: ["operations_per_second", "operations_per_second_unfiltered"],
             label: "operations a second",
-            of: &throughput,
+            of: |variant| Some(variant.operations_per_second().round()),
         },
         Bars {
             id: "blocks-searched",
@@ -38,7 +34,7 @@ pub fn figures(runs: &[Run], command: &str) -> Vec<Figure> {
             unit: Unit::Number,
             columns: ["data_blocks_per_operation", "data_blocks_per_operation_unfiltered"],
             label: "data blocks an operation searches",
-            of: &searched,
+            of: |variant| Some(variant.per_operation(variant.counts?.data_blocks)),
         },
         Bars {
             id: "bytes-read",
@@ -47,7 +43,7 @@ pub fn figures(runs: &[Run], command: &str) -> Vec<Figure> {
             unit: Unit::Bytes,
             columns: ["bytes_read_per_operation", "bytes_read_per_operation_unfiltered"],
             label: "bytes an operation reads from files",
-            of: &bytes_read,
+            of: |variant| Some(variant.per_operation(variant.counts?.bytes_read)),
         },
     ];
     let figures = [ratios(&groups), latencies(&groups)].into_iter();
@@ -71,7 +67,7 @@ fn groups(runs: &[Run]) -> Vec<Group<'_>> {
 }
 
 /// A bar for each group with filters, and one without.
-struct Bars<'b> {
+struct Bars {
     id: &'static str,
     title: &'static str,
     finding: &'static str,
@@ -79,10 +75,10 @@ struct Bars<'b> {
     /// The names of the columns with filters and without.
     columns: [&'static str; 2],
     label: &'static str,
-    of: &'b dyn Fn(&Variant) -> Option<f64>,
+    of: fn(&Variant) -> Option<f64>,
 }
 
-impl Bars<'_> {
+impl Bars {
     fn figure(&self, groups: &[Group<'_>]) -> Figure {
         let rows = groups.iter().map(|group| {
             (group, [true, false].map(|filters| over_rounds(group, filters, self.of)))
@@ -105,11 +101,7 @@ impl Bars<'_> {
 }
 
 /// The median over the rounds of a figure of the variant with filters, or without.
-fn over_rounds(
-    group: &Group<'_>,
-    filters: bool,
-    of: &dyn Fn(&Variant) -> Option<f64>,
-) -> Option<f64> {
+fn over_rounds(group: &Group<'_>, filters: bool, of: fn(&Variant) -> Option<f64>) -> Option<f64> {
     let variant = |run: &&Run| {
         let variants = &run.measured.variants;
         variants.iter().find(|variant| variant.filters == filters).and_then(of)
@@ -155,7 +147,8 @@ fn latencies(groups: &[Group<'_>]) -> Figure {
                     continue;
                 }
                 let filters = if filters { "on" } else { "off" };
-                let series = format!("{} {kind}, filters {filters}", group[0].name());
+                let (run, kind) = (group[0].name(), kind.name());
+                let series = format!("{run} {kind}, filters {filters}");
                 for one_in in ONE_IN.into_iter().filter(|one| *one <= latencies.len()) {
                     let nanos = latencies.value_at_quantile(1.0 - 1.0 / one_in as f64);
                     rows.push((series.clone(), one_in, nanos));
@@ -183,16 +176,11 @@ fn latencies(groups: &[Group<'_>]) -> Figure {
 }
 
 /// The latencies of all rounds together, by kind.
-fn all_latencies(group: &Group<'_>, filters: bool) -> Vec<(&'static str, Latencies)> {
-    let mut all: Vec<(&'static str, Latencies)> = Vec::new();
+fn all_latencies(group: &Group<'_>, filters: bool) -> ByKind {
+    let mut all = ByKind::new();
     let variants = group.iter().flat_map(|run| &run.measured.variants);
-    for (kind, latencies) in
-        variants.filter(|variant| variant.filters == filters).flat_map(|variant| &variant.kinds)
-    {
-        match all.iter_mut().find(|(name, _)| *name == kind.name()) {
-            Some((_, sum)) => *sum += latencies,
-            None => all.push((kind.name(), latencies.clone())),
-        }
-    }
+    variants
+        .filter(|variant| variant.filters == filters)
+        .for_each(|variant| add(&mut all, &variant.kinds));
     all
 }

@@ -6,7 +6,6 @@
 //! values enclose the true median unless fewer than k coins of n show the same side, and the
 //! binomial distribution says how rare that is. Outliers, however large, count as one value each.
 
-use crate::experiment::paired::median;
 use serde::Serialize;
 
 /// A median and the interval that contains the true one.
@@ -52,6 +51,14 @@ pub fn median_interval(mut values: Vec<f64>, confidence: f64) -> Option<Interval
 pub fn values_needed(confidence: f64) -> usize {
     // Without any skipped value the interval misses if all coins show the same side.
     (1..64).find(|count| 0.5f64.powi(*count - 1) <= 1.0 - confidence).map_or(64, |n| n as usize)
+}
+
+/// The median; `None` without values.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let upper = values.get(values.len() / 2)?;
+    let lower = values.get(values.len().checked_sub(1)? / 2)?;
+    Some((lower + upper) / 2.0)
 }
 
 /// How many values may be skipped at each end: the most with which both tails of the binomial

@@ -85,16 +85,15 @@ impl CoresUsed {
     /// The times up to now; `None` if the system does not tell.
     pub fn now() -> Option<Self> {
         let stat = text("/proc/stat")?;
-        let mut ticks =
-            stat.lines().next()?.split_whitespace().skip(1).map_while(|word| word.parse().ok());
-        let mut next = || -> Option<f64> { ticks.next() };
-        let (user, nice, system) = (next()?, next()?, next()?);
+        // After the name: user, nice and system.
+        let all = stat.lines().next()?.split_whitespace().skip(1).take(3);
+        let all: f64 = all.map(|word| word.parse::<f64>().ok()).sum::<Option<_>>()?;
         // After the name, which may have spaces; times of user and system are numbers 14 and 15.
         let own = text("/proc/self/stat")?;
         let own = own.rsplit_once(") ")?.1.split(' ').skip(11).take(2);
         let own: Vec<f64> = own.filter_map(|word| word.parse().ok()).collect();
         Some(CoresUsed {
-            all: (user + nice + system) / TICKS_A_SECOND,
+            all: all / TICKS_A_SECOND,
             own: own.iter().sum::<f64>() / TICKS_A_SECOND,
             at: std::time::Instant::now(),
         })

@@ -73,22 +73,11 @@ impl Run {
     }
 
     /// What the store counted in this run, of all variants together.
-    fn counts(&self) -> Option<Counts> {
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
         let counts = self.measured.variants.iter().filter_map(|variant| variant.counts);
-        counts.reduce(|mut sum, counts| {
-            sum.add(&Counts::default(), &counts);
-            sum
-        })
-    }
-
-    /// Bytes written to files for each byte of the user in this run.
-    pub fn write_amplification(&self) -> Option<f64> {
-        self.counts()?.write_amplification()
-    }
-
-    /// The same by reason, as [`Counts::write_amplification_by_reason`].
-    pub fn write_amplification_by_reason(&self) -> Vec<(String, f64)> {
-        self.counts().map_or_else(Vec::new, |counts| counts.write_amplification_by_reason())
+        counts.for_each(|counts| sum.add(&Counts::default(), &counts));
+        sum
     }
 
     /// Bytes of files for each byte of the user's entries.
@@ -110,11 +99,9 @@ impl Run {
         let mut run = object(&[self.first_fields(), self.last_fields()].concat());
         run.insert("settings".into(), settings.into());
         run.insert("off_on_ratio".into(), json!(self.measured.ratio));
-        let reasons: Map<String, Value> = self
-            .write_amplification_by_reason()
-            .into_iter()
-            .map(|(reason, bytes)| (reason, json!(bytes)))
-            .collect();
+        let reasons = self.counts().write_amplification_by_reason();
+        let reasons: Map<String, Value> =
+            reasons.into_iter().map(|(reason, bytes)| (reason, json!(bytes))).collect();
         run.insert("write_amplification_by_reason".into(), reasons.into());
         run.insert("variants".into(), variants.collect::<Vec<Value>>().into());
         run.into()
@@ -134,7 +121,7 @@ impl Run {
     fn last_fields(&self) -> Fields {
         vec![
             ("wrong_answers", json!(self.measured.wrong_answers)),
-            ("write_amplification", json!(self.write_amplification())),
+            ("write_amplification", json!(self.counts().write_amplification())),
             ("space_amplification", json!(self.space_amplification())),
             ("disk_bytes", json!(self.footprint.disk_bytes)),
             ("cache_bytes", json!(self.footprint.cache_bytes)),
@@ -176,7 +163,7 @@ fn variant_fields(variant: &Variant) -> Fields {
     ]
 }
 
-fn kind_fields((kind, latencies): &(Kind, Latencies)) -> Fields {
+fn kind_fields((kind, latencies): (&Kind, &Latencies)) -> Fields {
     let mut fields = vec![
         ("kind", json!(kind.name())),
         ("operations", json!(latencies.len())),

@@ -3,9 +3,10 @@
 use crate::experiment::bench::interval::Interval;
 use crate::experiment::bench::store::Counts;
 use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A kind of operation, by which latencies are kept apart.
+/// A kind of operation, by which latencies are kept apart, in the order of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A lookup of one key.
@@ -27,18 +28,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of reports.
-    pub const ALL: [Kind; 8] = [
-        Kind::Get,
-        Kind::MultiGet,
-        Kind::Put,
-        Kind::Write,
-        Kind::Delete,
-        Kind::ReadModifyWrite,
-        Kind::Seek,
-        Kind::Scan,
-    ];
-
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
@@ -65,25 +54,17 @@ fn no_latencies() -> Latencies {
 }
 
 /// The latencies of each kind of operation that was made.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ByKind([Option<Latencies>; Kind::ALL.len()]);
+pub type ByKind = BTreeMap<Kind, Latencies>;
 
-impl ByKind {
-    pub(crate) fn record(&mut self, kind: Kind, nanos: u64) {
-        self.0[kind as usize].get_or_insert_with(no_latencies).saturating_record(nanos);
-    }
+/// Adds an operation of a kind.
+pub(crate) fn record(latencies: &mut ByKind, kind: Kind, nanos: u64) {
+    latencies.entry(kind).or_insert_with(no_latencies).saturating_record(nanos);
+}
 
-    pub(crate) fn add(&mut self, other: &ByKind) {
-        for (mine, other) in self.0.iter_mut().zip(&other.0) {
-            if let Some(other) = other {
-                *mine.get_or_insert_with(no_latencies) += other;
-            }
-        }
-    }
-
-    pub(crate) fn into_kinds(self) -> Vec<(Kind, Latencies)> {
-        let kinds = Kind::ALL.into_iter().zip(self.0);
-        kinds.filter_map(|(kind, latencies)| Some((kind, latencies?))).collect()
+/// Adds the latencies of other operations.
+pub(crate) fn add(latencies: &mut ByKind, other: &ByKind) {
+    for (kind, more) in other {
+        *latencies.entry(*kind).or_insert_with(no_latencies) += more;
     }
 }
 
@@ -102,7 +83,7 @@ pub struct Variant {
     /// disturbed turns do not change it, so it serves to compare runs.
     pub typical_nanos: f64,
     /// The latencies by kind of operation.
-    pub kinds: Vec<(Kind, Latencies)>,
+    pub kinds: ByKind,
     /// The counts of the store; `None` if it does not count.
     pub counts: Option<Counts>,
 }

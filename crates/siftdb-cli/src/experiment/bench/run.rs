@@ -7,13 +7,12 @@
 
 use crate::experiment::bench::data::Data;
 use crate::experiment::bench::draw::{Distribution, Sampler};
-use crate::experiment::bench::interval::median_interval;
-use crate::experiment::bench::result::{ByKind, Measured, Variant};
+use crate::experiment::bench::interval::{median, median_interval};
+use crate::experiment::bench::result::{ByKind, Measured, Variant, add};
 use crate::experiment::bench::store::{Counts, Result, Store};
 use crate::experiment::bench::worker::{Common, Done, Turn, Worker};
 use crate::experiment::bench::workload::{Start, Workload};
 use crate::experiment::keys::mix;
-use crate::experiment::paired::median;
 use siftdb::Error;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -148,7 +147,8 @@ pub fn run(
         let warm = settings.warm_up && !workload.writes();
         // An answer that is missing is explained by the end of the thread.
         let warmed = if warm { turns.warm_up(&threads) } else { Ok(()) };
-        let done = warmed.and_then(|()| turns.measure(&threads, watch));
+        let done = warmed
+            .and_then(|()| turns.run(&threads, settings.operations, turns.duration, true, watch));
         let measured = turns.finish(threads);
         done.and(measured)
     })
@@ -245,12 +245,8 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
-    /// Makes the operations that are measured.
-    fn measure(&mut self, threads: &[Thread<'_>], watch: &mut dyn Watch) -> Result<()> {
-        self.run(threads, self.settings.operations, self.duration, true, watch)
-    }
-
-    /// Makes operations until the limits are met, nothing is left to fill or a thread has failed.
+    /// Makes operations, which are measured if they are `recorded`, until the limits are met, nothing
+    /// is left to fill or a thread has failed.
     fn run(
         &mut self,
         threads: &[Thread<'_>],
@@ -331,21 +327,20 @@ impl<'a> Turns<'a> {
 
     /// Ends the threads and puts together what they measured.
     fn finish(mut self, threads: Vec<Thread<'_>>) -> Result<Measured> {
-        let mut latencies = vec![ByKind::default(); self.variants.len()];
         let mut wrong_answers = 0;
         let handles: Vec<_> = threads.into_iter().map(|thread| thread.handle).collect();
         for handle in handles {
             let ended = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (by_variant, wrong) = ended?;
             wrong_answers += wrong;
-            latencies.iter_mut().zip(&by_variant).for_each(|(all, one)| all.add(one));
+            for (variant, latencies) in self.variants.iter_mut().zip(&by_variant) {
+                add(&mut variant.kinds, latencies);
+            }
         }
-        for (number, latencies) in latencies.into_iter().enumerate() {
+        for (number, variant) in self.variants.iter_mut().enumerate() {
             let of_it = |turn: &&(usize, f64)| turn.0 == number && turn.1.is_finite();
             let of_it = self.nanos.iter().filter(of_it).map(|(_, nanos)| *nanos);
-            let typical = median(of_it.collect());
-            self.variants[number].typical_nanos = typical.unwrap_or(0.0);
-            self.variants[number].kinds = latencies.into_kinds();
+            variant.typical_nanos = median(of_it.collect()).unwrap_or(0.0);
         }
         // Neighbouring turns are of different variants, in changing order.
         let pairs = self.nanos.chunks_exact(2).filter_map(|pair| match pair {

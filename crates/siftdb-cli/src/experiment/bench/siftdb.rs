@@ -3,8 +3,9 @@
 use crate::experiment::bench::data::Data;
 use crate::experiment::bench::store::{Counts, Direction, Footprint, Reader, Result, Store};
 use crate::experiment::keys::{KeySet, splitmix64};
+use crate::experiment::probe::{blocks_read, bytes_read};
 use siftdb::env::Env;
-use siftdb::{Db, LevelStats, ReadOptions, WriteBatch, WriteOptions};
+use siftdb::{Db, ReadOptions, WriteBatch, WriteOptions};
 use std::sync::Arc;
 
 /// An open database of siftdb and the file system that it is on.
@@ -141,18 +142,6 @@ impl Store for SiftdbStore {
     }
 }
 
-fn blocks_read(total: &LevelStats) -> u64 {
-    let lookups = total.data_blocks_read + total.index_blocks_read + total.filter_blocks_read;
-    let scans = total.scan_data_blocks_read + total.scan_index_blocks_read;
-    lookups + scans + total.scan_filter_blocks_read
-}
-
-fn bytes_read(total: &LevelStats) -> u64 {
-    let lookups = total.data_bytes_read + total.index_bytes_read + total.filter_bytes_read;
-    let scans = total.scan_data_bytes_read + total.scan_index_bytes_read;
-    lookups + scans + total.scan_filter_bytes_read
-}
-
 struct SiftdbReader<'a> {
     db: &'a Db,
     options: ReadOptions,
@@ -176,14 +165,13 @@ impl Reader for SiftdbReader<'_> {
         count: u64,
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<u64> {
-        let mut cursor = match direction {
-            Direction::Forward => self.db.range_with(from.., &self.options).cursor(),
-            Direction::Backward => self.db.range_with(..=from, &self.options).cursor(),
+        let is_forward = direction == Direction::Forward;
+        let mut cursor = match is_forward {
+            true => self.db.range_with(from.., &self.options).cursor(),
+            false => self.db.range_with(..=from, &self.options).cursor(),
         };
-        let mut is_there = match direction {
-            Direction::Forward => cursor.seek_to_first()?,
-            Direction::Backward => cursor.seek_to_last()?,
-        };
+        let mut is_there =
+            if is_forward { cursor.seek_to_first()? } else { cursor.seek_to_last()? };
         let mut read = 0;
         while is_there && read < count {
             if let Some((key, value)) = cursor.entry() {
@@ -191,10 +179,7 @@ impl Reader for SiftdbReader<'_> {
             }
             read += 1;
             if read < count {
-                is_there = match direction {
-                    Direction::Forward => cursor.next()?,
-                    Direction::Backward => cursor.prev()?,
-                };
+                is_there = if is_forward { cursor.next()? } else { cursor.prev()? };
             }
         }
         Ok(read)

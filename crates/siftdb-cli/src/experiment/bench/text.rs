@@ -77,9 +77,10 @@ impl Run {
                 write!(line, ", {name} {}", bytes(amount))?;
             }
         }
-        if let Some(amplification) = self.write_amplification() {
+        let counts = self.counts();
+        if let Some(amplification) = counts.write_amplification() {
             write!(line, "; {amplification:.2} bytes written for one")?;
-            let reasons = self.write_amplification_by_reason();
+            let reasons = counts.write_amplification_by_reason();
             let reasons: Vec<_> =
                 reasons.iter().map(|(reason, bytes)| format!("{reason} {bytes:.2}")).collect();
             write!(line, " ({})", reasons.join(", "))?;

@@ -2,7 +2,7 @@
 
 use crate::experiment::bench::data::Data;
 use crate::experiment::bench::draw::Sampler;
-use crate::experiment::bench::result::{ByKind, Kind};
+use crate::experiment::bench::result::{ByKind, Kind, record};
 use crate::experiment::bench::store::{Direction, Reader, Result, Store};
 use crate::experiment::bench::workload::{Action, Workload};
 use crate::experiment::keys::{KeySet, splitmix64, unit};
@@ -185,7 +185,7 @@ impl<'a> Worker<'a> {
             if turn.recorded {
                 // A late start is latency too: the user has waited since the intended one.
                 let waited_since = intended.map_or(start, |intended| intended.min(start));
-                self.latencies[turn.variant].record(kind, finish - waited_since);
+                record(&mut self.latencies[turn.variant], kind, finish - waited_since);
             }
         }
         done.nanos = clock.elapsed().as_nanos() as u64;
@@ -213,10 +213,8 @@ impl<'a> Worker<'a> {
                 let batch = if common.workload.batches { common.batch } else { 1 };
                 let first = common.position.fetch_add(batch, Ordering::Relaxed);
                 let last = (first + batch).min(common.order.len());
-                for n in common.order.get(first..last).unwrap_or_default() {
-                    self.request.numbers.push(u64::from(*n));
-                    common.data.present(u64::from(*n), self.request.next_key());
-                }
+                let entries = common.order.get(first..last).unwrap_or_default();
+                entries.iter().for_each(|n| self.write_entry(u64::from(*n)));
                 return first < last;
             }
             Action::Get | Action::Seek => self.draw_key(entries),
@@ -226,16 +224,11 @@ impl<'a> Worker<'a> {
                 self.draw_key(entries);
             }
             Action::Overwrite | Action::ReadModifyWrite | Action::Delete => {
-                let n = common.sampler.draw(&mut self.random, entries);
                 self.request.version += 1;
-                self.request.numbers.push(n);
-                common.data.present(n, self.request.next_key());
+                let n = common.sampler.draw(&mut self.random, entries);
+                self.write_entry(n);
             }
-            Action::Insert => {
-                let n = common.entries.fetch_add(1, Ordering::Relaxed);
-                self.request.numbers.push(n);
-                common.data.present(n, self.request.next_key());
-            }
+            Action::Insert => self.write_entry(common.entries.fetch_add(1, Ordering::Relaxed)),
             Action::ReadForward | Action::ReadBackward => {
                 let mut from = std::mem::take(&mut self.request.last);
                 if from.is_empty() && action == Action::ReadBackward {
@@ -246,6 +239,12 @@ impl<'a> Worker<'a> {
             }
         }
         true
+    }
+
+    /// Takes the entry `n` to be written.
+    fn write_entry(&mut self, n: u64) {
+        self.request.numbers.push(n);
+        self.common.data.present(n, self.request.next_key());
     }
 
     /// Draws a key to look up, present by the hit ratio.
@@ -263,7 +262,7 @@ impl<'a> Worker<'a> {
     /// Makes the operation; answers its kind and its entries.
     fn perform(&mut self, action: Action, variant: usize) -> Result<(Kind, u64)> {
         let (store, sync) = (self.common.store, self.common.sync);
-        let reader = &mut self.readers[variant];
+        let reader = self.readers[variant].as_mut();
         let request = &mut self.request;
         let value = |n: Option<&u64>| self.common.data.value(n.map_or(0, |n| *n), request.version);
         let mut found = None;
@@ -296,17 +295,12 @@ impl<'a> Worker<'a> {
                 store.put(request.key(), value(request.numbers.first()), sync)?;
                 (Kind::ReadModifyWrite, 1)
             }
-            Action::Seek => (Kind::Seek, scan(reader.as_mut(), request, Direction::Forward, 1)?),
+            Action::Seek => (Kind::Seek, scan(reader, Direction::Forward, 1, request)?),
             Action::Scan => {
-                let entries = request.entries;
-                (Kind::Scan, scan(reader.as_mut(), request, Direction::Forward, entries)?)
+                (Kind::Scan, scan(reader, Direction::Forward, request.entries, request)?)
             }
-            Action::ReadForward => {
-                (Kind::Scan, read_on(reader.as_mut(), request, Direction::Forward)?)
-            }
-            Action::ReadBackward => {
-                (Kind::Scan, read_on(reader.as_mut(), request, Direction::Backward)?)
-            }
+            Action::ReadForward => (Kind::Scan, read_on(reader, Direction::Forward, request)?),
+            Action::ReadBackward => (Kind::Scan, read_on(reader, Direction::Backward, request)?),
         };
         if found.is_some_and(|found| found != request.present) && !self.common.workload.writes() {
             self.wrong_answers += 1;
@@ -318,9 +312,9 @@ impl<'a> Worker<'a> {
 /// Scans from the key of the request; keeps the last key.
 fn scan(
     reader: &mut dyn Reader,
-    request: &mut Request,
     direction: Direction,
     entries: u64,
+    request: &mut Request,
 ) -> Result<u64> {
     let (from, last) = (&request.keys[0], &mut request.last);
     reader.scan(from, direction, entries, &mut |key, value| {
@@ -330,8 +324,8 @@ fn scan(
 }
 
 /// Reads on from the last key, which is read again; begins again after the last entry.
-fn read_on(reader: &mut dyn Reader, request: &mut Request, direction: Direction) -> Result<u64> {
-    let read = scan(reader, request, direction, READ_ENTRIES)?;
+fn read_on(reader: &mut dyn Reader, direction: Direction, request: &mut Request) -> Result<u64> {
+    let read = scan(reader, direction, READ_ENTRIES, request)?;
     if read < READ_ENTRIES {
         request.last.clear();
     }

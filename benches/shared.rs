@@ -1,5 +1,7 @@
-//! Two ways of doing the same, measured by turns, so that a disturbance of the machine meets both.
+//! What the benchmarks share: [`Paired`] measures two ways of doing the same by turns, so that a
+//! disturbance of the machine meets both.
 
+use siftdb_cli::experiment::bench::median;
 use std::time::{Duration, Instant};
 
 /// The times of two sides.
@@ -29,14 +31,6 @@ impl Paired {
     }
 }
 
-/// The median; `None` without values.
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let upper = values.get(values.len() / 2)?;
-    let lower = values.get(values.len().checked_sub(1)? / 2)?;
-    Some((lower + upper) / 2.0)
-}
-
 /// How long the processor worked on this thread in `work`: other processes disturb that less than
 /// the time by the clock, which counts where the system does not tell the other.
 pub fn processor_time(work: impl FnOnce()) -> Duration {
@@ -53,6 +47,12 @@ fn thread_nanos() -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
+/// The number of keys of a benchmark: `SIFTDB_BENCH_KEYS`, or 200,000.
+pub fn bench_keys() -> u64 {
+    let given = std::env::var("SIFTDB_BENCH_KEYS").ok();
+    given.and_then(|keys| keys.parse().ok()).unwrap_or(200_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +67,5 @@ mod tests {
         });
         assert_eq!(order, [0, 1, 1, 0, 0, 1]);
         assert_eq!(paired, Paired { medians: [2.0, 1.0], ratio: 0.5 });
-        assert_eq!((median(vec![3.0, 1.0]), median(Vec::new())), (Some(2.0), None));
     }
 }
