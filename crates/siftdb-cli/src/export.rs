@@ -6,7 +6,7 @@
 
 use crate::args::{InKeyspace, options, unnamed};
 use crate::bars::Bar;
-use crate::described::{help, result};
+use crate::described::help;
 use crate::exchange::jsonl::{EndLine, EntryLine, JsonlWriter, KeyspaceLine};
 use crate::exchange::mdb::MdbWriter;
 use crate::exchange::record::{Entry, KeyspaceBegin, Writer};
@@ -22,32 +22,8 @@ use siftdb::Keyspace;
 use std::io::Write;
 use std::path::PathBuf;
 
-result! {
-    /// A note names the saved settings that a format leaves out, and those that import cannot name
-    /// again: filter policies and prefixes of a program's own.
-    ///
-    /// JSON of --format jsonl, one object a line. The first of each keyspace:
-    value First {
-        begin: KeyspaceLine;
-    }
-
-    /// Its entries:
-    value Entries {
-        entry: EntryLine;
-    }
-
-    /// The last line, and what -o prints:
-    value Last {
-        end: EndLine;
-    }
-}
-
-fn json_help() -> String {
-    [help::<First>(), help::<Entries>(), help::<Last>()].concat()
-}
-
 #[derive(Args)]
-#[command(after_long_help = json_help())]
+#[command(after_long_help = help::<KeyspaceLine>() + &help::<EntryLine>() + &help::<EndLine>())]
 pub struct Export {
     #[command(flatten)]
     place: InKeyspace,

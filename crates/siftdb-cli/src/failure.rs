@@ -123,26 +123,27 @@ impl Failure {
 
     /// A directory without a database, and advice.
     pub fn no_database(directory: &Path, advice: Option<&str>) -> Self {
-        let hint = advice.map_or(String::new(), |advice| format!(" ({advice})"));
-        let sentence = format!("no database in {}{hint}", directory.display());
         let failure = Failure::new(4, "no_database", "no database in this directory");
-        failure.told_at(sentence, directory, advice)
+        failure.not_in("no database", directory, advice)
     }
 
     /// A directory without a database of another store.
     pub fn no_foreign(store: &str, directory: &Path) -> Self {
-        let what = format!("no {store} database in this directory");
-        let failure = Failure::new(4, "no_database", &what);
-        let sentence = format!("no {store} database in {}", directory.display());
-        failure.told_at(sentence, directory, None)
+        let what = format!("no {store} database");
+        let failure = Failure::new(4, "no_database", &format!("{what} in this directory"));
+        failure.not_in(&what, directory, None)
     }
 
     /// A database without this keyspace, and advice.
     pub fn no_keyspace(directory: &Path, name: &str, advice: &str) -> Self {
         let what = format!("no keyspace {name:?}");
-        let sentence = format!("{what} in {} ({advice})", directory.display());
-        let failure = Failure::new(4, "keyspace_not_found", &what);
-        failure.told_at(sentence, directory, Some(advice))
+        Failure::new(4, "keyspace_not_found", &what).not_in(&what, directory, Some(advice))
+    }
+
+    /// The same in words: what is not in a directory, and advice.
+    fn not_in(self, what: &str, directory: &Path, advice: Option<&str>) -> Self {
+        let hint = advice.map_or(String::new(), |advice| format!(" ({advice})"));
+        self.told_at(format!("{what} in {}{hint}", directory.display()), directory, advice)
     }
 
     /// The failure to open the database in `directory`: there may be none.
@@ -175,8 +176,10 @@ impl Failure {
             None => source.kind().into(),
         };
         let sentence = format!("{}: not written: {source} ({advice})", path.display());
-        let failure = Failure::io(path, source).told_at(sentence.clone(), path, Some(advice));
-        failure.told(sentence, |object| object.error.operation = Some("write"))
+        Failure::io(path, source).told(sentence, |EndingError { error, .. }| {
+            error.advice = Some(advice.into());
+            error.operation = Some("write");
+        })
     }
 
     /// The same, with what to do.

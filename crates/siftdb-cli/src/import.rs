@@ -20,7 +20,7 @@ use crate::exchange::record::{Expiry, Reader, Record};
 use crate::exchange::tsv::Tsv;
 use crate::failure::{Failure, Outcome};
 use crate::json::{Bytes, Dropped};
-use crate::leveldb::OldDatabase;
+use crate::leveldb;
 use crate::new_database::NewDatabase;
 use crate::output::{Output, Shown, note};
 use crate::rocksdb::{RocksDbArgs, RocksSource};
@@ -29,7 +29,8 @@ use crate::sink::Sink;
 use crate::text::counted_entries;
 use clap::{Args, ValueEnum};
 use siftdb::{Db, Keyspace, KeyspaceOptions};
-use siftdb_foreign::Loss;
+use siftdb_foreign::{LevelDb, Loss};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -199,7 +200,8 @@ impl Import {
             Format::Mdb | Format::Bdb => Box::new(MdbReader::default()),
             Format::Ldb => Box::new(Ldb::default()),
             Format::Leveldb => {
-                return Ok(Source::LevelDb(OldDatabase::open(&self.source, self.salvage)?));
+                let (database, lock) = leveldb::open(&self.source, self.salvage)?;
+                return Ok(Source::LevelDb(database, lock));
             }
             Format::Rocksdb => {
                 let source = RocksSource::open(&self.source, self.salvage, &self.rocksdb)?;
@@ -282,7 +284,7 @@ enum Source {
         /// A record that was read, and is still to be written.
         begin: Option<Box<Record>>,
     },
-    LevelDb(OldDatabase),
+    LevelDb(LevelDb, Option<File>),
     RocksDb(Box<RocksSource>),
 }
 
@@ -292,7 +294,7 @@ impl Source {
         let (reader, input, begin) = match self {
             Source::Lines { reader, input, begin } => (reader, input, begin),
             Source::RocksDb(source) => return source.default_settings(),
-            Source::LevelDb(_) => return Ok(unnamed()),
+            Source::LevelDb(..) => return Ok(unnamed()),
         };
         // The first record stays to be copied.
         let first = reader.next(input).map_err(|failure| input.at_line(failure, None))?;
@@ -308,25 +310,17 @@ impl Source {
     /// Gives all entries to `target`. Returns what could not be read.
     fn copy(self, target: &mut Target<'_>) -> Outcome<Unread> {
         let unread = match self {
-            Source::Lines { mut reader, mut input, mut begin } => {
-                let mut next = || -> Outcome<bool> {
-                    let record = match begin.take() {
-                        None => reader.next(&mut input)?,
-                        Some(begin) => Some(*begin),
-                    };
-                    let Some(record) = record else { return Ok(false) };
-                    target.take(record)?;
-                    Ok(true)
+            Source::Lines { mut reader, mut input, mut begin } => loop {
+                let record = match begin.take() {
+                    None => reader.next(&mut input),
+                    Some(begin) => Ok(Some(*begin)),
                 };
-                loop {
-                    match next() {
-                        Ok(true) => {}
-                        Ok(false) => break Unread::default(),
-                        Err(failure) => return Err(input.at_line(failure, None)),
-                    }
+                let taken = record.and_then(|next| next.map(|one| target.take(one)).transpose());
+                if taken.map_err(|failure| input.at_line(failure, None))?.is_none() {
+                    break Unread::default();
                 }
-            }
-            Source::LevelDb(OldDatabase { database, .. }) => {
+            },
+            Source::LevelDb(database, _lock) => {
                 let bar = Bar::keys("import", None);
                 for entry in database.entries() {
                     let (key, value) = entry?;
@@ -339,7 +333,10 @@ impl Source {
                 while let Some(record) = source.next()? {
                     target.take(record)?;
                 }
-                Unread { dropped: source.losses(), prepared: source.prepared().to_vec() }
+                Unread {
+                    dropped: source.database.losses(),
+                    prepared: source.database.prepared().to_vec(),
+                }
             }
         };
         target.sink.finish()?;
@@ -375,8 +372,9 @@ impl<'a> Target<'a> {
                 // Before it is asked whether the keyspace is empty.
                 self.sink.finish()?;
                 // What is there keeps its settings.
-                let is_new =
-                    !self.db.keyspaces().contains(&name) || self.is_empty_default(&name)?;
+                let is_there = self.db.keyspaces().contains(&name);
+                // `default` is there in every database.
+                let is_new = !is_there || name == "default" && self.db.first()?.is_none();
                 let named = if is_new { &*settings } else { &unnamed() };
                 let keyspace = self.db.keyspace_with(&name, named)?;
                 let lacking = |settings| Ignored::of(&keyspace, settings);
@@ -387,11 +385,6 @@ impl<'a> Target<'a> {
             }
             Record::Entry { key, value, expiry } => self.sink.put(&key, &value, expiry),
         }
-    }
-
-    /// `default` is there in every database.
-    fn is_empty_default(&self, name: &str) -> Outcome<bool> {
-        Ok(name == "default" && self.db.first()?.is_none())
     }
 }
 

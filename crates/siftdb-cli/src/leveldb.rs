@@ -1,4 +1,4 @@
-//! A LevelDB database, opened to be read: [`OldDatabase`].
+//! Opens a LevelDB database to read it.
 
 use crate::failure::{Failure, Outcome};
 use crate::foreign_lock::lock;
@@ -9,22 +9,14 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The database, and the lock that keeps LevelDB from opening it.
-pub struct OldDatabase {
-    pub database: LevelDb,
-    _lock: Option<File>,
-}
-
-impl OldDatabase {
-    /// Opens the database in `directory`, after taking its lock. Changes no byte.
-    pub fn open(directory: &Path, salvage: bool) -> Outcome<Self> {
-        if !may_be_leveldb(directory) {
-            return Err(Failure::no_foreign("LevelDB", directory));
-        }
-        let _lock = lock(directory, "LevelDB")?;
-        let database = LevelDb::open(Arc::new(DiskEnv::new()), directory, salvage)?;
-        Ok(OldDatabase { database, _lock })
+/// Opens the database in `directory`, after taking the lock that keeps LevelDB from opening it.
+/// Changes no byte.
+pub fn open(directory: &Path, salvage: bool) -> Outcome<(LevelDb, Option<File>)> {
+    if !may_be_leveldb(directory) {
+        return Err(Failure::no_foreign("LevelDB", directory));
     }
+    let lock = lock(directory, "LevelDB")?;
+    Ok((LevelDb::open(Arc::new(DiskEnv::new()), directory, salvage)?, lock))
 }
 
 /// Whether `directory` has a file with a name that LevelDB writes, and is no database of siftdb.

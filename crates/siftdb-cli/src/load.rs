@@ -117,7 +117,11 @@ impl BadLines {
         let Some(path) = &self.path else { return Ok(()) };
         let file = match self.file.take() {
             Some(file) => file,
-            None => create(path)?,
+            // An existing one is never replaced: it may have lines that nobody corrected yet.
+            None => {
+                let created = File::create_new(path).map_err(|source| unwritable(path, source))?;
+                BufWriter::new(created)
+            }
         };
         let file = self.file.insert(file);
         let written = file.write_all(line).and_then(|()| file.write_all(b"\n"));
@@ -129,12 +133,6 @@ impl BadLines {
         let (Some(path), Some(file)) = (&self.path, &mut self.file) else { return Ok(()) };
         file.flush().map_err(|source| Failure::io(path, source))
     }
-}
-
-/// A new file for bad lines. An existing file is never replaced: it may have lines that nobody
-/// corrected yet.
-fn create(path: &Path) -> Outcome<BufWriter<File>> {
-    File::create_new(path).map(BufWriter::new).map_err(|source| unwritable(path, source))
 }
 
 fn unwritable(path: &Path, source: std::io::Error) -> Failure {

@@ -14,9 +14,7 @@ use crate::settings::Setting;
 use clap::{Args, ValueEnum};
 use siftdb::env::DiskEnv;
 use siftdb::{Db, Error, KeyspaceOptions};
-use siftdb_foreign::{
-    ColumnFamily, Entries, LevelDb, Loss, MergeOperator, RocksDb, RocksDbOptions,
-};
+use siftdb_foreign::{ColumnFamily, Entries, LevelDb, MergeOperator, RocksDb, RocksDbOptions};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::RangeInclusive;
@@ -121,7 +119,7 @@ const BLOCK_BYTES: RangeInclusive<usize> = 64..=4 << 20;
 
 /// The database, the lock that keeps RocksDB from opening it, and what was read of it.
 pub struct RocksSource {
-    database: RocksDb,
+    pub database: RocksDb,
     _lock: Option<File>,
     /// Values end with stamps, after which entries live so long.
     ttl_seconds: Option<u32>,
@@ -213,16 +211,6 @@ impl RocksSource {
             }
         }
         Ok(())
-    }
-
-    /// Names of transactions that were prepared and not committed.
-    pub fn prepared(&self) -> &[Vec<u8>] {
-        self.database.prepared()
-    }
-
-    /// What was not read so far.
-    pub fn losses(&self) -> Vec<Loss> {
-        self.database.losses()
     }
 }
 

@@ -39,21 +39,15 @@ impl Scan {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         let range = self.part.range()?;
         self.place.read(options(), |_, keyspace| {
+            let mut rows = output.rows();
             let entries = keyspace.range(range);
             let entries: Box<dyn Iterator<Item = _>> =
                 if self.reverse { Box::new(entries.rev()) } else { Box::new(entries) };
-            print(entries.take(self.limit.unwrap_or(usize::MAX)), self.raw, output)
+            for entry in entries.take(self.limit.unwrap_or(usize::MAX)) {
+                let (key, value) = entry?;
+                rows.entry(&key, &value, self.raw)?;
+            }
+            rows.end()
         })
     }
-}
-
-type Entry = siftdb::Result<(siftdb::Key, siftdb::Value)>;
-
-fn print(entries: impl Iterator<Item = Entry>, raw: bool, output: Output) -> Outcome<Shown> {
-    let mut rows = output.rows();
-    for entry in entries {
-        let (key, value) = entry?;
-        rows.entry(&key, &value, raw)?;
-    }
-    rows.end()
 }

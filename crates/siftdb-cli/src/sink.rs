@@ -44,11 +44,7 @@ struct Waiting {
     expiry: Expiry,
 }
 
-impl State {
-    fn new() -> Self {
-        State::Waiting { entries: Vec::new(), bytes: 0 }
-    }
-}
+const NO_ENTRIES: State = State::Waiting { entries: Vec::new(), bytes: 0 };
 
 /// The limit that an entry of these lengths breaks, if any.
 pub fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
@@ -65,7 +61,7 @@ pub fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
 impl<'a> Sink<'a> {
     /// Writes to `keyspace` of `db`.
     pub fn new(db: &'a Db, keyspace: Keyspace) -> Self {
-        Sink { db, keyspace, state: State::new(), taken: 0, written: 0 }
+        Sink { db, keyspace, state: NO_ENTRIES, taken: 0, written: 0 }
     }
 
     /// The entries that it took.
@@ -126,7 +122,7 @@ impl<'a> Sink<'a> {
         if let State::Batches { batch, expiry } = &mut self.state {
             self.written += write_batch(self.db, batch, *expiry)?;
         }
-        self.state = State::new();
+        self.state = NO_ENTRIES;
         Ok(())
     }
 

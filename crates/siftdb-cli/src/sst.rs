@@ -118,7 +118,7 @@ impl OfTable {
 }
 
 #[derive(Args)]
-#[command(after_long_help = layout_help())]
+#[command(after_long_help = help::<Facts>() + &more_help::<foreign_table::Layout>())]
 pub struct Layout {
     /// A table of siftdb, LevelDB or RocksDB; its last bytes say which
     file: PathBuf,
@@ -174,7 +174,7 @@ result! {
 }
 
 #[derive(Args)]
-#[command(after_long_help = dump_help())]
+#[command(after_long_help = help::<Record>() + &more_help::<foreign_table::Item>())]
 pub struct Dump {
     /// A table, also of LevelDB or RocksDB; a write-ahead log, a manifest or CURRENT, also if
     /// renamed
@@ -188,25 +188,13 @@ pub struct Dump {
 }
 
 #[derive(Args)]
-#[command(after_long_help = verify_help())]
+#[command(after_long_help = help::<Verified>() + &more_help::<foreign_table::Counts>())]
 pub struct Verify {
     /// A table, also of LevelDB or RocksDB, or the directory of a database
     path: PathBuf,
     /// Of a database, only the tables of this keyspace
     #[arg(long, value_name = "NAME")]
     keyspace: Option<String>,
-}
-
-fn layout_help() -> String {
-    help::<Facts>() + &more_help::<foreign_table::Layout>()
-}
-
-fn dump_help() -> String {
-    help::<Record>() + &more_help::<foreign_table::Item>()
-}
-
-fn verify_help() -> String {
-    help::<Verified>() + &more_help::<foreign_table::Counts>()
 }
 
 fn disk() -> Arc<dyn Env> {

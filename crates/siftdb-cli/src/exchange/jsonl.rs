@@ -107,7 +107,12 @@ fn settings_in(fields: &Map<String, Value>) -> Outcome<(KeyspaceOptions, Vec<Set
     Ok((settings, left_out))
 }
 
+// The comments above these are what `siftdb export --help` says.
 result! {
+    /// A note names the saved settings that a format leaves out, and those that import cannot name
+    /// again: filter policies and prefixes of a program's own.
+    ///
+    /// JSON of --format jsonl, one object a line. The first of each keyspace:
     pub struct KeyspaceLine {
         /// its name
         keyspace: String;
@@ -115,12 +120,14 @@ result! {
         settings: Vec<Setting>;
     }
 
+    /// Its entries:
     pub struct EntryLine {
         #[serde(flatten)] entry: KeyValue;
         /// when it expires, in milliseconds since 1970; absent if never
         #[serde(skip_serializing_if = "Option::is_none")] expires_at: Option<u64>;
     }
 
+    /// The last line, and what -o prints:
     pub struct EndLine {
         /// how many entries there are
         entries: u64;

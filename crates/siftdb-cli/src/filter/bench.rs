@@ -101,12 +101,8 @@ result! {
     }
 }
 
-fn json_help() -> String {
-    help::<Benched>() + &more_help::<BenchedRanges>()
-}
-
 #[derive(Args)]
-#[command(after_long_help = json_help())]
+#[command(after_long_help = help::<Benched>() + &more_help::<BenchedRanges>())]
 pub struct Bench {
     /// Keys of each filter; also 1e6
     #[arg(long, default_value = "1e6", value_parser = count)]

@@ -24,19 +24,24 @@ use siftdb_cli::filter_advice::advice;
 use std::io::Write;
 
 result! {
-    struct Rebuilt {
+    struct Rebuilt of before: &LevelStats, after: &LevelStats, work: &Stats, rewritten: u64,
+            in_log: u64 {
         /// tables that were written again
-        tables_rewritten: u64;
+        tables_rewritten: u64 = rewritten;
+        tables_before: u64 = before.tables;
         /// tables of the keyspace
-        tables_before, tables_after: u64;
+        tables_after: u64 = after.tables;
+        bytes_read: u64 = work.compaction_bytes_read;
         /// what that read and wrote
-        bytes_read, bytes_written: u64;
+        bytes_written: u64 = work.compaction_bytes_written;
+        filter_bytes_before: u64 = before.filter_bytes;
         /// bytes of all filters
-        filter_bytes_before, filter_bytes_after: u64;
+        filter_bytes_after: u64 = after.filter_bytes;
+        range_filter_bytes_before: u64 = before.range_filter_bytes;
         /// bytes of all range filters
-        range_filter_bytes_before, range_filter_bytes_after: u64;
+        range_filter_bytes_after: u64 = after.range_filter_bytes;
         /// entries that are only in the log, in no table and no filter
-        log_entries: u64;
+        log_entries: u64 = in_log;
     }
 }
 
@@ -81,18 +86,7 @@ impl Rebuild {
             })?;
         let log_entries = after.memtable_entries;
         let (before, after) = (before.total(), after.total());
-        let rebuilt = Rebuilt {
-            tables_rewritten,
-            tables_before: before.tables,
-            tables_after: after.tables,
-            bytes_read: work.compaction_bytes_read,
-            bytes_written: work.compaction_bytes_written,
-            filter_bytes_before: before.filter_bytes,
-            filter_bytes_after: after.filter_bytes,
-            range_filter_bytes_before: before.range_filter_bytes,
-            range_filter_bytes_after: after.range_filter_bytes,
-            log_entries,
-        };
+        let rebuilt = Rebuilt::of(&before, &after, &work, tables_rewritten, log_entries);
         output.show(&rebuilt, |out| {
             let of = counted(before.tables, "table");
             let [read, wrote] = [rebuilt.bytes_read, rebuilt.bytes_written].map(bytes);

@@ -128,15 +128,11 @@ result! {
     }
 }
 
-fn json_help() -> String {
-    help::<Answer>() + &more_help::<Report>()
-}
-
 /// The library's default.
 const CACHE_BYTES_DEFAULT: u64 = 64 << 20;
 
 #[derive(Args)]
-#[command(after_long_help = json_help())]
+#[command(after_long_help = help::<Answer>() + &more_help::<Report>())]
 pub struct Stats {
     #[command(flatten)]
     place: InKeyspace,

@@ -5,7 +5,7 @@ use crate::filter::foreign::read_cost::ReadCost;
 use crate::filter::foreign::report::{Found, Report, Simulation};
 use crate::filter::foreign::text::print;
 use crate::foreign_table;
-use crate::leveldb::OldDatabase;
+use crate::leveldb;
 use crate::lines::each_line;
 use crate::output::{Output, Shown};
 use crate::page_args::PageArgs;
@@ -50,9 +50,8 @@ impl Asked<'_> {
             return Err(Failure::usage("--keyspace is for column families of RocksDB databases"));
         }
         let probes = self.probes()?;
-        let old = OldDatabase::open(self.path, false)?;
-        let (tables, trace) =
-            (old.database.filter_figures()?, old.database.trace_lookups(&probes)?);
+        let (database, _lock) = leveldb::open(self.path, false)?;
+        let (tables, trace) = (database.filter_figures()?, database.trace_lookups(&probes)?);
         let read = ReadSettings::of_leveldb(self.cache_bytes.unwrap_or(LEVELDB_CACHE_BYTES));
         let found = Found {
             store: "leveldb",

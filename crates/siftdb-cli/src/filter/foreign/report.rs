@@ -39,21 +39,7 @@ impl Report {
     pub fn new(found: &Found, simulation: Option<&Simulation>) -> Self {
         let mut sum = FilterFigures::default();
         found.tables.iter().for_each(|table| sum.add(&table.filters));
-        let simulated = simulation.map(|simulation| {
-            let Simulation { cache_bytes, read_cost, settings } = simulation;
-            let lookups = settings.first().map_or(0, |(_, cost)| cost.lookups);
-            let row =
-                |(other, cost): &(Alternative, LookupCost)| Setting::of(cost, other, read_cost);
-            let settings = settings.iter().map(row).collect();
-            Simulated {
-                cache_bytes: *cache_bytes,
-                lookups,
-                read_nanos: read_cost.nanos,
-                read_nanos_per_byte: read_cost.nanos_per_byte,
-                settings,
-            }
-        });
-        Report::of(&sum, &counts_of(&found.trace, |_| true), found, simulated)
+        Report::of(&sum, &counts_of(&found.trace, |_| true), found, simulation)
     }
 }
 
@@ -61,7 +47,7 @@ result! {
     /// Of a LevelDB database, of each column family of a RocksDB database, or of a table of these,
     /// one object:
     pub struct Report of figures: &FilterFigures, counts: &LookupCounts, of: &Found,
-            simulation: Option<Simulated> {
+            simulation: Option<&Simulation> {
         /// leveldb or rocksdb
         store: &'static str = of.store;
         /// the column family, or null
@@ -99,7 +85,7 @@ result! {
         /// the filters in partitions; or null:
         in_partitions: Option<Partitions> = Partitions::of(figures);
         /// the lookups of --probe with a block cache of --cache, for databases; or null:
-        simulated: Option<Simulated> = simulation;
+        simulated: Option<Simulated> = simulation.map(|all| Simulated::of(all, &all.read_cost));
         /// whether it is a database
         is_database: bool = of.read.is_some();
     }
@@ -122,15 +108,19 @@ result! {
         filter_bytes: u64;
     }
 
-    pub struct Simulated {
+    pub struct Simulated of simulation: &Simulation, read_cost: &ReadCost {
         /// the block cache
         cache_bytes: u64;
         /// lookups that are counted, after as many that fill the cache
-        lookups: u64;
+        lookups: u64 = simulation.settings.first().map_or(0, |(_, cost)| cost.lookups);
+        read_nanos: f64 = read_cost.nanos;
         /// what reading a block takes, as measured on the files: as such, and for each byte
-        read_nanos, read_nanos_per_byte: f64;
+        read_nanos_per_byte: f64 = read_cost.nanos_per_byte;
         /// first as it is:
-        settings: Vec<Setting>;
+        settings: Vec<Setting> = {
+            let settings = simulation.settings.iter();
+            settings.map(|(other, cost)| Setting::of(cost, other, read_cost)).collect()
+        };
     }
 
     pub struct Setting of cost: &LookupCost, other: &Alternative, read_cost: &ReadCost {
