@@ -54,7 +54,8 @@ impl Files {
         Ok(Files { directory: directory.to_path_buf(), tables, logs, options, was_opened })
     }
 
-    /// RocksDB: adds the tables of other directories (`db_paths`, `cf_paths`). `OPTIONS` does not name them.
+    /// RocksDB: adds the tables of other directories (`db_paths`, `cf_paths`). `OPTIONS` does not
+    /// name them.
     ///
     /// # Errors
     /// `Io`.

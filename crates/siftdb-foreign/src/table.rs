@@ -220,13 +220,14 @@ pub(crate) struct DataBlocks {
     /// No entry of the partition was read so far.
     is_empty: bool,
     /// The block of the index that names the data block.
-    named_in: BlockHandle,
+    pub named_in: BlockHandle,
     /// The top-level key of the partition before, to check the order; `None` in the first
     /// partition.
     last_top_key: Option<Vec<u8>>,
     /// The separator of the block before; `None` at the first block.
     last_separator: Option<Vec<u8>>,
-    is_first: bool,
+    /// It is before the first block.
+    pub is_first: bool,
     /// Where the block ends in the file.
     end: u64,
 }
@@ -326,12 +327,7 @@ impl DataBlocks {
         self.partition.as_ref().unwrap_or(&self.top)
     }
 
-    /// The block of the index that names the data block.
-    pub(crate) fn index_block(&self) -> BlockHandle {
-        self.named_in
-    }
-
-    /// The bytes of that block in memory.
+    /// The bytes in memory of the block of the index that names the data block.
     pub(crate) fn index_block_bytes(&self) -> usize {
         self.here().bytes()
     }

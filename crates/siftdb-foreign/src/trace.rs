@@ -223,7 +223,6 @@ struct TableLookups<'t> {
     number: u32,
     filter: Option<TableFilter>,
     blocks: DataBlocks,
-    is_begun: bool,
     /// The index has no more blocks.
     is_at_end: bool,
     /// The data block at `blocks` with whether it is at an entry, if a lookup read it.
@@ -249,7 +248,6 @@ impl<'t> TableLookups<'t> {
             number,
             filter: TableFilter::open(table)?.filter(TableFilter::is_asked),
             blocks: DataBlocks::open(table)?,
-            is_begun: false,
             is_at_end: false,
             data: None,
             has_end: false,
@@ -260,14 +258,13 @@ impl<'t> TableLookups<'t> {
 
     /// Whether the index says that `key` is in the open block, or in none.
     fn is_at(&self, key: &[u8]) -> bool {
-        self.is_at_end || self.is_begun && self.blocks.reaches(self.table.style, key)
+        self.is_at_end || !self.blocks.is_first && self.blocks.reaches(self.table.style, key)
     }
 
     /// Opens the next data block.
     fn next_block(&mut self) -> Result<()> {
         self.data = None;
         self.is_at_end = !self.blocks.next(self.table)?;
-        self.is_begun = true;
         Ok(())
     }
 
@@ -290,7 +287,7 @@ impl<'t> TableLookups<'t> {
             Some(at) => Some(self.number_of(blocks, FILTER, at, Some(at.size))?),
             None => None,
         };
-        let (index, bytes) = (self.blocks.index_block(), self.blocks.index_block_bytes() as u64);
+        let (index, bytes) = (self.blocks.named_in, self.blocks.index_block_bytes() as u64);
         let index = self.number_of(blocks, INDEX, index, Some(bytes))?;
         let (first, order) = (self.blocks.first_key().map(user_key), self.table.style.order);
         let may_have =

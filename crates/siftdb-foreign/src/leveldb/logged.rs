@@ -60,7 +60,7 @@ fn put_batch(
     after: u64,
     entries: &mut Logged,
 ) -> std::result::Result<u64, &'static str> {
-    let (before, malformed) = (entries.len(), "a malformed batch");
+    let (mut added, malformed) = (Vec::new(), "a malformed batch");
     let mut decoder = Decoder::new(batch);
     let (Some(first), Some(count)) = (decoder.u64(), decoder.u32()) else { return Err(malformed) };
     let last = first.saturating_add(count.into()).saturating_sub(1);
@@ -73,15 +73,12 @@ fn put_batch(
             (Some(DELETION), Some(key)) => Some((DELETION, key, &[][..])),
             _ => None,
         };
-        let Some((kind, key, value)) = entry else {
-            entries.truncate(before);
-            return Err(malformed);
-        };
-        entries.push((internal_key(key, sequence << 8 | u64::from(kind)), value.to_vec()));
+        let (kind, key, value) = entry.ok_or(malformed)?;
+        added.push((internal_key(key, sequence << 8 | u64::from(kind)), value.to_vec()));
     }
     if !decoder.is_empty() {
-        entries.truncate(before);
         return Err(malformed);
     }
+    entries.append(&mut added);
     Ok(last.max(after))
 }
