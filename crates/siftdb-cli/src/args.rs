@@ -185,13 +185,9 @@ pub struct ToWrite {
 }
 
 impl ToWrite {
-    /// Does `work` with the keyspace open to write, or created if that was asked for.
-    pub fn write<T>(&self, work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>) -> Outcome<T> {
-        self.write_with(&unnamed(), work)
-    }
-
-    /// The same, after saving `settings` of the keyspace.
-    pub fn write_with<T>(
+    /// Does `work` with the keyspace open to write, or created if that was asked for, after saving
+    /// `settings` of it.
+    pub fn write<T>(
         &self,
         settings: &KeyspaceOptions,
         work: impl FnOnce(&Db, &Keyspace) -> Outcome<T>,

@@ -151,7 +151,7 @@ impl Put {
             Some(path) => contents(path)?,
             None => self.spelling.bytes(self.value.unwrap_or_default())?,
         };
-        self.place.write(|_, keyspace| Ok(keyspace.put(key, value)?))?;
+        self.place.write(&unnamed(), |_, keyspace| Ok(keyspace.put(key, value)?))?;
         output.show_json(&Written { entries: 1 })
     }
 }

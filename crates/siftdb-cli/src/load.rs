@@ -193,7 +193,7 @@ impl Load {
         let (columns, settings) = (self.columns()?, self.named.settings()?);
         let mut input = Input::open(&self.file, "load")?;
         let mut started = Instant::now();
-        let (entries, bad) = self.place.write_with(&settings, |db, keyspace| {
+        let (entries, bad) = self.place.write(&settings, |db, keyspace| {
             started = Instant::now();
             let mut bad = BadLines::new(self.bad_lines.as_deref())?;
             let mut sink = Sink::new(db, keyspace.clone());

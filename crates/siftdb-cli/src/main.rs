@@ -224,11 +224,6 @@ fn root() -> clap::Command {
     root.override_help(help)
 }
 
-/// The whole command for manual pages, which are the same in every terminal.
-fn root_of_manual() -> clap::Command {
-    fitted(Cli::command(), fold::HELP_COLUMNS_MAX)
-}
-
 /// `command` with help of `width` columns, subcommands included.
 fn fitted(command: clap::Command, width: usize) -> clap::Command {
     let more = command.get_after_long_help().map(|more| fold::reflowed(&more.to_string(), width));
@@ -279,7 +274,9 @@ fn main() -> ExitCode {
         Command::Sst(command) => run!(command, output, Sst: Layout Dump Verify),
         Command::Help(command) => command.run(output, &root),
         Command::Completions(command) => command.run(output, &root),
-        Command::Man(command) => command.run(output, &root_of_manual()));
+        // Manual pages are the same in every terminal.
+        Command::Man(command) =>
+            command.run(output, &fitted(Cli::command(), fold::HELP_COLUMNS_MAX)));
     match outcome {
         Ok(_shown) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,6 +1,7 @@
 //! The arguments of `siftdb bench`, and how they are spelled.
 
 use crate::numbers::{count, size};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use siftdb_cli::experiment::bench::{Distribution, KeyShape, WORKLOADS};
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ pub enum Filters {
 #[derive(Args)]
 pub struct BenchArgs {
     /// Workloads, in this order; `siftdb bench --help` lists them [default: readrandom readmissing]
-    #[arg(value_name = "WORKLOAD", value_parser = workload_names())]
+    #[arg(value_name = "WORKLOAD")]
+    #[arg(value_parser = PossibleValuesParser::new(WORKLOADS.map(|workload| workload.name)))]
     pub workloads: Vec<String>,
     /// Number of keys, such as 1e6
     #[arg(long, default_value = "500_000", value_parser = count)]
@@ -99,10 +101,6 @@ pub struct BenchArgs {
     /// Write a page with pictures: one HTML file that loads nothing
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-}
-
-fn workload_names() -> clap::builder::PossibleValuesParser {
-    clap::builder::PossibleValuesParser::new(WORKLOADS.map(|workload| workload.name))
 }
 
 /// Bytes of a value: many are made in memory.

@@ -107,11 +107,6 @@ impl KeySet {
         KeySet { keys }
     }
 
-    /// The set with these keys too.
-    pub(crate) fn with(self, keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        KeySet::new(self.keys.into_iter().chain(keys))
-    }
-
     /// `count` different keys of 16 bytes, such as `user:07364129880`.
     pub fn generate(count: usize, seed: u64) -> Self {
         let mut state = seed;

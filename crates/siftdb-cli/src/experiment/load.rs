@@ -1,8 +1,9 @@
 //! Databases to measure: trees of tables that are the same in every run.
 //!
-//! [`settled`] has one level. [`Load`] makes the tree of the demonstration: half of the keys at level 2, 29 % at level 1, the rest in three
-//! overlapping tables at level 0. Background compaction depends on timing and on bytes, filters
-//! included, so it would give each layout another tree. In [`Load::run`] each step has one outcome:
+//! [`settled`] has one level. [`Load`] makes the tree of the demonstration: half of the keys at
+//! level 2, 29 % at level 1, the rest in three overlapping tables at level 0. Background compaction
+//! depends on timing and on bytes, filters included, so it would give each layout another tree. In
+//! [`Load::run`] each step has one outcome:
 //!
 //! 1. One large entry moves down to level 2, because the levels above are set to hold less. It
 //!    makes level 2 the deepest level, and is deleted with the first keys.

@@ -1,8 +1,8 @@
 //! The rig for experiments: keys, databases, measured lookups, reports. It uses only the public
 //! interface of siftdb. The demonstration, the benchmarks and `siftdb filter bench` use it.
 //!
-//! [`KeySet`], [`present`] and [`absent`] make keys, [`settled`] makes databases, [`measure`] counts
-//! lookups twice.
+//! [`KeySet`], [`present`] and [`absent`] make keys, [`settled`] makes databases, [`measure`]
+//! counts lookups twice.
 //! [`run()`] is the demonstration. It loads the same keys in the same order into one database for
 //! each filter layout, so that all have the same data blocks at the same levels. Then it makes the
 //! same lookups in each: absent keys, present keys, and absent keys with a cache too small for the

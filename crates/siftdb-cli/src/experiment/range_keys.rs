@@ -5,6 +5,7 @@
 //! the source ([`at_random`]) or directly after a key of the set ([`after_a_key`]).
 
 use crate::experiment::keys::{KeySet, below, mix, splitmix64, swapped, unit, uuid};
+use std::collections::BTreeSet;
 
 /// The shape of keys for range filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,12 +144,11 @@ fn word(number: usize) -> String {
 
 /// `count` different keys of the source.
 pub fn key_set(source: &mut KeySource, count: usize) -> KeySet {
-    let mut keys = KeySet::default();
+    let mut keys = BTreeSet::new();
     while keys.len() < count {
-        let missing = count - keys.len();
-        keys = keys.with((0..missing).map(|_| source.draw()));
+        keys.insert(source.draw());
     }
-    keys
+    KeySet::new(keys)
 }
 
 /// The keys from the start on and below the end.

@@ -245,8 +245,8 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
-    /// Makes operations, which are measured if they are `recorded`, until the limits are met, nothing
-    /// is left to fill or a thread has failed.
+    /// Makes operations, measured if they are `recorded`, until the limits are met, nothing is left
+    /// to fill or a thread has failed.
     fn run(
         &mut self,
         threads: &[Thread<'_>],
