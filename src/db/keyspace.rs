@@ -324,8 +324,8 @@ impl Keyspace {
 
     /// Compacts all tables of this keyspace with keys of `range` down, level by level, and waits.
     /// This frees the space of deleted and overwritten entries that no snapshot needs, and joins
-    /// neighbors that fit one table. If tables collect in level 0 of another keyspace, its steps
-    /// alternate with compactions of others. Writers to this keyspace may have to wait for its end.
+    /// neighbors that fit one table. While tables collect in level 0 of a keyspace, its steps
+    /// alternate with the compactions that are due, so that no writer waits for its end.
     ///
     /// A table that shares no keys with another, has no such entries and has no small neighbor may
     /// be moved down, or stay, without being read. [`Keyspace::compact_range_with`] can rewrite all

@@ -397,10 +397,8 @@ pub(super) fn assemble(
         published: Arc::new(Published::new(log.last_sequence)),
         work: Arc::clone(versions.obsolete().wakeup()),
     };
-    let empty_memtable = before.map_or_else(
-        || Arc::new(Memtable::new(0, false)),
-        |before| Arc::clone(&before.catalog.empty_memtable),
-    );
+    let of_before = |before: &Engine| Arc::clone(&before.catalog.empty_memtable);
+    let empty_memtable = before.map_or_else(|| Arc::new(Memtable::new(0, false)), of_before);
     let keyspaces = keyspaces_of(&versions, settings, &served, &lock, &empty_memtable, before);
     saved.iter().for_each(|saved| restore_counters(saved, &keyspaces, &context.counters));
     let catalog = Catalog {

@@ -55,6 +55,15 @@ pub(crate) enum ManualGoal {
 /// and what they overlap.
 const WHOLE_STEPS: u64 = 2;
 
+/// A level in the middle of a visit.
+#[derive(Debug)]
+struct Visited {
+    /// Tables that do not end after this are done.
+    done: Bound<Vec<u8>>,
+    /// Tables that begin after this came since the first step, and stay.
+    until: Bound<Vec<u8>>,
+}
+
 /// The compactions of one call.
 #[derive(Debug)]
 pub(crate) struct ManualCompaction {
@@ -62,9 +71,8 @@ pub(crate) struct ManualCompaction {
     level: usize,
     /// The last level to visit.
     bottom: usize,
-    /// After the first step at the current level: tables that do not end after the first of these
-    /// are done; those that begin after the second came since, and stay.
-    visited: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
+    /// What is visited of the current level; `None` before its first step.
+    visited: Option<Visited>,
     /// Files from this number on were written since the call began.
     first_new_number: u64,
 }
@@ -125,9 +133,9 @@ impl ManualCompaction {
                 // All at once: tables that are flushed from now on are newer than the call.
                 0 => self.level = 1,
                 _ => {
-                    let until =
-                        self.visited.take().map_or(last_due.end.clone(), |(_, until)| until);
-                    self.visited = Some((last.end.clone(), until));
+                    let before = self.visited.take();
+                    let until = before.map_or_else(|| last_due.end.clone(), |level| level.until);
+                    self.visited = Some(Visited { done: last.end.clone(), until });
                 }
             }
             let rebuilds = self.goal == ManualGoal::RebuildFilters;
@@ -206,13 +214,14 @@ impl ManualCompaction {
     }
 
     fn came_later(&self, meta: &FileMeta) -> bool {
-        let visited = self.visited.as_ref();
-        visited.is_some_and(|(_, until)| ends_before(borrowed(until), &meta.start))
+        let is_behind = |level: &Visited| ends_before(borrowed(&level.until), &meta.start);
+        self.visited.as_ref().is_some_and(is_behind)
     }
 
     fn is_done(&self, meta: &FileMeta) -> bool {
-        let ends_by = |done| compare_ends(meta.span().end, borrowed(done)).is_le();
-        self.visited.as_ref().is_some_and(|(done, _)| ends_by(done))
+        let is_over =
+            |level: &Visited| compare_ends(meta.span().end, borrowed(&level.done)).is_le();
+        self.visited.as_ref().is_some_and(is_over)
     }
 }
 

@@ -470,17 +470,21 @@ mod tests {
             tree.check();
         }
         running.drain(..).for_each(|one| end(&mut tree, one, options));
+        delete_all(&mut tree, by_range);
+        compact_beside(&mut tree, (..).into_bounds(), options, |tree| {
+            run_due(tree, &mut cursors, options);
+        });
+        tree.check();
+        assert_eq!(tree.files().0.len(), 0);
+    }
+
+    fn delete_all(tree: &mut Tree, by_range: bool) {
         tree.snapshots.clear();
         match by_range {
             true => tree.delete_range(Vec::new(), None),
             false => (0..600).for_each(|number| tree.write(key(number), None)),
         }
         tree.flush();
-        compact_beside(&mut tree, (..).into_bounds(), options, |tree| {
-            run_due(tree, &mut cursors, options);
-        });
-        tree.check();
-        assert_eq!(tree.files().0.len(), 0);
     }
 
     proptest! {
