@@ -108,8 +108,8 @@ fn level0_is_behind(engine: &Engine) -> bool {
     engine.catalog.all_keyspaces().iter().any(is_behind)
 }
 
-/// Runs `step` until it has nothing to do. While level 0 of a keyspace is behind, every other step is
-/// a compaction that is due.
+/// Runs `step` until it has nothing to do. While level 0 of a keyspace is behind, every other step
+/// is a compaction that is due.
 ///
 /// # Errors
 /// That of a refused compaction, which ends the job. It is no failure of the job: that would make

@@ -6,6 +6,7 @@ use crate::base::iterator::api::Direction;
 use crate::base::key::{SEQUENCE_MAX, ValueKind, compare_internal, put_internal_key};
 use crate::base::sync::Arc;
 use crate::cache::cache::Cache;
+use crate::table::batch_key::BatchKey;
 use crate::table::builder::TableOptions;
 use crate::table::reader::{Expect, Table, TableReadOptions};
 use crate::table::salvage::Expected;
@@ -55,6 +56,9 @@ fn opened(bytes: &[u8], expect: Expect) -> Vec<Arc<Table>> {
 /// Both tables answer every question in the same way.
 fn compare(ingested: &Arc<Table>, written: &Arc<Table>, contents: &Contents, sequence: u64) {
     let without_filters = TableReadOptions { use_filters: false, ..READ };
+    // Where the windows of a filter begin depends on the compressed size of blocks, and that on the
+    // sequences in them: an absent key may be a false positive of one table alone.
+    let has_windows = written.filter().layout_name() == "block-based";
     let absent = [b"".to_vec(), b"ab\x01".to_vec(), b"zz".to_vec()];
     let mut keys: Vec<&[u8]> = contents.keys().chain(&absent).map(Vec::as_slice).collect();
     keys.sort_unstable();
@@ -68,7 +72,8 @@ fn compare(ingested: &Arc<Table>, written: &Arc<Table>, contents: &Contents, seq
             }
             let [ours, theirs] = [ingested, written].map(|table| {
                 let batch = multi_get(table, &keys, at, read).unwrap();
-                batch.into_iter().map(|key| (key.verdict, key.answer)).collect::<Vec<_>>()
+                let told = |key: BatchKey<'_>| ((!has_windows).then_some(key.verdict), key.answer);
+                batch.into_iter().map(told).collect::<Vec<_>>()
             });
             assert_eq!(ours, theirs, "at {at}");
         }

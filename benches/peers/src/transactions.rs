@@ -149,7 +149,7 @@ fn cost(
 }
 
 fn median(figures: Vec<f64>) -> f64 {
-    siftdb_cli::experiment::median(figures).unwrap_or(f64::NAN)
+    siftdb_cli::experiment::bench::median(figures).unwrap_or(f64::NAN)
 }
 
 /// All threads add to one counter.
