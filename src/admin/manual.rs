@@ -5,6 +5,7 @@
 
 use crate::admin::filter_report::{damaged_tables, differing_tables};
 use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceId;
 use crate::base::range::KeyBounds;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::manual::{FilterRebuild, ManualCompaction, ManualGoal};
@@ -89,12 +90,13 @@ pub(crate) fn compact_range(
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     let levels = keyspace.view.load().version.files();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
+    let bottom = compaction.bottom();
     let step = || {
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles, _: &_| compaction.next_task(levels, &options, is_due);
         Ok(run_compaction(engine, keyspace, next)?.is_some())
     };
-    in_turns(engine, keyspace, step)?;
+    in_turns(engine, (keyspace.id, bottom), step)?;
     keyspace.check_there()?;
     engine.check_writable()
 }
@@ -109,21 +111,24 @@ fn level0_is_behind(engine: &Engine) -> bool {
 }
 
 /// Runs `step` until it has nothing to do. While level 0 of a keyspace is behind, every other step
-/// is a compaction that is due.
+/// is a compaction that is due; in the keyspace of `limit`, it takes nothing below its level.
 ///
 /// # Errors
-/// That of a refused compaction, which ends the job. It is no failure of the job: that would make
-/// the database read-only, although nothing was lost.
+/// `Defect`: a compaction was refused, and no step follows. The database takes writes all the same,
+/// since nothing was lost.
 fn in_turns(
     engine: &Engine,
-    keyspace: &KeyspaceState,
+    limit: (KeyspaceId, usize),
     mut step: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let (cursors, mut is_others_turn) = (Cursors::default(), true);
     let mut refused = Ok(());
     run_job(engine, &mut || {
         is_others_turn = !is_others_turn;
-        if is_others_turn && level0_is_behind(engine) && compact_most_urgent(engine, &cursors)? {
+        if is_others_turn
+            && level0_is_behind(engine)
+            && compact_most_urgent(engine, &cursors, Some(limit))?
+        {
             return Ok(true);
         }
         match step() {
@@ -135,7 +140,7 @@ fn in_turns(
         }
     });
     // What went down may be more than a level should have.
-    engine.jobs.schedule_compactions([keyspace.id]);
+    engine.jobs.schedule_compactions([limit.0]);
     refused
 }
 
@@ -186,6 +191,7 @@ pub(crate) fn rebuild_filters(
     let (goal, levels) = (ManualGoal::RebuildFilters, keyspace.view.load().version.files());
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
+    let bottom = compaction.bottom();
     let step = || {
         let due = due();
         let is_due = |meta: &FileMeta| due.contains(&meta.number);
@@ -193,7 +199,7 @@ pub(crate) fn rebuild_filters(
         let next = |levels: &LevelFiles| compaction.next_task(levels, &options, is_due);
         Ok(run_filter_rebuild(engine, keyspace, next)?.is_some())
     };
-    in_turns(engine, keyspace, step)?;
+    in_turns(engine, (keyspace.id, bottom), step)?;
     keyspace.check_there()?;
     engine.check_writable()?;
     Ok(tables)

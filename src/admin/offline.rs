@@ -10,14 +10,16 @@ use crate::log::wal::format::WalStart;
 use crate::log::wal::writer::WalWriter;
 use crate::tree::current::set_current;
 use crate::tree::edit::SessionBegin;
-use crate::tree::manifest::{ManifestState, ManifestWriter};
+use crate::tree::manifest::ManifestWriter;
+use crate::tree::manifest_state::ManifestState;
 use std::path::Path;
 
 /// Writes log, manifest and CURRENT, with the three file numbers from `next` on. Before the last
 /// step nothing has changed, and after it all.
 ///
-/// Everything up to the last sequence of `state` is in its tables. These are durable; their names
-/// become so with that of the log. What `state` says of logs and sessions is not used.
+/// Everything up to the last sequence of `state` is in its tables, which are durable. Their names
+/// become durable together with the name of the log. The database gets a log and a session of its
+/// own, whatever `state` says of them.
 ///
 /// # Errors
 /// `Io`.

@@ -47,7 +47,7 @@ use crate::state::engine::Engine;
 use crate::table::reader::TableContext;
 use crate::tree::current::read_current;
 use crate::tree::followed_manifest::FollowedManifest;
-use crate::tree::manifest::ManifestState;
+use crate::tree::manifest_state::ManifestState;
 use crate::tree::session_manifest::SESSIONS_MAX;
 use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;

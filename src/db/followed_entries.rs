@@ -11,7 +11,7 @@ use crate::db::log_memory::LogMemory;
 use crate::db::log_memtables::{LogMemtables, refuse_unknown_keyspaces};
 use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
-use crate::tree::manifest::ManifestState;
+use crate::tree::manifest_state::ManifestState;
 use std::path::Path;
 
 /// The entries of the logs that a follower has read.

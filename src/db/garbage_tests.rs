@@ -122,8 +122,7 @@ impl CompactionFilter for Slow {
     }
 }
 
-/// No worker compacts next to `compact_range`, so writers once waited for its end. Compactions that
-/// come between may move a table past the level that it rewrites at last: `force` finds it there.
+/// No worker compacts next to `compact_range`, so writers once waited for its end.
 #[test]
 fn writers_need_not_wait_for_a_long_compact_range() {
     let options = Options::new().table_bytes(16 << 10).level_base_bytes(16 << 10);

@@ -39,7 +39,7 @@ use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::writer::Writer;
-use crate::tree::manifest::ManifestState;
+use crate::tree::manifest_state::ManifestState;
 use crate::tree::new_tables::DurableTables;
 use std::path::PathBuf;
 use std::time::Instant;

@@ -4,6 +4,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::events::event::{Event, EventListener};
 use crate::base::filename::FileName;
+use crate::base::levels::LEVELS;
 use crate::base::sync::Mutex;
 use crate::db::database::Db;
 use crate::env::api::Env;
@@ -220,7 +221,7 @@ fn no_compaction_begins_after_a_failure() {
     let full = std::io::Error::from_raw_os_error(ENOSPC);
     engine.set_background_error(Error::io("write_at", Path::new("/db/000009.wal"), full));
     let keyspace = engine.catalog.default.clone();
-    assert!(!compact_once(engine, &keyspace, &Cursors::default()).unwrap());
+    assert!(!compact_once(engine, &keyspace, &Cursors::default(), LEVELS).unwrap());
     assert_eq!(tables(), before);
     drop(token);
 }
@@ -238,7 +239,7 @@ fn dropped_keyspaces_leave_no_cursors() {
         keyspace.put("k", "1").unwrap();
         keyspace.flush().unwrap();
         engine.jobs.schedule_compactions([keyspace.number()]);
-        compact_most_urgent(engine, &cursors).unwrap();
+        compact_most_urgent(engine, &cursors, None).unwrap();
         db.drop_keyspace(name).unwrap();
     }
     drop(token);

@@ -10,6 +10,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
+use crate::base::levels::LEVELS;
 use crate::base::sync::thread::{Builder, JoinHandle};
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::compact::run::{Cursors, compact_once, urgency};
@@ -267,7 +268,7 @@ fn compaction_worker(engine: &Engine, cursors: &Cursors, mut watch: Option<Expir
         }
         if let Some(_token) = CompactionToken::of_worker(engine) {
             run_job(engine, &mut || {
-                let more = compact_most_urgent(engine, cursors)?;
+                let more = compact_most_urgent(engine, cursors, None)?;
                 Ok(more && engine.jobs.schedule.lock().callers_waiting == 0)
             });
         } else if let Some(watch) = &mut watch {
@@ -305,8 +306,12 @@ fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, generation: u64
 }
 
 /// Runs one compaction of the keyspace that is most in need of one, of those that were named. False
-/// if none is named.
-pub(crate) fn compact_most_urgent(engine: &Engine, cursors: &Cursors) -> Result<bool> {
+/// if none is named. In the keyspace of `limit`, nothing goes below its level.
+pub(crate) fn compact_most_urgent(
+    engine: &Engine,
+    cursors: &Cursors,
+    limit: Option<(KeyspaceId, usize)>,
+) -> Result<bool> {
     let wanted: Vec<_> = {
         let jobs = engine.jobs.schedule.lock();
         let keyspaces = engine.catalog.keyspaces.lock();
@@ -333,7 +338,10 @@ pub(crate) fn compact_most_urgent(engine: &Engine, cursors: &Cursors) -> Result<
         false => Ok(false),
     };
     let changed = match expired {
-        Ok(false) => compact_once(engine, keyspace, cursors),
+        Ok(false) => {
+            let of_keyspace = limit.filter(|(limited, _)| *limited == id);
+            compact_once(engine, keyspace, cursors, of_keyspace.map_or(LEVELS, |(_, level)| level))
+        }
         ended => ended,
     };
     match changed {

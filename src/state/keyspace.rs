@@ -196,8 +196,8 @@ impl KeyspaceState {
         self.dropped()
     }
 
-    /// Refuses a keyspace that was dropped. The caller holds no lock, or that of the log, which a
-    /// drop holds until it is published.
+    /// Refuses a keyspace that was dropped. This may wait for a drop to be published, so the caller
+    /// holds no lock but that of the log: a drop holds it until then.
     ///
     /// # Errors
     /// `KeyspaceDropped`.

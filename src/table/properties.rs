@@ -262,6 +262,7 @@ impl Properties {
         let mut copy = self.clone();
         for (name, presence, field) in copy.fields() {
             let mut value = Vec::new();
+            let is_number = matches!(field, Field::Number(_) | Field::Flag(_));
             match field {
                 Field::Number(number) => put_varint(&mut value, *number),
                 Field::Keyspace(id) => put_varint(&mut value, u64::from(*id)),
@@ -273,8 +274,8 @@ impl Properties {
                     ids.iter().for_each(|id| value.extend_from_slice(&id.to_le_bytes()));
                 }
             }
-            // Numbers and flags are one zero then.
-            if presence == Presence::Optional && matches!(value[..], [] | [0]) {
+            let nothing: &[u8] = if is_number { &[0] } else { &[] };
+            if presence == Presence::Optional && value == nothing {
                 continue;
             }
             builder.add(name.as_bytes(), &value);

@@ -11,7 +11,8 @@ use crate::base::filename::FileName;
 use crate::base::sync::Arc;
 use crate::env::api::{Env, FileId, Metadata};
 use crate::log::record::format::FILE_HEADER_BYTES;
-use crate::tree::manifest::{ManifestCursor, ManifestState};
+use crate::tree::manifest::ManifestCursor;
+use crate::tree::manifest_state::ManifestState;
 use std::path::Path;
 
 /// A manifest as far as it was read.

@@ -17,7 +17,8 @@
 //! | `level` | the tables of one level: fences and filter probes |
 //! | `handle` | an open table, and the files that are obsolete |
 //! | `overlap` | the order of a level, and which tables share keys |
-//! | `manifest`, `edit` | the log of changes, and the encoding of a change |
+//! | `manifest`, `manifest_state` | the log of changes, and what it says in all |
+//! | `edit` | the encoding of a change |
 //! | `current` | `CURRENT`, which names the current manifest |
 //! | `file_meta`, `fields` | what the manifest knows of a table; the fields of the encoding |
 //! | `runs`, `targets` | sorted run sizes of the tree; how large each level should be |
@@ -44,6 +45,7 @@ pub(crate) mod version;
 pub(crate) mod level;
 pub(crate) mod handle;
 pub(crate) mod manifest;
+pub(crate) mod manifest_state;
 pub(crate) mod current;
 pub(crate) mod overlap;
 pub(crate) mod targets;

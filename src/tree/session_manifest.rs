@@ -17,7 +17,8 @@ use crate::log::wal::consistency::CleanClose;
 use crate::log::wal::format::DatabaseIdentity;
 use crate::tree::current::{stage_current, switch_current};
 use crate::tree::edit::{COMPARATOR, FirstLog, SessionBegin, VersionEdit};
-use crate::tree::manifest::{ManifestState, ManifestWriter};
+use crate::tree::manifest::ManifestWriter;
+use crate::tree::manifest_state::ManifestState;
 use std::path::{Path, PathBuf};
 
 /// A manifest lists the begins of this many sessions: a follower that last looked in an earlier

@@ -22,7 +22,7 @@ use crate::table::reader::TableContext;
 use crate::tree::edit::{DeletedFile, KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
-use crate::tree::manifest::ManifestState;
+use crate::tree::manifest_state::ManifestState;
 use crate::tree::new_tables::{NewTables, PinningByLevel};
 use crate::tree::overlap::order_conflicts;
 use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
@@ -572,7 +572,7 @@ mod tests {
     use crate::env::mem::MemEnv;
     use crate::env::testing::fault::{Calls, EIO, Fault, FaultEnv, FaultKind};
     use crate::log::wal::format::DatabaseIdentity;
-    use crate::tree::manifest::KeyspaceTables;
+    use crate::tree::manifest_state::KeyspaceTables;
 
     fn set_of(keyspaces: usize, next_keyspace: u64) -> VersionSet {
         set_in(Arc::new(MemEnv::new()), keyspaces, next_keyspace)

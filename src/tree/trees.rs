@@ -8,7 +8,7 @@ use crate::table::reader::TableContext;
 use crate::tree::edit::KeyspaceMeta;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
-use crate::tree::manifest::ManifestState;
+use crate::tree::manifest_state::ManifestState;
 use crate::tree::new_tables::PinningByLevel;
 use crate::tree::open_tables::open_tables;
 use crate::tree::version::Version;

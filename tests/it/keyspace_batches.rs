@@ -443,8 +443,8 @@ fn scan_of(snapshot: &Snapshot) -> Result<usize> {
     snapshot.iter().try_fold(0, |count, entry| entry.map(|_| count + 1))
 }
 
-/// A batch that puts `round` and drops 500 keyspaces, and the last of these. To drop so many takes
-/// a while, so reads come in between.
+/// A batch that puts the number of the round and drops 500 keyspaces; with the last of these. So
+/// many drops take some time, in which others can read.
 fn many_drops(db: &Db, round: usize) -> (Keyspace, WriteBatch) {
     let (mut create, mut migrate) = (WriteBatch::new(), WriteBatch::new());
     let names: Vec<_> = (0..500).map(|n| format!("{round}-{n:03}")).collect();

@@ -24,7 +24,8 @@ use crate::log::wal::format::{DatabaseIdentity, DecodedLoads, WalBody, WalStart}
 use crate::options::keyspace::KeyspaceOptions;
 use crate::table::filter::layout::CustomRules;
 use crate::tree::edit::{DeletedFile, SessionBegin, VersionEdit};
-use crate::tree::manifest::{self, KeyspaceTables, ManifestState};
+use crate::tree::manifest;
+use crate::tree::manifest_state::{KeyspaceTables, ManifestState};
 use std::ops::Bound;
 use std::path::Path;
 

@@ -31,7 +31,8 @@ use crate::options::keyspace::KeyspaceOptions;
 use crate::tree::current::read_current;
 use crate::tree::edit::KeyspaceMeta;
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::{KeyspaceTables, ManifestRemains, ManifestState, replay_file};
+use crate::tree::manifest::{ManifestRemains, replay_file};
+use crate::tree::manifest_state::{KeyspaceTables, ManifestState};
 use std::collections::HashSet;
 use std::path::Path;
 

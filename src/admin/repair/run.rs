@@ -35,7 +35,7 @@ use crate::log::wal::format::DatabaseIdentity;
 use crate::log::wal::salvage::salvage;
 use crate::options::database::Options;
 use crate::tree::current::read_current;
-use crate::tree::manifest::ManifestState;
+use crate::tree::manifest_state::ManifestState;
 use std::collections::BTreeSet;
 use std::io::{Error as IoError, ErrorKind};
 use std::ops::Range;

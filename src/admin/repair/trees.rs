@@ -17,7 +17,7 @@ use crate::options::database::Options;
 use crate::table::salvage::Expected;
 use crate::tree::edit::KeyspaceMeta;
 use crate::tree::file_meta::FileMeta;
-use crate::tree::manifest::{KeyspaceTables, ManifestState};
+use crate::tree::manifest_state::{KeyspaceTables, ManifestState};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 use std::path::{Path, PathBuf};

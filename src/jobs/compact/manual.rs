@@ -11,15 +11,16 @@
 //! shares keys with, and get the filter of level 1. Tables of sorted levels are rewritten one by
 //! one at their level.
 //!
-//! Every step moves forward by level and key, and visits each position once, up to the end of what
-//! the level had. So the call ends, whatever else happens to the tree: data that arrives at a
-//! visited position, or behind that end, is left alone. The caller asks
-//! [`ManualCompaction::next_task`] with the tree as it is, runs and installs the task, and asks
-//! again. Other compactions may come between.
+//! The caller asks [`ManualCompaction::next_task`] with the tree as it is, runs and installs the
+//! task, and asks again. Other compactions may run between two steps, down to the bottom level.
+//!
+//! Steps go from level to level, and through the keys of a level in order. They never go back: new
+//! data at keys that were visited stays where it is, and so do new tables after the last key that
+//! the level had at its first step. So the call ends, even if somebody writes all the time.
 
 use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
-use crate::jobs::compact::task::CompactionTask;
+use crate::jobs::compact::task::{CompactionTask, may_drop};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{borrowed, compare_ends, ends_before, overlap_closure};
 use crate::tree::targets::CompactionOptions;
@@ -102,26 +103,17 @@ impl ManualCompaction {
         options: &CompactionOptions,
         is_due: impl Fn(&FileMeta) -> bool,
     ) -> Option<CompactionTask> {
-        loop {
+        while self.level <= self.bottom {
             let level = self.level;
-            if level > self.bottom {
-                // Other compactions may have moved tables past the bottom since the call began.
-                let mut deeper = levels[level..].iter().flatten();
-                if !deeper.any(|meta| self.is_old(meta) && is_due(meta)) {
-                    return None;
-                }
-                self.bottom = level;
-            }
             let is_in_reach = |meta: &&Arc<FileMeta>| is_due(meta) && !self.came_later(meta);
-            let due: Vec<_> = levels[level].iter().filter(is_in_reach).collect();
+            let due: Vec<_> = levels[level].iter().filter(is_in_reach).cloned().collect();
             let inputs = match (level, self.goal) {
                 // With all tables that overlap them: an older table that stays would be searched
                 // first.
-                (0, _) => overlap_closure(&levels[0], due.iter().copied().cloned().collect()),
+                (0, _) => overlap_closure(&levels[0], due.clone()),
                 (_, ManualGoal::Compact { force }) => self.neighbours(&due, force, options),
                 (_, ManualGoal::RebuildFilters) => {
-                    let mut due = due.iter().copied();
-                    let next = due.find(|meta| self.is_old(meta) && !self.is_done(meta));
+                    let next = due.iter().find(|meta| self.is_old(meta) && !self.is_done(meta));
                     next.cloned().into_iter().collect()
                 }
             };
@@ -133,9 +125,9 @@ impl ManualCompaction {
                 // All at once: tables that are flushed from now on are newer than the call.
                 0 => self.level = 1,
                 _ => {
-                    let before = self.visited.take();
-                    let until = before.map_or_else(|| last_due.end.clone(), |level| level.until);
-                    self.visited = Some(Visited { done: last.end.clone(), until });
+                    let (done, until) = (last.end.clone(), last_due.end.clone());
+                    let visited = self.visited.get_or_insert(Visited { done: done.clone(), until });
+                    visited.done = done;
                 }
             }
             let rebuilds = self.goal == ManualGoal::RebuildFilters;
@@ -143,13 +135,19 @@ impl ManualCompaction {
                 return Some(CompactionTask::rewrite(levels, level, inputs));
             }
             let task = self.down(levels, level, inputs, options);
-            // A table that is moved as it is keeps its filter and is not read. One that this call
-            // wrote would not be cleaned at the bottom: it is rewritten on the way there.
-            let keeps_garbage =
-                task.output_level == self.bottom && task.inputs.iter().any(may_drop);
-            let may_move = self.goal == ManualGoal::Compact { force: false } && !keeps_garbage;
-            return Some(CompactionTask { trivial_move: task.trivial_move && may_move, ..task });
+            // A table that is moved as it is keeps its filter and is not read.
+            let may_move = self.goal == ManualGoal::Compact { force: false };
+            let task = CompactionTask { trivial_move: task.trivial_move && may_move, ..task };
+            return Some(task.clean_at(self.bottom));
         }
+        None
+    }
+
+    /// The last level to visit. Other compactions may come between two steps, but none may take
+    /// tables below it, where the call would miss them, or garbage to it as it is.
+    #[must_use]
+    pub(crate) fn bottom(&self) -> usize {
+        self.bottom
     }
 
     /// The step that takes `inputs` down from `level`. From level 0 all goes to the bottom at once,
@@ -178,7 +176,7 @@ impl ManualCompaction {
     /// that are worth rewriting, or that fit one table with a neighbour.
     fn neighbours(
         &self,
-        tables: &[&Arc<FileMeta>],
+        tables: &[Arc<FileMeta>],
         force: bool,
         options: &CompactionOptions,
     ) -> Vec<Arc<FileMeta>> {
@@ -190,7 +188,7 @@ impl ManualCompaction {
         let joins_before = |index: usize| fits(index.checked_sub(1), index).unwrap_or(false);
         let is_due = |index: &usize| {
             self.level < self.bottom
-                || (self.is_old(tables[*index]) && (force || may_drop(tables[*index])))
+                || (self.is_old(&tables[*index]) && (force || may_drop(&tables[*index])))
                 || joins_before(*index)
                 || joins_before(index + 1)
         };
@@ -201,7 +199,7 @@ impl ManualCompaction {
         let mut bytes = 0;
         for index in (start..tables.len()).take_while(is_due) {
             bytes += tables[index].bytes;
-            inputs.push(Arc::clone(tables[index]));
+            inputs.push(Arc::clone(&tables[index]));
             if bytes >= options.grandparent_bytes_max() && index >= first {
                 break;
             }
@@ -213,6 +211,7 @@ impl ManualCompaction {
         meta.number < self.first_new_number
     }
 
+    /// True for a table after the last key that the level had.
     fn came_later(&self, meta: &FileMeta) -> bool {
         let is_behind = |level: &Visited| ends_before(borrowed(&level.until), &meta.start);
         self.visited.as_ref().is_some_and(is_behind)
@@ -223,12 +222,6 @@ impl ManualCompaction {
             |level: &Visited| compare_ends(meta.span().end, borrowed(&level.done)).is_le();
         self.visited.as_ref().is_some_and(is_over)
     }
-}
-
-/// True if a rewrite at the bottom level may drop entries of the table. Nothing says when the first
-/// of the expiring entries does: some may have.
-fn may_drop(meta: &Arc<FileMeta>) -> bool {
-    meta.garbage + meta.range_deletes + meta.expiring.entries > 0
 }
 
 #[cfg(test)]
@@ -362,7 +355,8 @@ mod tests {
         assert_eq!(steps, ["L5 1 -> L5", "L5 3 -> L5"]);
     }
 
-    /// The next steps of a forced call, if other compactions make what `drawings` show of the tree.
+    /// The steps of a forced call. Before each step, other compactions have made the tree what the
+    /// next drawing shows.
     fn forced_between(drawings: &[&str]) -> Vec<String> {
         let mut levels = drawn_levels(drawings[0]);
         let goal = ManualGoal::Compact { force: true };
@@ -374,19 +368,8 @@ mod tests {
         drawings.iter().map(step).collect()
     }
 
-    #[test]
-    fn tables_moved_past_the_bottom_are_rewritten_there() {
-        let steps = forced_between(&[
-            "L2: 1[a..c]:1000 2[d..f]:1000 3[g..i]:1000 4[j..l]",
-            "L2: 101[a..c]:1000 2[d..f]:1000 3[g..i]:1000\nL3: 4[j..l]",
-            "L2: 101[a..c]:1000 102[d..f]:1000\nL4: 3[g..i]:1000\nL3: 103[x..z] 4[j..l]",
-            "L2: 101[a..c]:1000 102[d..f]:1000\nL4: 3[g..i]:1000\nL3: 103[x..z] 104[j..l]",
-            "L2: 101[a..c]:1000 102[d..f]:1000\nL4: 105[g..i]:1000\nL3: 103[x..z] 104[j..l]",
-        ]);
-        assert_eq!(steps, ["L2 1 -> L2", "L2 2 -> L2", "L3 4 -> L3", "L4 3 -> L4", "nothing"]);
-    }
-
-    /// What came to the keys of a table goes on with it; what came behind all of them stays.
+    /// Tables 101 and 102 have new data of level 0, and what was left of table 2. Tables from `k` on
+    /// are new.
     #[test]
     fn tables_merged_from_above_go_down_with_what_was_due() {
         let steps = forced_between(&[

@@ -287,15 +287,15 @@ mod tests {
     }
 
     fn compact_range(tree: &mut Tree, range: KeyBounds, options: &CompactionOptions) {
-        compact_beside(tree, range, options, |_| {});
+        compact_beside(tree, range, options, |_, _| {});
     }
 
-    /// Compacts a range; `other` runs after each step.
+    /// Compacts a range. After each step, `other` gets the level below which it may take nothing.
     fn compact_beside(
         tree: &mut Tree,
         range: KeyBounds,
         options: &CompactionOptions,
-        mut other: impl FnMut(&mut Tree),
+        mut other: impl FnMut(&mut Tree, usize),
     ) {
         let next_file_number = tree.next_file_number.load(Ordering::Relaxed);
         let goal = ManualGoal::Compact { force: false };
@@ -304,7 +304,7 @@ mod tests {
         let mut compaction = ManualCompaction::new(goal, &levels, next_file_number, is_due);
         while let Some(task) = compaction.next_task(&tree.version.files(), options, is_due) {
             apply(tree, &task, options);
-            other(tree);
+            other(tree, compaction.bottom());
         }
     }
 
@@ -379,20 +379,28 @@ mod tests {
         running: &mut Vec<Running>,
         cursors: &mut CompactionCursors,
         options: &CompactionOptions,
+        deepest: usize,
     ) {
         let claims: Vec<_> =
             running.iter().map(|(task, ..)| task.claim().unwrap().into()).collect();
         let (shape, needed) = (tree.version.files(), tree.needed());
-        if let Some(task) = pick(&shape, options, cursors, needed[0], 0, &claims, &|_| false) {
+        let is_refused = |task: &CompactionTask| task.output_level > deepest;
+        if let Some(task) = pick(&shape, options, cursors, needed[0], 0, &claims, &is_refused) {
+            let task = task.clean_at(deepest);
             cursors.advance(&task);
             running.push((task, Arc::clone(&tree.version), needed));
         }
     }
 
-    /// Runs the most urgent compaction, if one is due.
-    fn run_due(tree: &mut Tree, cursors: &mut CompactionCursors, options: &CompactionOptions) {
+    /// Runs the most urgent compaction that takes nothing below a level, if one is due.
+    fn run_due(
+        tree: &mut Tree,
+        cursors: &mut CompactionCursors,
+        options: &CompactionOptions,
+        deepest: usize,
+    ) {
         let mut begun = Vec::new();
-        begin(tree, &mut begun, cursors, options);
+        begin(tree, &mut begun, cursors, options, deepest);
         begun.into_iter().for_each(|one| end(tree, one, options));
     }
 
@@ -453,7 +461,7 @@ mod tests {
                     tree.snapshots.pop_first();
                 }
                 Step::Settle => settle(&mut tree, &mut cursors, options),
-                Step::Begin => begin(&tree, &mut running, &mut cursors, options),
+                Step::Begin => begin(&tree, &mut running, &mut cursors, options, LEVELS),
                 Step::End(_) if running.is_empty() => {}
                 Step::End(at) => {
                     let one = running.swap_remove(usize::from(at) % running.len());
@@ -462,18 +470,16 @@ mod tests {
                 Step::CompactRange(first, last) => {
                     tree.flush();
                     let range = (key(first)..key(last)).into_bounds();
-                    compact_beside(&mut tree, range, options, |tree| {
-                        run_due(tree, &mut cursors, options);
-                    });
+                    let due = |tree: &mut Tree, level| run_due(tree, &mut cursors, options, level);
+                    compact_beside(&mut tree, range, options, due);
                 }
             }
             tree.check();
         }
         running.drain(..).for_each(|one| end(&mut tree, one, options));
         delete_all(&mut tree, by_range);
-        compact_beside(&mut tree, (..).into_bounds(), options, |tree| {
-            run_due(tree, &mut cursors, options);
-        });
+        let due = |tree: &mut Tree, level| run_due(tree, &mut cursors, options, level);
+        compact_beside(&mut tree, (..).into_bounds(), options, due);
         tree.check();
         assert_eq!(tree.files().0.len(), 0);
     }

@@ -36,8 +36,8 @@ use std::collections::BTreeMap;
 /// Where the next compactions of each keyspace start. Workers share it.
 pub(crate) type Cursors = Mutex<BTreeMap<KeyspaceId, CompactionCursors>>;
 
-/// Runs the most urgent compaction of `keyspace`. False if none is due, or if all that are due wait
-/// for others.
+/// Runs the most urgent compaction of `keyspace` that takes nothing below level `deepest`, and no
+/// garbage to it as it is. False if none is due, or if all that are due wait for others.
 ///
 /// # Errors
 /// The failure of the compaction or of the manifest; `KeyspaceDropped`.
@@ -45,6 +45,7 @@ pub(crate) fn compact_once(
     engine: &Engine,
     keyspace: &KeyspaceState,
     cursors: &Cursors,
+    deepest: usize,
 ) -> Result<bool> {
     if !engine.context.options.auto_compaction {
         return Ok(false);
@@ -55,10 +56,13 @@ pub(crate) fn compact_once(
     let now = job_time(&engine.context, &engine.catalog);
     let pick = |shape: &LevelFiles, claims: &[Arc<Claim>]| {
         forget_changed(keyspace, shape);
-        let is_refused = |task: &CompactionTask| keyspace.is_refused(&replaced_tables(task));
+        let is_refused = |task: &CompactionTask| {
+            task.output_level > deepest || keyspace.is_refused(&replaced_tables(task))
+        };
         let mut cursors = cursors.lock();
         let cursors = cursors.entry(keyspace.id).or_default();
         let task = pick(shape, &options, cursors, oldest, now, claims, &is_refused)?;
+        let task = task.clean_at(deepest);
         // Before the task runs, so that another worker takes the tables after it.
         cursors.advance(&task);
         Some(task)

@@ -162,6 +162,14 @@ impl CompactionTask {
         })
     }
 
+    /// The same task. But if it would move a table to level `bottom` that has something to drop, it
+    /// rewrites the table: `compact_range` cleans no table there that is newer than the call.
+    #[must_use]
+    pub(crate) fn clean_at(mut self, bottom: usize) -> Self {
+        self.trivial_move &= self.output_level != bottom || !self.inputs.iter().any(may_drop);
+        self
+    }
+
     /// The edit that replaces the inputs with `added`. A trivial move adds the input itself and
     /// ignores `added`.
     #[must_use]
@@ -220,6 +228,12 @@ fn tables_below(
     let Some(span) = key_span(&all) else { return Vec::new() };
     let deeper = levels.iter().take(LEVELS).skip(output_level + 1);
     deeper.map(|tables| overlapping_tables(tables, &span)).collect()
+}
+
+/// True if a rewrite at the bottom level may drop entries of the table. Nothing says when the first
+/// of the expiring entries does: some may have.
+pub(crate) fn may_drop(meta: &Arc<FileMeta>) -> bool {
+    meta.garbage + meta.range_deletes + meta.expiring.entries > 0
 }
 
 #[cfg(test)]

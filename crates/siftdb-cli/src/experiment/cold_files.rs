@@ -120,16 +120,6 @@ impl Files {
         };
         numbers.filter_map(page).collect()
     }
-
-    /// Drops the pages that the check had read. A page is not dropped while it is being read, so
-    /// an ordinary read waits for it.
-    fn drop_sampled(&self) -> io::Result<()> {
-        for (position, offset) in self.sample() {
-            let (file, _) = &self.0[position];
-            std::os::unix::fs::FileExt::read_at(file, &mut [0], offset)?;
-        }
-        self.drop_pages()
-    }
 }
 
 #[cfg(target_os = "linux")]
@@ -156,6 +146,16 @@ impl Files {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Drops the pages that the check had read. A page is not dropped while it is being read, so
+    /// an ordinary read waits for it.
+    fn drop_sampled(&self) -> io::Result<()> {
+        for (position, offset) in self.sample() {
+            let (file, _) = &self.0[position];
+            std::os::unix::fs::FileExt::read_at(file, &mut [0], offset)?;
+        }
+        self.drop_pages()
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -166,6 +166,10 @@ impl Files {
 
     fn is_cached(&self, _: Page) -> io::Result<bool> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn drop_sampled(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 

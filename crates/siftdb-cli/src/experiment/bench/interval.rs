@@ -95,5 +95,6 @@ mod tests {
         assert!(rank_of(5_000, 0.95).unwrap().abs_diff(2_430) <= 1);
         assert_eq!((values_needed(0.95), values_needed(0.99)), (6, 8));
         assert!(median_interval(Vec::new(), 0.95).is_none());
+        assert_eq!((median(vec![3.0, 1.0]), median(Vec::new())), (Some(2.0), None));
     }
 }
