@@ -4,6 +4,8 @@
 use crate::base::events::event::Event;
 use crate::db::keyspace::Keyspace;
 use crate::env::mem::MemEnv;
+use crate::jobs::compact::run::Cursors;
+use crate::jobs::workers::{CompactionToken, compact_most_urgent};
 use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
@@ -157,4 +159,35 @@ fn a_waiting_caller_compacts_before_the_worker_goes_on() {
     db.close().unwrap();
     let ended = ended.lock().unwrap();
     assert_eq!(ended.get(1).map(String::as_str), Some("default"), "{ended:?}");
+}
+
+/// A call visits level after level down to its bottom level, and cleans no table there that is newer
+/// than the call. So what other compactions do between its steps must leave it nothing to miss.
+#[test]
+fn compactions_beside_a_call_stay_above_its_bottom_level() {
+    let options = Options::new().level0_compaction_trigger(1).snappy(false);
+    let options = options.table_bytes(16 << 10).level_base_bytes(16 << 10);
+    let db = options.env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    let token = CompactionToken::wait(db.engine()).unwrap();
+    let cursors = Cursors::default();
+    let compact = |limit| {
+        db.engine().jobs.schedule_compactions([db.number()]);
+        while compact_most_urgent(db.engine(), &cursors, Some((db.number(), limit))).unwrap() {}
+        db.tables().iter().map(|table| (table.level, table.entries)).collect::<Vec<_>>()
+    };
+    // More than level 1 should have, and one version too many once the snapshot is gone.
+    (0..10).for_each(|number| db.put(format!("k{number}"), [0; 6 << 10]).unwrap());
+    db.put("a", "1").unwrap();
+    let snapshot = db.snapshot();
+    db.put("a", "2").unwrap();
+    db.flush().unwrap();
+    let with_garbage = compact(1);
+    assert!(with_garbage.iter().all(|(level, _)| *level == 1), "{with_garbage:?}");
+    drop(snapshot);
+    assert_eq!(compact(1), with_garbage);
+    let entries =
+        |tables: Vec<(usize, u64)>| tables.iter().map(|(_, entries)| entries).sum::<u64>();
+    assert_eq!((entries(with_garbage), entries(compact(2))), (12, 11));
+    assert!(db.tables().iter().any(|table| table.level == 2));
+    drop(token);
 }
