@@ -161,8 +161,8 @@ fn a_waiting_caller_compacts_before_the_worker_goes_on() {
     assert_eq!(ended.get(1).map(String::as_str), Some("default"), "{ended:?}");
 }
 
-/// A call visits level after level down to its bottom level, and cleans no table there that is newer
-/// than the call. So what other compactions do between its steps must leave it nothing to miss.
+/// A call visits level after level down to its bottom level, where it cleans no table that is newer
+/// than the call. What other compactions do between its steps must leave it nothing to miss.
 #[test]
 fn compactions_beside_a_call_stay_above_its_bottom_level() {
     let options = Options::new().level0_compaction_trigger(1).snappy(false);
