@@ -68,7 +68,8 @@ impl Store {
     }
 
     fn compact(&self) {
-        compact_once(&self.engine, &self.engine.catalog.default, &Cursors::default()).unwrap();
+        compact_once(&self.engine, &self.engine.catalog.default, &Cursors::default(), LEVELS)
+            .unwrap();
     }
 
     /// What `read` finds: no older than what was acknowledged when it began, no newer than what

@@ -4,6 +4,7 @@
 //! add up, a rule between two keys holds.
 
 use crate::base::error::{Error, Result};
+use crate::base::levels::LEVELS;
 use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, thread};
 use crate::base::write_batch::WriteBatch;
 use crate::db::database::Db;
@@ -37,7 +38,7 @@ fn flush(engine: &Engine) {
 }
 
 fn compact(engine: &Engine) {
-    compact_once(engine, &engine.catalog.default, &Cursors::default()).unwrap();
+    compact_once(engine, &engine.catalog.default, &Cursors::default(), LEVELS).unwrap();
 }
 
 /// More writes than the list of recent ones holds, in one batch.
