@@ -287,6 +287,11 @@ impl<'s, V> SlotRef<'s, V> {
         self.slots.marks.get(self.position)
     }
 
+    /// True if the slot has a value. That does not count as a use.
+    pub(crate) fn is_filled(self) -> bool {
+        self.cell().is_some_and(|cell| cell.load().is_some())
+    }
+
     /// The value in the slot, which counts as used.
     #[inline]
     pub(crate) fn get(self) -> Option<Slotted<V>> {

@@ -52,6 +52,8 @@ pub(crate) struct TableIo {
     pub data_bytes: u64,
     /// Of those, blocks of files in memory that were used before: no wait for a disk.
     pub data_in_memory: u32,
+    /// Cached data blocks that a range filter excluded.
+    pub data_spared: u32,
     /// Searches in a data index.
     pub index_seeks: u32,
     /// Filters that could not be consulted because they, or a part, could not be read.

@@ -446,9 +446,8 @@ impl Table {
             return Ok(FilterVerdict::No);
         };
         let part: &Index = &part;
-        let Some(position) = part.find(start).map(IndexEntry::position) else {
-            return Ok(FilterVerdict::No);
-        };
+        let Some(entry) = part.find(start) else { return Ok(FilterVerdict::No) };
+        let position = entry.position();
         let before = match position {
             0 => number.checked_sub(1).and_then(|before| index.end_of_part(before)),
             _ => Some(part.user_key(position - 1)),
@@ -462,8 +461,14 @@ impl Table {
             start: Some(start.user_key()),
             end: Some(end),
         };
+        let ask = |blocks: &[_], io: &mut TableIo| {
+            let verdict = reader.may_match(file, blocks, io);
+            let is_spared = verdict == FilterVerdict::No && part.slot(entry).is_filled();
+            io.data_spared += u32::from(is_spared);
+            verdict
+        };
         if end <= upper {
-            return Ok(reader.may_match(file, &[(block, asked(lower, upper))], io));
+            return Ok(ask(&[(block, asked(lower, upper))], io));
         }
         // The end is in the next block, or all keys of that are in the range.
         let next_part;
@@ -478,8 +483,7 @@ impl Table {
         let Some(next) = next.filter(|next| end <= *next) else {
             return Ok(FilterVerdict::NotConsulted);
         };
-        let blocks = [(block, asked(lower, upper)), (block + 1, asked(upper, next))];
-        Ok(reader.may_match(file, &blocks, io))
+        Ok(ask(&[(block, asked(lower, upper)), (block + 1, asked(upper, next))], io))
     }
 
     /// Where the filter is in the file; 0 without one.

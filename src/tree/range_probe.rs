@@ -26,19 +26,22 @@ use crate::tree::version::count_scan_io;
 use siftdb_filter::encoding::FilterVerdict;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// After this many questions in a row that saved nothing, most scans ask none.
+/// From this streak on, most scans ask nothing.
 const LONG: u64 = 64;
 
 /// During a long streak, one scan in this many asks, in case asking pays again.
 const SAMPLE: u64 = 64;
 
-/// Questions of a thread's scans in a row that excluded no table.
+/// How far the questions of a thread's scans did not pay.
 ///
 /// Asking costs a scan of one entry two thirds more instructions. Where scans find what they look
-/// for, or where the filters cannot tell, that saves nothing. So after [`LONG`] questions without a
-/// "no", only one scan in [`SAMPLE`] asks. The first "no" ends the streak. A scan that does not ask
-/// enters the tables that a filter would exclude, so the guess can cost reads: those of at most 63
-/// scans, after a streak of 64.
+/// for, or where the filters cannot tell, that saves nothing. So each "maybe" adds one, and from
+/// [`LONG`] on only one scan in [`SAMPLE`] asks. A "no" that may have saved a read ends the streak.
+/// A "no" about a cached block takes one away: asking costs about half of what it saves there. So
+/// scans go on asking if half of the answers are "no".
+///
+/// A scan that does not ask enters the tables that a filter would exclude, so the guess can cost
+/// reads: those of at most 63 scans, after a streak of 64.
 ///
 /// A streak belongs to one thread and one keyspace, as that of lookups
 /// ([`HitStreak`](crate::tree::version::HitStreak)).
@@ -62,12 +65,26 @@ impl<'a> ScanStreak<'a> {
         is_sample
     }
 
-    /// Notes an answer: whether it excluded a table.
-    fn note(&self, is_no: bool) {
+    /// Notes what an answer saved.
+    fn note(&self, saved: Saved) {
         let Some(number) = self.0 else { return };
         let streak = number.load(Ordering::Relaxed);
-        number.store(if is_no { 0 } else { streak.max(LONG.min(streak + 1)) }, Ordering::Relaxed);
+        let streak = match saved {
+            Saved::Nothing => streak.max(LONG.min(streak + 1)),
+            Saved::CachedBlock => LONG.min(streak).saturating_sub(1),
+            Saved::MaybeRead => 0,
+        };
+        number.store(streak, Ordering::Relaxed);
     }
+}
+
+/// What an answer of a filter saved a scan.
+enum Saved {
+    Nothing,
+    /// The search of a block that is in the cache.
+    CachedBlock,
+    /// A block that may have to be read.
+    MaybeRead,
 }
 
 /// The range of one scan, as a question to filters.
@@ -139,11 +156,14 @@ impl RangeProbe {
         count_scan_io(level, io, &stripe);
         match verdict {
             FilterVerdict::NotConsulted | FilterVerdict::Bypassed => {
-                ScanStreak::of(&stripe).note(false);
+                ScanStreak::of(&stripe).note(Saved::Nothing);
             }
             FilterVerdict::Maybe => stripe.add_level(level, LevelCounter::ScanPositives, 1),
             FilterVerdict::No => {
-                ScanStreak::of(&stripe).note(true);
+                ScanStreak::of(&stripe).note(match io.data_spared {
+                    0 => Saved::MaybeRead,
+                    _ => Saved::CachedBlock,
+                });
                 let bytes = table.mean_block_bytes();
                 stripe.add_level(level, LevelCounter::ScanNegatives, 1);
                 stripe.add_level(level, LevelCounter::ScanBytesAvoided, bytes);
@@ -175,7 +195,7 @@ impl RangeProbe {
             (false, false) => return,
         };
         let stripe = self.counters.stripe();
-        ScanStreak::of(&stripe).note(false);
+        ScanStreak::of(&stripe).note(Saved::Nothing);
         stripe.add_level(level, counter, 1);
     }
 }
