@@ -14,6 +14,7 @@ use crate::cache::cached::{Cached, SlotRef, Slotted};
 use crate::table::block::block::Block;
 use crate::table::block::cursor::BlockCursor;
 use crate::table::file::TableIo;
+use crate::table::format::BlockKind;
 use crate::table::index::CachedBlock;
 use crate::table::index_cursor::IndexCursor;
 use crate::table::reader::{Table, TableReadOptions};
@@ -113,14 +114,18 @@ impl TableIter {
             self.end();
             return Ok(());
         };
-        let reads = self.io.data_read;
-        let fetched =
-            table.fetch_data(index, entry, self.read.fill_cache, &mut self.io)?.for_long();
-        if self.io.data_read > reads {
-            let handle = index.handle_of(entry);
-            let ahead = self.scan_ahead.block_was_read(handle, self.direction);
-            ahead.into_iter().for_each(|bytes| table.file().read_ahead(bytes));
-        }
+        let (file, fill) = (table.file(), self.read.fill_cache);
+        let fetched = match file.in_memory_block(index, entry, BlockKind::Data, fill, &mut self.io)
+        {
+            Some(block) => block.for_long(),
+            None => {
+                let (handle, slot) = (index.handle_of(entry), Some(index.slot(entry)));
+                let ahead = self.scan_ahead.block_is_next(handle, self.direction);
+                ahead.into_iter().for_each(|bytes| file.read_ahead(bytes));
+                let kind = BlockKind::Data;
+                file.fetch_through_cache(handle, slot, kind, fill, None, &mut self.io)?.0.for_long()
+            }
+        };
         let cached = fetched.cached().and_then(|cached| Some((cached, cached.data()?)));
         let (cached, block) = cached.ok_or_else(|| table.not_data(index.handle_of(entry)))?;
         // Writing the counts waits for their line, and later reads wait for that. So the line is

@@ -309,7 +309,7 @@ impl Rescue<'_> {
 
     /// Keeps the entries of the block, if all of it is sound.
     fn data_block(&mut self, handle: BlockHandle) -> Result<()> {
-        let ahead = self.scan_ahead.block_was_read(handle, Direction::Forward);
+        let ahead = self.scan_ahead.block_is_next(handle, Direction::Forward);
         ahead.into_iter().for_each(|bytes| self.file.read_ahead(bytes));
         let block = match self.sound_block(handle) {
             Ok(block) => block,

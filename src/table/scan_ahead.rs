@@ -1,65 +1,70 @@
 //! Read-ahead for iterators over a table.
 //!
 //! Tables are opened for random reads, because most of their reads are lookups of one block
-//! (`env/handle.rs`). The operating system then reads no further pages by itself. An iterator that
-//! has read a few blocks from the file therefore asks for the bytes that it will read next. Each
-//! request is twice as large as the one before, up to a limit. A short scan makes no request, so it
-//! reads no page in vain.
+//! (`env/handle.rs`). The operating system then reads no further pages by itself. So an iterator
+//! that reads a second block asks for that and the next two, and then for windows that double.
+//! A scan of four blocks waits for the disk twice. A scan that stays in one block reads no page in
+//! vain, and others read at most about as much again as they use.
 
 use crate::base::iterator::api::Direction;
 use crate::table::format::BlockHandle;
 use std::ops::Range;
 
-/// Blocks that an iterator reads before anything is read ahead of it.
-const READS_BEFORE: u32 = 4;
+/// The first window has as many blocks as the one that it begins with is long.
+const FIRST_WINDOW_BLOCKS: u64 = 3;
 
-/// The first window and the largest one.
-const WINDOW_BYTES: (u64, u64) = (16 << 10, 256 << 10);
+/// The largest window.
+const WINDOW_BYTES_MAX: u64 = 256 << 10;
+
+/// The next window is asked for when this much of one is used, and less than half is left: then the
+/// disk works while blocks are used. Shorter scans wait, because they may end before that.
+const USED_BYTES_MIN: u64 = 32 << 10;
 
 /// What was read, and asked for, since the iterator was made: it is positioned once.
 #[derive(Debug, Default)]
 pub(super) struct ScanAhead {
-    reads: u32,
+    has_read: bool,
     window_bytes: u64,
     /// The end that was asked for in the direction of the iterator.
     asked_to: Option<u64>,
 }
 
 impl ScanAhead {
-    /// The block at `handle` was read from the file, as the next one in this direction. Returns the
-    /// bytes to read ahead, if any are due. They may end after the last block.
-    pub(super) fn block_was_read(
+    /// The block at `handle` will be read from the file, as the next one in this direction. Returns
+    /// the bytes to ask for before that, if any are due. They may end after the last block.
+    pub(super) fn block_is_next(
         &mut self,
         handle: BlockHandle,
         direction: Direction,
     ) -> Option<Range<u64>> {
-        self.reads = self.reads.saturating_add(1);
-        if self.reads > READS_BEFORE { self.next_window(handle, direction) } else { None }
-    }
-
-    /// The next window, once half of the last one is left: the disk works while blocks are used.
-    fn next_window(&mut self, handle: BlockHandle, direction: Direction) -> Option<Range<u64>> {
+        if !std::mem::replace(&mut self.has_read, true) {
+            return None;
+        }
         let (start, end) = (handle.offset, handle.end()?);
         let left = match (self.asked_to, direction) {
             (None, _) => 0,
-            (Some(asked_to), Direction::Forward) => asked_to.saturating_sub(end),
-            (Some(asked_to), Direction::Reverse) => start.saturating_sub(asked_to),
+            (Some(asked_to), Direction::Forward) => asked_to.saturating_sub(start),
+            (Some(asked_to), Direction::Reverse) => end.saturating_sub(asked_to),
         };
-        if left > self.window_bytes / 2 {
+        let is_due = left == 0
+            || (left <= self.window_bytes / 2 && self.window_bytes - left >= USED_BYTES_MIN);
+        if !is_due {
             return None;
         }
-        self.window_bytes = (2 * self.window_bytes).clamp(WINDOW_BYTES.0, WINDOW_BYTES.1);
-        let bytes = match direction {
-            Direction::Forward => end + left..end + left + self.window_bytes,
+        let first = FIRST_WINDOW_BLOCKS.saturating_mul(end - start);
+        self.window_bytes = (2 * self.window_bytes).max(first).min(WINDOW_BYTES_MAX);
+        let (bytes, asked_to) = match direction {
+            Direction::Forward => {
+                let from = start + left;
+                (from..from + self.window_bytes, from + self.window_bytes)
+            }
             Direction::Reverse => {
-                let to = start - left;
-                to.saturating_sub(self.window_bytes)..to
+                let to = end - left;
+                let from = to.saturating_sub(self.window_bytes);
+                (from..to, from)
             }
         };
-        self.asked_to = Some(match direction {
-            Direction::Forward => bytes.end,
-            Direction::Reverse => bytes.start,
-        });
+        self.asked_to = Some(asked_to);
         Some(bytes)
     }
 }
@@ -67,10 +72,11 @@ impl ScanAhead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::format::BLOCK_TRAILER_BYTES;
 
     const BLOCK_BYTES: u64 = 4000;
 
-    /// What is asked for while 500 blocks are read in this direction.
+    /// What is asked for while 500 blocks are read in this direction: before which read, and what.
     fn windows(direction: Direction) -> Vec<(u64, Range<u64>)> {
         let mut scan_ahead = ScanAhead::default();
         let numbers: Vec<u64> = match direction {
@@ -80,7 +86,7 @@ mod tests {
         let mut windows = Vec::new();
         for (read, number) in numbers.into_iter().enumerate() {
             let handle = BlockHandle { offset: 4096 * (number + 1), size: BLOCK_BYTES };
-            if let Some(window) = scan_ahead.block_was_read(handle, direction) {
+            if let Some(window) = scan_ahead.block_is_next(handle, direction) {
                 windows.push((read as u64 + 1, window));
             }
         }
@@ -91,25 +97,30 @@ mod tests {
     fn windows_follow_each_other_and_double() {
         for direction in [Direction::Forward, Direction::Reverse] {
             let windows = windows(direction);
-            assert_eq!(windows[0].0, 5, "short scans are exact");
+            let reads = windows.iter().map(|(read, _)| *read).take(4);
+            assert_eq!(reads.collect::<Vec<_>>(), [2, 5, 11, 19]);
             let sizes: Vec<u64> =
                 windows.iter().map(|(_, window)| window.end - window.start).collect();
-            let first = [16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 256 << 10];
-            assert_eq!(sizes[..6], first);
+            let first = 3 * (BLOCK_BYTES + BLOCK_TRAILER_BYTES as u64);
+            assert_eq!(sizes[..5], [1, 2, 4, 8, 16].map(|times| times * first));
+            assert_eq!(sizes[5..7], [WINDOW_BYTES_MAX; 2]);
             for pair in windows.windows(2) {
                 let ((_, one), (read, next)) = (&pair[0], &pair[1]);
-                let (is_next, left) = match direction {
+                let (between, left) = match direction {
                     Direction::Forward => {
-                        (one.end == next.start, one.end.saturating_sub(4096 * read))
+                        (next.start - one.end, one.end as i64 - 4096 * *read as i64)
                     }
                     Direction::Reverse => {
-                        (next.end == one.start, (4096 * (501 - read)).saturating_sub(one.start))
+                        let end = 4096 * (501 - read) + BLOCK_BYTES + BLOCK_TRAILER_BYTES as u64;
+                        (one.start - next.end, end as i64 - one.start as i64)
                     }
                 };
-                assert!(is_next, "{one:?}, {next:?}");
+                assert!(between < 100, "the system reads whole pages: {one:?}, {next:?}");
                 // The file begins within the last window of a reverse iteration.
-                let size = if one.start == 0 { WINDOW_BYTES.1 } else { one.end - one.start };
-                assert!((1..=size / 2 + 4096).contains(&left), "{left} of {one:?} left");
+                let size = if one.start == 0 { WINDOW_BYTES_MAX } else { one.end - one.start };
+                let is_large = size > USED_BYTES_MIN;
+                assert_eq!(left > 0, is_large, "{left} of {one:?} left");
+                assert!(left <= size as i64 / 2, "{left} of {one:?} left");
             }
         }
     }
@@ -117,10 +128,12 @@ mod tests {
     #[test]
     fn windows_end_with_the_file() {
         let mut scan_ahead = ScanAhead::default();
-        for offset in [5 << 12, 4 << 12, 3 << 12, 2 << 12, 1 << 12] {
+        for offset in [4 << 12, 3 << 12, 2 << 12, 1 << 12] {
             let handle = BlockHandle { offset, size: BLOCK_BYTES };
-            let window = scan_ahead.block_was_read(handle, Direction::Reverse);
-            assert_eq!(window, (offset == 1 << 12).then_some(0..1 << 12));
+            let window = scan_ahead.block_is_next(handle, Direction::Reverse);
+            let end = (3 << 12) + BLOCK_BYTES + BLOCK_TRAILER_BYTES as u64;
+            let expected = end - 3 * (BLOCK_BYTES + BLOCK_TRAILER_BYTES as u64)..end;
+            assert_eq!(window, (offset == 3 << 12).then_some(expected));
         }
     }
 }

@@ -262,9 +262,9 @@ struct DataCheck<'t> {
 
 impl DataCheck<'_> {
     fn block(&mut self, i: usize, handle: BlockHandle) -> Result<()> {
-        let block = self.table.file().read_data(handle, &mut self.io)?;
-        let ahead = self.scan_ahead.block_was_read(handle, Direction::Forward);
+        let ahead = self.scan_ahead.block_is_next(handle, Direction::Forward);
         ahead.into_iter().for_each(|bytes| self.table.file().read_ahead(bytes));
+        let block = self.table.file().read_data(handle, &mut self.io)?;
         for_each_entry(&block, |key, value| self.entry(&block, i, handle, key, value))?;
         self.found.data_blocks += 1;
         // Padding between blocks counts, too.

@@ -28,7 +28,8 @@ fn database(disk: &MemEnv, part: u64, random_bytes: usize) -> (PageCacheEnv, Db)
     (env, db)
 }
 
-/// What an operation on a random key reads, once the caches are warm: calls and pages.
+/// What an operation on a random key reads, once the caches are warm: how often it waits for the
+/// disk, and pages.
 fn reads_of(env: &PageCacheEnv, mut operation: impl FnMut(usize)) -> (f64, f64) {
     let mut rng = Rng::new(3);
     for _ in 0..LOOKUPS {
@@ -38,12 +39,13 @@ fn reads_of(env: &PageCacheEnv, mut operation: impl FnMut(usize)) -> (f64, f64) 
     for _ in 0..LOOKUPS {
         operation(rng.below(KEYS));
     }
-    let DiskReads { calls, pages } = env.take();
-    (calls as f64 / LOOKUPS as f64, pages as f64 / LOOKUPS as f64)
+    let DiskReads { calls, requests, pages } = env.take();
+    ((calls + requests) as f64 / LOOKUPS as f64, pages as f64 / LOOKUPS as f64)
 }
 
-/// Absent keys, present keys and scans of 100 keys: pages of each, and calls for present keys.
-fn pages_read(part: u64, random_bytes: usize) -> [f64; 4] {
+/// Absent keys, present keys and scans of 100 keys: pages of each, and how often the latter two wait
+/// for the disk.
+fn pages_read(part: u64, random_bytes: usize) -> [f64; 5] {
     let (env, db) = database(&MemEnv::new(), part, random_bytes);
     let tables: Vec<_> = db.stats().levels.iter().map(|level| level.tables).collect();
     assert_eq!(tables[0], 2, "{tables:?}");
@@ -56,7 +58,7 @@ fn pages_read(part: u64, random_bytes: usize) -> [f64; 4] {
         assert_eq!(found.as_deref(), Some(&value(number, random_bytes)[..]));
     });
     let mut cursor = db.cursor();
-    let (_, scan) = reads_of(&env, |number| {
+    let (scan_waits, scan) = reads_of(&env, |number| {
         // One cursor for all scans. After a seek it reads nothing ahead at first.
         let mut is_there = cursor.seek(key(number)).unwrap();
         for _ in 1..100.min(KEYS - number) {
@@ -64,19 +66,20 @@ fn pages_read(part: u64, random_bytes: usize) -> [f64; 4] {
             is_there = cursor.next().unwrap();
         }
     });
-    [absent, present, scan, calls]
+    [absent, present, calls, scan, scan_waits]
 }
 
 /// Memory for a fifth of the data: filters and indexes stay in it.
 #[test]
 fn a_key_on_disk_is_one_page() {
-    let [absent, present, scan, calls] = pages_read(5, 100);
+    let [absent, present, calls, scan, scan_waits] = pages_read(5, 100);
     // A false positive at most in each of three runs, at 10 bits a key.
     assert!(absent < 3.0 * 0.011, "{absent}");
     assert!((0.7..1.0 + 2.0 * 0.011).contains(&present), "{present}");
     assert!(present < 1.01 * calls, "{present} pages, {calls} calls");
-    // 100 entries lie in four blocks.
+    // 100 entries lie in four blocks. The last three are read at once.
     assert!(scan < 4.5, "{scan}");
+    assert!(scan_waits < 2.5, "{scan_waits}");
 }
 
 /// Nothing is read ahead of lookups. Long scans wait for few reads, and read little in vain.
@@ -91,7 +94,7 @@ fn long_scans_read_ahead() {
     // The first blocks of each table are read by themselves. A table of level 0 is passed so slowly
     // that some of its pages go before they are used.
     let check = |what: &str| {
-        let DiskReads { calls, pages } = env.take();
+        let DiskReads { calls, pages, .. } = env.take();
         assert!(pages * 4096 < bytes * 21 / 20, "{what}: {pages} pages of {bytes} B");
         assert!(calls * 4096 < bytes / 10, "{what}: {calls} calls for {bytes} B");
     };
@@ -134,7 +137,7 @@ fn each_seek_begins_to_read_ahead_anew() {
             is_there = cursor.next().unwrap();
         }
         assert_eq!(count, KEYS / 5);
-        let DiskReads { calls, pages } = env.take();
+        let DiskReads { calls, pages, .. } = env.take();
         assert!(pages > 600 && calls < 20, "{calls} calls, {pages} pages");
     }
 }
@@ -142,7 +145,7 @@ fn each_seek_begins_to_read_ahead_anew() {
 /// Memory for a twentieth: parts of filters and indexes are read, too.
 #[test]
 fn a_twentieth_of_the_data_is_enough_memory() {
-    let [absent, present, scan, calls] = pages_read(20, 100);
+    let [absent, present, calls, scan, _] = pages_read(20, 100);
     assert!(absent < 0.05, "{absent}");
     assert!(present < 1.15 && present < 1.03 * calls, "{present} pages, {calls} calls");
     assert!(scan < 7.0, "{scan}");
@@ -151,7 +154,7 @@ fn a_twentieth_of_the_data_is_enough_memory() {
 /// Blocks that are compressed to half a page share pages. Some cross the end of one.
 #[test]
 fn compressed_blocks_touch_few_pages() {
-    let [_, present, _, calls] = pages_read(5, 50);
+    let [_, present, calls, ..] = pages_read(5, 50);
     assert!(present < 1.5 * calls, "{present} pages, {calls} calls");
 }
 

@@ -20,6 +20,8 @@ type Page = (PathBuf, u64);
 pub struct DiskReads {
     /// Calls that had to read a page or more.
     pub calls: u64,
+    /// Requests to read ahead, of which a page or more had to be read.
+    pub requests: u64,
     /// Pages that were not in the cache, those that were read ahead included.
     pub pages: u64,
 }
@@ -114,5 +116,6 @@ impl RandomFile for CachedFile {
         let mut pages = self.pages.lock().unwrap();
         let missed = pages.touch(&self.path, pages_of(offset, bytes as usize));
         pages.reads.pages += missed;
+        pages.reads.requests += u64::from(missed > 0);
     }
 }
