@@ -59,6 +59,18 @@ impl Table {
 }
 
 impl TableIter {
+    /// How many blocks will probably be read from the file, in all. Called before the first seek.
+    #[inline]
+    pub(crate) fn expect_blocks(&mut self, blocks: u64) {
+        self.scan_ahead = ScanAhead::expecting(blocks);
+    }
+
+    /// How many blocks were read from the file, or found in the cache without their slot.
+    #[inline]
+    pub(crate) fn blocks_read(&self) -> u32 {
+        self.scan_ahead.blocks()
+    }
+
     /// The blocks touched since the last call.
     pub(crate) fn take_io(&mut self) -> TableIo {
         std::mem::replace(&mut self.io, self.read.io())
@@ -121,6 +133,7 @@ impl TableIter {
             None => {
                 let (handle, slot) = (index.handle_of(entry), Some(index.slot(entry)));
                 let ahead = self.scan_ahead.block_is_next(handle, self.direction);
+                let ahead = ahead.filter(|_| !self.io.in_memory_only);
                 ahead.into_iter().for_each(|bytes| file.read_ahead(bytes));
                 let kind = BlockKind::Data;
                 file.fetch_through_cache(handle, slot, kind, fill, None, &mut self.io)?.0.for_long()

@@ -2,15 +2,17 @@
 //!
 //! Tables are opened for random reads, because most of their reads are lookups of one block
 //! (`env/handle.rs`). The operating system then reads no further pages by itself. So an iterator
-//! that reads a second block asks for that and the next two, and then for windows that double.
-//! A scan of four blocks waits for the disk twice. A scan that stays in one block reads no page in
-//! vain, and others read at most about as much again as they use.
+//! that reads a second block asks for that and the next two, and then for windows that double: a
+//! scan of four blocks waits for the disk twice. One that stays in its first block reads no page in
+//! vain, and others read at most about as much again as they use. If it is known how many blocks
+//! will probably be read (`tree/scan_lengths.rs`), the first window has so many and begins with the
+//! first block. If that is one, the windows after it have one block, two, four.
 
 use crate::base::iterator::api::Direction;
 use crate::table::format::BlockHandle;
 use std::ops::Range;
 
-/// The first window has as many blocks as the one that it begins with is long.
+/// The first window has room for so many blocks like the one that it begins with.
 const FIRST_WINDOW_BLOCKS: u64 = 3;
 
 /// The largest window.
@@ -23,13 +25,27 @@ const USED_BYTES_MIN: u64 = 32 << 10;
 /// What was read, and asked for, since the iterator was made: it is positioned once.
 #[derive(Debug, Default)]
 pub(super) struct ScanAhead {
-    has_read: bool,
+    /// How many blocks will be read, if that is known; else 0.
+    expected: u64,
+    blocks: u32,
     window_bytes: u64,
     /// The end that was asked for in the direction of the iterator.
     asked_to: Option<u64>,
 }
 
 impl ScanAhead {
+    /// For an iterator that will probably read that many blocks.
+    #[inline]
+    pub(super) fn expecting(expected: u64) -> Self {
+        ScanAhead { expected, ..ScanAhead::default() }
+    }
+
+    /// How many blocks were read.
+    #[inline]
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
     /// The block at `handle` will be read from the file, as the next one in this direction. Returns
     /// the bytes to ask for before that, if any are due. They may end after the last block.
     pub(super) fn block_is_next(
@@ -37,7 +53,9 @@ impl ScanAhead {
         handle: BlockHandle,
         direction: Direction,
     ) -> Option<Range<u64>> {
-        if !std::mem::replace(&mut self.has_read, true) {
+        self.blocks = self.blocks.saturating_add(1);
+        let is_first = self.blocks == 1;
+        if is_first && self.expected < 2 {
             return None;
         }
         let (start, end) = (handle.offset, handle.end()?);
@@ -51,21 +69,29 @@ impl ScanAhead {
         if !is_due {
             return None;
         }
-        let first = FIRST_WINDOW_BLOCKS.saturating_mul(end - start);
-        self.window_bytes = (2 * self.window_bytes).max(first).min(WINDOW_BYTES_MAX);
+        let blocks = match self.expected {
+            // A scan that was expected to end in one block probably ends in the next one.
+            1 => 1,
+            expected if is_first => expected,
+            _ => FIRST_WINDOW_BLOCKS,
+        };
+        let bytes = blocks.saturating_mul(end - start).max(2 * self.window_bytes);
+        let bytes = bytes.min(WINDOW_BYTES_MAX);
+        // What was expected may be too few by one, so it does not make the next window larger.
+        self.window_bytes = if is_first { 0 } else { bytes };
         let (bytes, asked_to) = match direction {
             Direction::Forward => {
                 let from = start + left;
-                (from..from + self.window_bytes, from + self.window_bytes)
+                (from..from + bytes, from + bytes)
             }
             Direction::Reverse => {
                 let to = end - left;
-                let from = to.saturating_sub(self.window_bytes);
+                let from = to.saturating_sub(bytes);
                 (from..to, from)
             }
         };
         self.asked_to = Some(asked_to);
-        Some(bytes)
+        (bytes.end - bytes.start > end - start).then_some(bytes)
     }
 }
 
@@ -123,6 +149,36 @@ mod tests {
                 assert!(left <= size as i64 / 2, "{left} of {one:?} left");
             }
         }
+    }
+
+    #[test]
+    fn expected_blocks_are_asked_for_at_once() {
+        for expected in (0..20).filter(|expected| *expected != 1) {
+            let mut scan_ahead = ScanAhead::expecting(expected);
+            let handle = |number| BlockHandle { offset: 4096 * (number + 1), size: BLOCK_BYTES };
+            let mut windows = (0..20)
+                .filter_map(|number| scan_ahead.block_is_next(handle(number), Direction::Forward));
+            let (first, second) = (windows.next().unwrap(), windows.next().unwrap());
+            let (from, blocks) = if expected < 2 { (1, 3) } else { (0, expected) };
+            assert_eq!(first.start, handle(from).offset);
+            let block_bytes = BLOCK_BYTES + BLOCK_TRAILER_BYTES as u64;
+            assert_eq!(first.end - first.start, blocks * block_bytes);
+            let blocks = if expected < 2 { 6 } else { 3 };
+            assert_eq!(second.end - second.start, blocks * block_bytes);
+        }
+    }
+
+    #[test]
+    fn scans_that_should_be_short_ask_for_little() {
+        let mut scan_ahead = ScanAhead::expecting(1);
+        let mut windows = Vec::new();
+        for number in 0..10 {
+            let handle = BlockHandle { offset: 4096 * number, size: BLOCK_BYTES };
+            let window = scan_ahead.block_is_next(handle, Direction::Forward);
+            windows
+                .extend(window.map(|window| (number, (window.end - window.start) / BLOCK_BYTES)));
+        }
+        assert_eq!(windows, [(2, 2), (4, 4), (8, 8)]);
     }
 
     #[test]

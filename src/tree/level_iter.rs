@@ -22,6 +22,7 @@ use crate::table::reader::TableReadOptions;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::Fence;
 use crate::tree::range_probe::RangeProbe;
+use crate::tree::scan_lengths::ScanLengths;
 use crate::tree::version::{Version, count_scan_io};
 use siftdb_filter::encoding::FilterVerdict;
 use std::ops::Range;
@@ -142,6 +143,12 @@ impl LevelIter {
 
     fn leave(&mut self) {
         self.count_reads();
+        if let (Some((counters, level)), Some(current)) = (&self.counters, &self.current) {
+            let blocks = current.iter.blocks_read();
+            if blocks > 0 {
+                ScanLengths::of(&counters.stripe()).note(*level, blocks);
+            }
+        }
         self.current = None;
     }
 
@@ -213,7 +220,11 @@ impl LevelIter {
         let iter = handle.table.iter(self.direction, self.read);
         let current = Current { index, iter, whole: inside.is_none(), passed: 0 };
         // Sought where it stays, because it is large.
-        self.current.insert(current).iter.seek(inside);
+        let iter = &mut self.current.insert(current).iter;
+        if let Some((counters, level)) = &self.counters {
+            iter.expect_blocks(ScanLengths::of(&counters.stripe()).expected(*level));
+        }
+        iter.seek(inside);
         if verdict == FilterVerdict::Maybe {
             self.count_positive(inside);
         }
@@ -290,7 +301,7 @@ impl LevelIter {
 
 impl Drop for LevelIter {
     fn drop(&mut self) {
-        self.count_reads();
+        self.leave();
     }
 }
 

@@ -13,6 +13,7 @@
 //! | `filter_prepass` | the keys of a batch that no table can have, by pinned filters |
 //! | `multi_get`, `read_ahead` | the point lookups of a batch, level by level, and their reads |
 //! | `range_probe` | which tables a scan may skip |
+//! | `scan_lengths` | how much scans read of each level |
 //! | `version` | the tables at one moment, immutable, and the point lookup in them |
 //! | `level` | the tables of one level: fences and filter probes |
 //! | `handle` | an open table, and the files that are obsolete |
@@ -30,6 +31,7 @@
 pub(crate) mod testing;
 pub(crate) mod runs;
 pub(crate) mod set;
+pub(crate) mod scan_lengths;
 pub(crate) mod session_manifest;
 pub(crate) mod followed_manifest;
 mod trees;

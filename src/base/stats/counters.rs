@@ -25,7 +25,7 @@ pub(crate) const COUNTERS: usize = Counter::COUNT + LEVELS * LevelCounter::COUNT
 struct Cells {
     /// Not counters: numbers that the thread's lookups and scans keep, on a line that they write
     /// anyway.
-    kept: [AtomicU64; 2],
+    kept: [AtomicU64; 3],
     counts: [AtomicU64; COUNTERS],
     /// Histograms, once the thread times a call. At the end, so that the counters stay where they
     /// are.
@@ -35,7 +35,7 @@ struct Cells {
 impl Cells {
     fn new() -> Box<Self> {
         let counts = [const { AtomicU64::new(0) }; COUNTERS];
-        let kept = [const { AtomicU64::new(0) }; 2];
+        let kept = [const { AtomicU64::new(0) }; 3];
         Box::new(Cells { kept, counts, latencies: OnceLock::new() })
     }
 
@@ -181,7 +181,7 @@ impl<'a> Stripe<'a> {
     #[inline]
     #[must_use]
     pub(crate) fn kept_by_lookups(&self) -> Option<&'a AtomicU64> {
-        let [lookups, _] = &self.cells.kept;
+        let [lookups, ..] = &self.cells.kept;
         (!self.shared).then_some(lookups)
     }
 
@@ -189,8 +189,16 @@ impl<'a> Stripe<'a> {
     #[inline]
     #[must_use]
     pub(crate) fn kept_by_scans(&self) -> Option<&'a AtomicU64> {
-        let [_, scans] = &self.cells.kept;
+        let [_, scans, _] = &self.cells.kept;
         (!self.shared).then_some(scans)
+    }
+
+    /// A further one of its scans, for their lengths.
+    #[inline]
+    #[must_use]
+    pub(crate) fn kept_lengths(&self) -> Option<&'a AtomicU64> {
+        let [.., lengths] = &self.cells.kept;
+        (!self.shared).then_some(lengths)
     }
 
     /// Adds to one counter of the database.
