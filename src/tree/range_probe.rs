@@ -32,7 +32,7 @@ const LONG: u64 = 64;
 /// During a long streak, one scan in this many asks, in case asking pays again.
 const SAMPLE: u64 = 64;
 
-/// How far the questions of a thread's scans did not pay.
+/// How many questions of a thread's scans did not pay lately.
 ///
 /// Asking costs a scan of one entry two thirds more instructions. Where scans find what they look
 /// for, or where the filters cannot tell, that saves nothing. So each "maybe" adds one, and from
