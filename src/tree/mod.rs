@@ -31,7 +31,6 @@
 pub(crate) mod testing;
 pub(crate) mod runs;
 pub(crate) mod set;
-pub(crate) mod scan_lengths;
 pub(crate) mod session_manifest;
 pub(crate) mod followed_manifest;
 mod trees;
@@ -43,6 +42,7 @@ pub(crate) mod filter_prepass;
 pub(crate) mod multi_get;
 pub(crate) mod read_ahead;
 pub(crate) mod range_probe;
+pub(crate) mod scan_lengths;
 pub(crate) mod version;
 pub(crate) mod level;
 pub(crate) mod handle;
