@@ -196,8 +196,9 @@ impl KeyspaceState {
         self.dropped()
     }
 
-    /// Refuses a keyspace that was dropped. This may wait for a drop to be published, so the caller
-    /// holds no lock but that of the log: a drop holds it until then.
+    /// Refuses a keyspace that was dropped. If a drop is being published, this waits for that, so
+    /// callers hold no lock. Only that of the log is allowed: publishing a drop takes it, too, so
+    /// none is being published while a caller has it.
     ///
     /// # Errors
     /// `KeyspaceDropped`.

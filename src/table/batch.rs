@@ -227,7 +227,7 @@ impl Table {
             });
             let block = match held.take().map(|(_, block)| block).or(ahead) {
                 Some(block) => block,
-                None => self.fetch_data(index, entry, fill_cache, io)?,
+                None => self.file().fetch_named(index, entry, BlockKind::Data, fill_cache, io)?,
             };
             let found = block.search(&key.lookup, &key.hash, self.covering(&key.lookup));
             let found = found.ok_or_else(|| self.not_data(index.handle_of(entry)))?;

@@ -25,7 +25,7 @@ use crate::cache::cache::{Reservation, RowRequest};
 use crate::cache::recency_list::CacheKey;
 use crate::env::handle::{FileHandle, FilePool};
 use crate::table::data_index::DataIndex;
-use crate::table::fetch::{BlockRef, not_found};
+use crate::table::fetch::not_found;
 use crate::table::file::{TableFile, TableIo};
 use crate::table::filter::dispatch::OpenFilter;
 use crate::table::filter::layout::{CustomRules, FilterMembers, FilterPinning};
@@ -571,18 +571,6 @@ impl Table {
     /// The data index.
     pub(crate) fn data_index(&self) -> &DataIndex {
         &self.index
-    }
-
-    /// A data block that the index names.
-    #[inline]
-    pub(crate) fn fetch_data(
-        &self,
-        index: &Index,
-        entry: IndexEntry,
-        fill_cache: bool,
-        io: &mut TableIo,
-    ) -> Result<BlockRef<'_>> {
-        self.file.fetch_named(index, entry, BlockKind::Data, fill_cache, io)
     }
 
     /// The error for an index that names a block without entries of a table, or of an unknown kind.

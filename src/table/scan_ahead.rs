@@ -1,18 +1,21 @@
 //! Read-ahead for iterators over a table.
 //!
 //! Tables are opened for random reads, because most of their reads are lookups of one block
-//! (`env/handle.rs`). The operating system then reads no further pages by itself. So an iterator
-//! that reads a second block asks for that and the next two, and then for windows that double: a
-//! scan of four blocks waits for the disk twice. One that stays in its first block reads no page in
-//! vain, and others read at most about as much again as they use. If it is known how many blocks
-//! will probably be read (`tree/scan_lengths.rs`), the first window has so many and begins with the
-//! first block. If that is one, the windows after it have one block, two, four.
+//! (`env/handle.rs`). The operating system then reads no further pages by itself, so iterators ask
+//! for *windows*: blocks that are read together. The sizes of windows depend on how many blocks the
+//! scan will probably read (`tree/scan_lengths.rs`):
+//!
+//! - not known: the first block alone, then windows of three blocks, six, twelve;
+//! - one block: windows of one block, one, two, four;
+//! - more: one window of that number, then windows of three blocks, six, twelve.
+//!
+//! A scan that ends early has read some blocks of its last window in vain.
 
 use crate::base::iterator::api::Direction;
 use crate::table::format::BlockHandle;
 use std::ops::Range;
 
-/// The first window has room for so many blocks like the one that it begins with.
+/// How many blocks of the present size the smallest window has room for, unless one was expected.
 const FIRST_WINDOW_BLOCKS: u64 = 3;
 
 /// The largest window.

@@ -37,8 +37,8 @@ const SAMPLE: u64 = 64;
 /// Asking costs a scan of one entry two thirds more instructions. Where scans find what they look
 /// for, or where the filters cannot tell, that saves nothing. So each "maybe" adds one, and from
 /// [`LONG`] on only one scan in [`SAMPLE`] asks. A "no" that may have saved a read ends the streak.
-/// A "no" about a cached block takes one away: asking costs about half of what it saves there. So
-/// scans go on asking if half of the answers are "no".
+/// A "no" of a range filter about a cached block takes one away: asking costs about half of what it
+/// saves there. So scans of cached blocks go on asking if half of the answers are "no".
 ///
 /// A scan that does not ask enters the tables that a filter would exclude, so the guess can cost
 /// reads: those of at most 63 scans, after a streak of 64.

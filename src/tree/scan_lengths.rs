@@ -1,9 +1,10 @@
 //! How many blocks scans read of each level, so that the next one reads as many at once.
 //!
-//! Scans of one program often have about the same length. A scan of four blocks that knows it waits
-//! once for the disk, and not once for each block. So each thread keeps, for each keyspace and
-//! level, the mean of what its scans read there from files. The last scan counts for a quarter, so
-//! after one very long scan the following short ones read some 16 blocks in vain, all together.
+//! The scans of a program often have about the same length. A scan that knows its length asks for
+//! all of its blocks at once, and waits for the disk once. So each thread remembers how many blocks
+//! its scans read from files on average, for each keyspace and level. The last scan counts for a
+//! quarter of the average. So after one very long scan, all short scans that follow read about 16
+//! blocks in vain, in sum.
 
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::Stripe;

@@ -193,7 +193,7 @@ impl<'a> Stripe<'a> {
         (!self.shared).then_some(scans)
     }
 
-    /// A further one of its scans, for their lengths.
+    /// The same, in which its scans remember their lengths.
     #[inline]
     #[must_use]
     pub(crate) fn kept_lengths(&self) -> Option<&'a AtomicU64> {
