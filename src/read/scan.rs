@@ -326,6 +326,10 @@ impl Source {
 }
 
 impl InternalIterator for Source {
+    fn prepare_seek(&mut self, bound: Option<&[u8]>) {
+        each!(self, iter => iter.prepare_seek(bound));
+    }
+
     fn seek(&mut self, bound: Option<&[u8]>) {
         each!(self, iter => iter.seek(bound));
     }

@@ -32,6 +32,8 @@ pub(crate) struct TableIter {
     cursor: BlockCursor,
     prefetcher: Prefetcher,
     scan_ahead: ScanAhead,
+    /// The index is where the next seek goes.
+    is_prepared: bool,
     failed: Option<Error>,
     io: TableIo,
 }
@@ -52,6 +54,7 @@ impl Table {
             cursor: BlockCursor::new(direction),
             prefetcher: Prefetcher::default(),
             scan_ahead: ScanAhead::default(),
+            is_prepared: false,
             failed: None,
             io: read.io(),
         }
@@ -77,14 +80,13 @@ impl TableIter {
     }
 
     fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
-        let (index, file) = (self.table.data_index(), self.table.file());
-        if !self.index.seek(index, file, bound, &mut self.io)? {
-            self.end();
-            return Ok(());
+        if !std::mem::take(&mut self.is_prepared) {
+            let (index, file) = (self.table.data_index(), self.table.file());
+            self.index.seek(index, file, bound, &mut self.io)?;
         }
         self.enter_block(bound)?;
         // The bound may be above the last key of its block, or below the first in reverse.
-        if !self.cursor.valid() { self.leave_block() } else { Ok(()) }
+        if self.valid() && !self.cursor.valid() { self.leave_block() } else { Ok(()) }
     }
 
     /// Goes to the first entry of the next block that has one.
@@ -187,6 +189,19 @@ fn data_of(block: &Option<Arc<Cached<CachedBlock>>>) -> Option<&Block> {
 }
 
 impl InternalIterator for TableIter {
+    // If the index cannot be read, the seek has the error.
+    fn prepare_seek(&mut self, bound: Option<&[u8]>) {
+        let (index, file) = (self.table.data_index(), self.table.file());
+        self.is_prepared = self.index.seek(index, file, bound, &mut self.io).is_ok();
+        let Some((part, entry)) = self.index.current(index).filter(|_| self.is_prepared) else {
+            return;
+        };
+        if !self.io.in_memory_only && !part.slot(entry).is_filled() {
+            let bytes = self.scan_ahead.first_block_is_later(part.handle_of(entry), self.direction);
+            bytes.into_iter().for_each(|bytes| file.read_ahead(bytes));
+        }
+    }
+
     fn seek(&mut self, bound: Option<&[u8]>) {
         self.failed = None;
         let outcome = self.try_seek(bound);

@@ -10,6 +10,9 @@
 //! - more: one window of that number, then windows of three blocks, six, twelve.
 //!
 //! A scan that ends early has read some blocks of its last window in vain.
+//!
+//! A scan of several levels asks for the first window of each, also if that has one block only,
+//! before it waits for any of them.
 
 use crate::base::iterator::api::Direction;
 use crate::table::format::BlockHandle;
@@ -49,6 +52,16 @@ impl ScanAhead {
         self.blocks
     }
 
+    /// The first block will be read from the file, but other files are read before that. Returns
+    /// the bytes to ask for.
+    pub(super) fn first_block_is_later(
+        &mut self,
+        handle: BlockHandle,
+        direction: Direction,
+    ) -> Option<Range<u64>> {
+        self.ask(handle, direction, 0, self.expected.max(1))
+    }
+
     /// The block at `handle` will be read from the file, as the next one in this direction. Returns
     /// the bytes to ask for before that, if any are due. They may end after the last block.
     pub(super) fn block_is_next(
@@ -78,10 +91,24 @@ impl ScanAhead {
             expected if is_first => expected,
             _ => FIRST_WINDOW_BLOCKS,
         };
+        let bytes = self.ask(handle, direction, left, blocks)?;
+        // What was expected may be too few by one, so it does not make the next window larger.
+        self.window_bytes = if is_first { 0 } else { bytes.end - bytes.start };
+        (bytes.end - bytes.start > end - start).then_some(bytes)
+    }
+
+    /// The window of that many blocks, or of twice the bytes of the last one, that begins `left`
+    /// bytes after the begin of the block at `handle`, in this direction.
+    fn ask(
+        &mut self,
+        handle: BlockHandle,
+        direction: Direction,
+        left: u64,
+        blocks: u64,
+    ) -> Option<Range<u64>> {
+        let (start, end) = (handle.offset, handle.end()?);
         let bytes = blocks.saturating_mul(end - start).max(2 * self.window_bytes);
         let bytes = bytes.min(WINDOW_BYTES_MAX);
-        // What was expected may be too few by one, so it does not make the next window larger.
-        self.window_bytes = if is_first { 0 } else { bytes };
         let (bytes, asked_to) = match direction {
             Direction::Forward => {
                 let from = start + left;
@@ -94,7 +121,7 @@ impl ScanAhead {
             }
         };
         self.asked_to = Some(asked_to);
-        (bytes.end - bytes.start > end - start).then_some(bytes)
+        Some(bytes)
     }
 }
 
@@ -169,6 +196,32 @@ mod tests {
             assert_eq!(first.end - first.start, blocks * block_bytes);
             let blocks = if expected < 2 { 6 } else { 3 };
             assert_eq!(second.end - second.start, blocks * block_bytes);
+        }
+    }
+
+    #[test]
+    fn the_first_block_is_asked_for_once() {
+        for direction in [Direction::Forward, Direction::Reverse] {
+            for expected in 0..20 {
+                let mut scan_ahead = ScanAhead::expecting(expected);
+                let handle =
+                    |number: u64| BlockHandle { offset: 4096 * (number + 1), size: BLOCK_BYTES };
+                let nth = |nth: u64| match direction {
+                    Direction::Forward => handle(nth),
+                    Direction::Reverse => handle(100 - nth),
+                };
+                let first = scan_ahead.first_block_is_later(nth(0), direction).unwrap();
+                let block_bytes = BLOCK_BYTES + BLOCK_TRAILER_BYTES as u64;
+                assert_eq!(first.end - first.start, expected.max(1) * block_bytes);
+                assert!(first.contains(&nth(0).offset) && first.end >= nth(0).end().unwrap());
+                assert_eq!(scan_ahead.block_is_next(nth(0), direction), None);
+                let mut windows = (1..30).filter_map(|number| {
+                    let window = scan_ahead.block_is_next(nth(number), direction)?;
+                    Some((number, (window.end - window.start) / block_bytes))
+                });
+                let second = if expected == 1 { (2, 2) } else { (expected.max(1), 3) };
+                assert_eq!(windows.next(), Some(second));
+            }
         }
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct LevelIter {
     answer: Option<FilterVerdict>,
     /// At an entry, except during a step.
     current: Option<Current>,
+    /// In the table where the next seek goes, if there is one.
+    is_prepared: bool,
     error: Option<Error>,
 }
 
@@ -80,6 +82,8 @@ impl Tables {
 struct Current {
     index: usize,
     iter: TableIter,
+    /// What the filter of the table said.
+    verdict: FilterVerdict,
     /// True if the iterator entered the table at its end, not inside it.
     whole: bool,
     /// Entries passed.
@@ -120,6 +124,7 @@ impl LevelIter {
             range: None,
             answer: None,
             current: None,
+            is_prepared: false,
             error: None,
         }
     }
@@ -204,9 +209,19 @@ impl LevelIter {
         }
     }
 
-    /// Starts in the table at `index`, if there is one: at `bound`, or at the end of the table if
-    /// the bound is outside of it.
-    fn enter(&mut self, index: Option<usize>, bound: Option<&[u8]>) {
+    /// Takes the table where a seek to `bound` goes, if there is one.
+    fn find_table(&mut self, bound: Option<&[u8]>) {
+        self.error = None;
+        let index = match (self.direction, bound) {
+            (Direction::Forward, None) => Some(0),
+            (Direction::Reverse, None) => self.tables.handles().len().checked_sub(1),
+            (_, Some(bound)) => self.first_from(bound),
+        };
+        self.take_table(index, bound);
+    }
+
+    /// Takes the table at `index`, or the first one after it that is not skipped, if there is one.
+    fn take_table(&mut self, index: Option<usize>, bound: Option<&[u8]>) {
         self.leave();
         let (index, verdict) = match self.answer.take() {
             Some(verdict) => (index, verdict),
@@ -216,16 +231,23 @@ impl LevelIter {
         let Some((index, handle)) = index.and_then(|at| Some((at, tables.get(at)?))) else {
             return;
         };
-        let inside = bound.filter(|bound| self.is_inside(index, handle, bound));
+        let whole = !bound.is_some_and(|bound| self.is_inside(index, handle, bound));
         let iter = handle.table.iter(self.direction, self.read);
-        let current = Current { index, iter, whole: inside.is_none(), passed: 0 };
+        let current = Current { index, iter, verdict, whole, passed: 0 };
         // Sought where it stays, because it is large.
         let iter = &mut self.current.insert(current).iter;
         if let Some((counters, level)) = &self.counters {
             iter.expect_blocks(ScanLengths::of(&counters.stripe()).expected(*level));
         }
-        iter.seek(inside);
-        if verdict == FilterVerdict::Maybe {
+    }
+
+    /// Starts in the table that was taken, if there is one: at `bound`, or at the end of the table
+    /// if the bound is outside of it.
+    fn start(&mut self, bound: Option<&[u8]>) {
+        let Some(current) = &mut self.current else { return };
+        let inside = bound.filter(|_| !current.whole);
+        current.iter.seek(inside);
+        if current.verdict == FilterVerdict::Maybe {
             self.count_positive(inside);
         }
         if let Some((counters, level)) = &self.counters {
@@ -281,7 +303,8 @@ impl LevelIter {
                 return false;
             }
             let next = self.after(current.index);
-            self.enter(next, None);
+            self.take_table(next, None);
+            self.start(None);
         }
         self.current.is_some()
     }
@@ -306,14 +329,19 @@ impl Drop for LevelIter {
 }
 
 impl InternalIterator for LevelIter {
+    fn prepare_seek(&mut self, bound: Option<&[u8]>) {
+        self.find_table(bound);
+        if let Some(current) = &mut self.current {
+            current.iter.prepare_seek(bound.filter(|_| !current.whole));
+        }
+        self.is_prepared = true;
+    }
+
     fn seek(&mut self, bound: Option<&[u8]>) {
-        self.error = None;
-        let index = match (self.direction, bound) {
-            (Direction::Forward, None) => Some(0),
-            (Direction::Reverse, None) => self.tables.handles().len().checked_sub(1),
-            (_, Some(bound)) => self.first_from(bound),
-        };
-        self.enter(index, bound);
+        if !std::mem::take(&mut self.is_prepared) {
+            self.find_table(bound);
+        }
+        self.start(bound);
         self.settle();
     }
 

@@ -24,6 +24,10 @@ pub(crate) enum Direction {
 
 /// An iterator over sorted internal keys.
 pub(crate) trait InternalIterator: Send {
+    /// Finds where `seek` to the same bound goes, which is the next call, and asks the disk for the
+    /// block there. So a merge waits for the disk once and not for each of its children.
+    fn prepare_seek(&mut self, _bound: Option<&[u8]>) {}
+
     /// Positions at the first entry from `bound` on, in the direction of the iterator; see the
     /// module.
     fn seek(&mut self, bound: Option<&[u8]>);

@@ -139,7 +139,12 @@ impl<I: InternalIterator> InternalIterator for MergingIter<I> {
         self.error = None;
         self.winner = NONE;
         self.heap.clear();
-        for i in 0..self.children.len() {
+        // The deepest level goes first, because it is in no cache most often: while its block is
+        // read, the disk works on those of the others.
+        if let Some((_, others)) = self.children.split_last_mut() {
+            others.iter_mut().for_each(|child| child.prepare_seek(bound));
+        }
+        for i in (0..self.children.len()).rev() {
             self.children[i].seek(bound);
             if self.children[i].valid() {
                 // The first one is the winner until it is compared: one child needs no heap.

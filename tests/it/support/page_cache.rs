@@ -3,6 +3,7 @@
 
 use lru::LruCache;
 use siftdb::env::{Env, EnvLayer, RandomFile};
+use std::collections::HashSet;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -20,8 +21,9 @@ type Page = (PathBuf, u64);
 pub struct DiskReads {
     /// Calls that had to read a page or more.
     pub calls: u64,
-    /// Requests to read ahead, of which a page or more had to be read.
-    pub requests: u64,
+    /// Calls that had to wait: for pages that they read, or for pages that were asked for. All that
+    /// was asked for is there after any of them.
+    pub waits: u64,
     /// Pages that were not in the cache, those that were read ahead included.
     pub pages: u64,
 }
@@ -29,15 +31,20 @@ pub struct DiskReads {
 #[derive(Debug)]
 struct Pages {
     cached: LruCache<Page, ()>,
+    /// Pages that were asked for since the last wait.
+    on_the_way: HashSet<Page>,
     reads: DiskReads,
     files_without_read_ahead: u64,
 }
 
 impl Pages {
-    /// Takes pages of a file into the cache, and returns how many were not in it.
-    fn touch(&mut self, path: &Path, pages: RangeInclusive<u64>) -> u64 {
-        let missed = |page: &u64| self.cached.put((path.to_path_buf(), *page), ()).is_none();
-        pages.filter(missed).count() as u64
+    /// Takes pages of a file into the cache, and returns those that were not in it.
+    fn touch(&mut self, path: &Path, pages: RangeInclusive<u64>) -> Vec<Page> {
+        let pages = pages.map(|page| (path.to_path_buf(), page));
+        let missed: Vec<Page> =
+            pages.filter(|page| self.cached.put(page.clone(), ()).is_none()).collect();
+        self.reads.pages += missed.len() as u64;
+        missed
     }
 }
 
@@ -55,6 +62,7 @@ impl PageCacheEnv {
         let pages = NonZeroUsize::new((bytes / PAGE_BYTES) as usize).expect("a page at least");
         let pages = Pages {
             cached: LruCache::new(pages),
+            on_the_way: HashSet::new(),
             reads: DiskReads::default(),
             files_without_read_ahead: 0,
         };
@@ -97,9 +105,13 @@ fn pages_of(offset: u64, bytes: usize) -> RangeInclusive<u64> {
 impl RandomFile for CachedFile {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let mut pages = self.pages.lock().unwrap();
-        let missed = pages.touch(&self.path, pages_of(offset, buffer.len()));
-        pages.reads.pages += missed;
-        pages.reads.calls += u64::from(missed > 0);
+        let mut read = pages_of(offset, buffer.len());
+        let missed = !pages.touch(&self.path, read.clone()).is_empty();
+        pages.reads.calls += u64::from(missed);
+        if missed || read.any(|page| pages.on_the_way.contains(&(self.path.clone(), page))) {
+            pages.reads.waits += 1;
+            pages.on_the_way.clear();
+        }
         drop(pages);
         self.inner.read_exact_at(offset, buffer)
     }
@@ -115,7 +127,6 @@ impl RandomFile for CachedFile {
     fn read_ahead(&self, offset: u64, bytes: u64) {
         let mut pages = self.pages.lock().unwrap();
         let missed = pages.touch(&self.path, pages_of(offset, bytes as usize));
-        pages.reads.pages += missed;
-        pages.reads.requests += u64::from(missed > 0);
+        pages.on_the_way.extend(missed);
     }
 }
