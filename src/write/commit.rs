@@ -32,6 +32,7 @@ use crate::state::writer::LogState;
 use crate::write::conflict::{self, Refusal};
 use crate::write::room::{make_room, to_switch};
 use std::cell::OnceCell;
+use std::slice;
 
 /// A transaction joins the queue this often before it is checked while it leads.
 pub(crate) const CHECKS_MAX: usize = 3;
@@ -159,18 +160,25 @@ fn submit(engine: &Engine, request: Request) -> Result<Committed> {
                 conflict::check(engine, reads)?;
             }
             let guard = PanicGuard(engine);
-            let mut group = leadership.take_group(&own);
-            group.insert(0, own);
+            let mut others = leadership.take_group(&own);
+            // Most groups have one request: no list of them is made.
+            let group = match others.is_empty() {
+                true => slice::from_mut(&mut own),
+                false => {
+                    others.insert(0, own);
+                    &mut others
+                }
+            };
             let mut outcome = commit(engine, group);
             leadership.complete(|index| outcome.answer(index + 1));
             let result = outcome.answer(0);
             loop {
                 engine.writer.watchers.wake();
-                let group = leadership.take_next_group();
+                let mut group = leadership.take_next_group();
                 if group.is_empty() {
                     break;
                 }
-                outcome = commit(engine, group);
+                let mut outcome = commit(engine, &mut group);
                 leadership.complete(|index| outcome.answer(index));
             }
             drop(guard);
@@ -180,15 +188,15 @@ fn submit(engine: &Engine, request: Request) -> Result<Committed> {
 }
 
 /// What became of a group.
-struct Outcome {
-    group: Vec<Request>,
+struct Outcome<'g> {
+    group: &'g mut [Request],
     /// The answer to all requests but the refused ones.
     result: Result<()>,
     /// Requests that were left out, by their index in the group, and why.
     refused: Vec<(usize, Refusal)>,
 }
 
-impl Outcome {
+impl Outcome<'_> {
     #[inline]
     fn answer(&mut self, index: usize) -> Result<Committed> {
         match self.refused.is_empty() {
@@ -226,9 +234,9 @@ impl Drop for PanicGuard<'_> {
 }
 
 #[inline]
-fn commit(engine: &Engine, group: Vec<Request>) -> Outcome {
+fn commit<'g>(engine: &Engine, group: &'g mut [Request]) -> Outcome<'g> {
     let mut refused = Vec::new();
-    let result = try_commit(engine, &group, &mut refused);
+    let result = try_commit(engine, group, &mut refused);
     Outcome { group, result, refused }
 }
 
@@ -363,7 +371,7 @@ fn expiring_batches(
 fn append<'g>(
     engine: &Engine,
     log: &mut LogState,
-    batches: impl Iterator<Item = &'g WriteBatch>,
+    batches: impl Iterator<Item = &'g WriteBatch> + Clone,
     count: usize,
 ) -> Result<()> {
     let first = log.next_sequence;
@@ -371,10 +379,10 @@ fn append<'g>(
     if last >= OWN_SEQUENCE_FIRST {
         return Err(Error::InvalidArgument { what: "all sequence numbers are used up".into() });
     }
-    let entries: Vec<&[u8]> = batches.map(WriteBatch::entries).collect();
     let synced_through = log.synced_through;
     let wal = session_log(engine, log)?;
-    let appended = wal.append(synced_through, first, count as u32, &entries);
+    let appended =
+        wal.append(synced_through, first, count as u32, batches.map(WriteBatch::entries));
     // Even after a failure: the record may be in the log, so its numbers are used up (I10).
     log.next_sequence = last + 1;
     let bytes = appended?;
@@ -472,7 +480,7 @@ fn count_active_bytes(engine: &Engine, inserted: usize) {
 
 /// Commits these requests as one group; the answer to each.
 #[cfg(test)]
-pub(crate) fn commit_together(engine: &Engine, group: Vec<Request>) -> Vec<Result<Committed>> {
-    let mut outcome = commit(engine, group);
+pub(crate) fn commit_together(engine: &Engine, mut group: Vec<Request>) -> Vec<Result<Committed>> {
+    let mut outcome = commit(engine, &mut group);
     (0..outcome.group.len()).map(|index| outcome.answer(index)).collect()
 }

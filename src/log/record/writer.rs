@@ -101,10 +101,10 @@ impl RecordWriter {
                 (false, true) => TYPE_LAST,
             };
             let at = self.buffer.len();
-            self.buffer.extend_from_slice(&[0; 4]);
-            self.buffer.extend_from_slice(&(length as u16).to_le_bytes());
-            self.buffer.push(kind);
-            self.buffer.extend_from_slice(&self.number.to_le_bytes());
+            let [low, high] = (length as u16).to_le_bytes();
+            let [n0, n1, n2, n3] = self.number.to_le_bytes();
+            let header: [u8; FRAGMENT_HEADER_BYTES] = [0, 0, 0, 0, low, high, kind, n0, n1, n2, n3];
+            self.buffer.extend_from_slice(&header);
             let full = self.buffer.len() + length;
             while self.buffer.len() < full {
                 if part.is_empty() {

@@ -346,7 +346,7 @@ mod tests {
         for i in 0..u64::from(count) {
             batch.put(format!("{:05}", sequence + i), vec![0xa5; bytes]);
         }
-        wal.append(synced_through, sequence, count, &[batch.entries()]).unwrap();
+        wal.append(synced_through, sequence, count, [batch.entries()]).unwrap();
     }
 
     fn recover(

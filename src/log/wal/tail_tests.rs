@@ -54,7 +54,7 @@ fn put(wal: &mut WalWriter, synced_through: u64, sequence: u64, count: u32, byte
     for i in 0..u64::from(count) {
         batch.put(format!("{:05}", sequence + i), vec![0xa5; bytes]);
     }
-    wal.append(synced_through, sequence, count, &[batch.entries()]).unwrap();
+    wal.append(synced_through, sequence, count, [batch.entries()]).unwrap();
 }
 
 /// Logs 3, 4 and 6 with sequences 1 to 4, 5 to 9 and 10 to 12, and their bytes.

@@ -113,20 +113,20 @@ impl WalWriter {
     /// Appends `count` entries, numbered from `sequence`, whose encodings are `entries` in order,
     /// as one record: recovery finds all of them or none. `synced_through` is the last sequence
     /// known to be durable. Returns the bytes that the log grew by.
-    pub(crate) fn append(
+    pub(crate) fn append<'e>(
         &mut self,
         synced_through: SequenceNumber,
         sequence: SequenceNumber,
         count: u32,
-        entries: &[&[u8]],
+        entries: impl IntoIterator<Item = &'e [u8], IntoIter: Clone>,
     ) -> Result<u64> {
         debug_assert!(count > 0 && synced_through < sequence);
         self.front.clear();
         put_varint(&mut self.front, synced_through);
         put_batch_header(&mut self.front, sequence, count);
         let front = iter::once(&self.front[..]);
-        self.records
-            .append(front.chain(entries.iter().copied()).chain(iter::once(&[KIND_BATCH][..])))
+        let entries = entries.into_iter().map(|entry: &'e [u8]| -> &[u8] { entry });
+        self.records.append(front.chain(entries).chain(iter::once(&[KIND_BATCH][..])))
     }
 
     /// Makes everything appended durable.
@@ -209,12 +209,12 @@ mod tests {
         let env = MemEnv::new();
         let mut wal = writer(&env);
         for sequence in 1..50 {
-            wal.append(0, sequence, 1, &[ENTRY]).unwrap();
+            wal.append(0, sequence, 1, [ENTRY]).unwrap();
         }
         assert_eq!(contents(&env).len() as u64, wal.records.bytes());
         wal.sync().unwrap();
         let before = wal.records.bytes();
-        let grown = wal.append(49, 50, 2, &[ENTRY, ENTRY]).unwrap();
+        let grown = wal.append(49, 50, 2, [ENTRY, ENTRY]).unwrap();
         assert_eq!(wal.records.bytes(), before + grown);
         assert!(contents(&env).len() as u64 >= STEP);
         assert_eq!(kinds(&env), format!("s{}", "b".repeat(50)));
@@ -225,7 +225,7 @@ mod tests {
         let env = MemEnv::new();
         let mut wal = writer(&env);
         assert_eq!(env.power_cut().list_files().len(), 1);
-        wal.append(0, 1, 1, &[ENTRY]).unwrap();
+        wal.append(0, 1, 1, [ENTRY]).unwrap();
         wal.sync().unwrap();
         assert_eq!(contents(&env.power_cut()), contents(&env));
     }
@@ -237,10 +237,10 @@ mod tests {
             let env = FaultEnv::new(Arc::new(memory.clone()));
             let mut wal = writer(&env);
             env.fail_at(env.calls_of(calls), Fault::once(FaultKind::Error(EIO)).among(calls));
-            let first = wal.append(0, 1, 1, &[ENTRY]).and_then(|_| wal.sync()).unwrap_err();
+            let first = wal.append(0, 1, 1, [ENTRY]).and_then(|_| wal.sync()).unwrap_err();
             env.heal();
             let after = contents(&memory);
-            for later in [wal.append(0, 2, 1, &[ENTRY]).map(|_| ()), wal.sync()] {
+            for later in [wal.append(0, 2, 1, [ENTRY]).map(|_| ()), wal.sync()] {
                 assert_eq!(later.unwrap_err().to_string(), first.to_string());
             }
             assert_eq!(contents(&memory), after);
@@ -254,9 +254,9 @@ mod tests {
         wal.sync().unwrap();
         let calls = Calls::Named("allocate_zeroed");
         env.fail_at(0, Fault::from_then_on(FaultKind::Error(ENOSPC)).among(calls));
-        wal.append(0, 1, 1, &[ENTRY]).unwrap();
+        wal.append(0, 1, 1, [ENTRY]).unwrap();
         assert!(env.has_fired());
-        wal.append(0, 2, 1, &[ENTRY]).unwrap();
+        wal.append(0, 2, 1, [ENTRY]).unwrap();
         wal.sync().unwrap();
     }
 
@@ -268,12 +268,12 @@ mod tests {
             let mut wal = writer(&env);
             if synced {
                 wal.sync().unwrap();
-                wal.append(0, 1, 1, &[ENTRY]).unwrap();
+                wal.append(0, 1, 1, [ENTRY]).unwrap();
             }
             let calls = Calls::Named("write_at");
             let fault = Fault::once(FaultKind::ShortWrite).among(calls);
             env.fail_at(env.calls_of(calls), fault);
-            wal.append(0, 2, 1, &[ENTRY]).unwrap_err();
+            wal.append(0, 2, 1, [ENTRY]).unwrap_err();
             let kinds = kinds(&memory);
             assert_eq!(kinds.find('t'), Some(kinds.len() - 1), "{synced}");
         }
