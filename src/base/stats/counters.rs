@@ -119,7 +119,9 @@ impl Counters {
     /// All sums: the database's counters, then each level's.
     #[must_use]
     pub(crate) fn totals(&self) -> Vec<u64> {
-        (0..COUNTERS).map(|index| self.sum(index)).collect()
+        let mut sums = vec![0; COUNTERS];
+        self.all_cells().for_each(|cells| add_cells(&mut sums, &cells.counts));
+        sums
     }
 
     /// The histograms of timed calls, summed up over all threads.
@@ -133,8 +135,7 @@ impl Counters {
         let mut sums = Vec::new();
         for cells in self.all_cells().filter_map(|cells| cells.latencies.get()) {
             sums.resize(LATENCY_CELLS, 0);
-            let cells = cells.iter().map(|cell| cell.load(Ordering::Relaxed));
-            sums.iter_mut().zip(cells).for_each(|(sum, cell)| *sum += cell);
+            add_cells(&mut sums, &cells[..]);
         }
         sums
     }
@@ -241,6 +242,11 @@ impl<'a> Stripe<'a> {
             cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         }
     }
+}
+
+fn add_cells(sums: &mut [u64], cells: &[AtomicU64]) {
+    let counts = cells.iter().map(|cell| cell.load(Ordering::Relaxed));
+    sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
 }
 
 #[inline]

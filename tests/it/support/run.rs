@@ -40,7 +40,7 @@ fn life_of(name: &str) -> Option<u64> {
 
 /// Every how many changes of a session one is made to fail.
 pub fn change_stride() -> usize {
-    setting("SIFTDB_CHANGE_STRIDE", 3)
+    setting("SIFTDB_CHANGE_STRIDE", 5)
 }
 
 /// A disk, its log of calls, and the promises to writers with their times.
