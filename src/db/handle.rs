@@ -51,6 +51,7 @@ impl Handle {
         if self.engine.context.closed.load(Ordering::SeqCst) {
             // Of a close that failed, and of a database that had failed before, each call tells.
             then();
+            drop(workers);
             self.engine.writer.watchers.wake();
             return self.engine.jobs.background_error.check();
         }
@@ -60,10 +61,10 @@ impl Handle {
         // Last of all: another process may open the database as soon as the lock is free.
         self.engine.catalog.close_views();
         then();
-        self.engine.writer.watchers.wake();
         stalls::full_speed(&self.engine.context, &self.engine.writer);
-        // Without the lock: the listener may be in a `close` of its own.
+        // Without the lock: the listener may be in a `close` of its own, and a waker may call it.
         drop(workers);
+        self.engine.writer.watchers.wake();
         // The listener may wait for a ticket, which the syncing thread could not resolve here.
         if !self.engine.writer.sync_tickets.is_own_thread() {
             self.engine.context.events.wait();

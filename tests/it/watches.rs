@@ -6,9 +6,9 @@ use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options, until};
 use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Change, ChangedEntry, Error, Watch, WriteBatch, WriteOptions};
-use std::sync::Arc;
+use siftdb::{Change, ChangedEntry, Db, Error, Watch, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
@@ -513,6 +513,30 @@ fn a_polled_watch_is_woken_once() {
     db.close().unwrap();
     assert!(matches!(watch.poll_next(&mut context), Poll::Ready(None)));
     assert_eq!(count.0.load(Ordering::SeqCst), woken + 1);
+}
+
+/// Closes the database when it is woken.
+struct Closes(Db);
+
+impl Wake for Closes {
+    fn wake(self: Arc<Self>) {
+        self.0.close().unwrap();
+    }
+}
+
+/// A waker may poll its task at once, and that may close what is closed already.
+#[test]
+fn a_waker_that_closes_the_database_does_not_wait_for_ever() {
+    let env = MemEnv::new();
+    let db = open(&env, &small_options()).unwrap();
+    let mut watch = db.watch().unwrap();
+    let waker = Waker::from(Arc::new(Closes(db.clone())));
+    assert!(watch.poll_next(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    let (sender, closed) = mpsc::channel();
+    std::thread::spawn(move || sender.send(db.close()));
+    closed.recv_timeout(Duration::from_secs(60)).expect("closed").unwrap();
+    assert!(watch.next().is_none());
 }
 
 #[test]
