@@ -255,13 +255,25 @@ pub(crate) fn writable_memtable(
     memtable
 }
 
-/// The keyspaces whose memtables are switched now, besides those that a caller asks for: none while
-/// the write buffer has room and the logs are short.
-pub(crate) fn full_keyspaces(engine: &Engine) -> Vec<Arc<KeyspaceState>> {
+/// Whether the write buffer is full, and whether the logs are too long.
+#[inline]
+fn full_and_long(engine: &Engine) -> (bool, bool) {
     let buffer = engine.context.options.write_buffer_bytes;
     let is_full = engine.writer.active_bytes.load(Ordering::Relaxed) >= buffer;
     let old_log_bytes = engine.writer.old_log_bytes.load(Ordering::Relaxed);
-    let is_long = old_log_bytes > LOG_BUFFERS_MAX * buffer as u64;
+    (is_full, old_log_bytes > LOG_BUFFERS_MAX * buffer as u64)
+}
+
+/// True while the write buffer has room and the logs are short: there are no [`full_keyspaces`].
+#[inline]
+pub(crate) fn has_room(engine: &Engine) -> bool {
+    full_and_long(engine) == (false, false)
+}
+
+/// The keyspaces whose memtables are switched now, besides those that a caller asks for.
+pub(crate) fn full_keyspaces(engine: &Engine) -> Vec<Arc<KeyspaceState>> {
+    let buffer = engine.context.options.write_buffer_bytes;
+    let (is_full, is_long) = full_and_long(engine);
     if !is_full && !is_long {
         return Vec::new();
     }

@@ -12,7 +12,7 @@ use crate::state::context::Context;
 use crate::state::debt::{debt, delay_nanos, memtable_bytes_max};
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::session::{LOG_BUFFERS_MAX, full_keyspaces};
+use crate::state::session::{LOG_BUFFERS_MAX, full_keyspaces, has_room};
 use crate::state::stalls::{self, Stall};
 use crate::state::write_queue::{Request, Switch};
 
@@ -29,13 +29,24 @@ pub(super) fn make_room(engine: &Engine, group: &[Request]) -> Result<()> {
         stalls::full_speed(&engine.context, &engine.writer);
     }
     let switched = to_switch(engine, group);
-    let level0 = |keyspace: &Arc<KeyspaceState>| keyspace.view.load().version.level(0).len();
-    let logs_full = || logs_wait_for_flush(engine);
-    if switched.is_empty() && !logs_full() {
-        return Ok(());
+    match switched.is_empty() && !logs_wait_for_flush(engine) {
+        true => Ok(()),
+        false => wait_for_room(engine, &switched),
     }
-    let memtables_full =
-        || logs_full() || !may_wait_for_flush(&engine.context, &engine.catalog, &switched);
+}
+
+/// Waits until the memtables of `switched` may wait for their flush, level 0 has room for them, and
+/// the logs may grow.
+///
+/// # Errors
+/// As for [`make_room`].
+#[cold]
+fn wait_for_room(engine: &Engine, switched: &[Arc<KeyspaceState>]) -> Result<()> {
+    let memtables_full = || {
+        logs_wait_for_flush(engine)
+            || !may_wait_for_flush(&engine.context, &engine.catalog, switched)
+    };
+    let level0 = |keyspace: &Arc<KeyspaceState>| keyspace.view.load().version.level(0).len();
     let level0_full = || {
         let stop = engine.context.options.level0_stop();
         let is_full = |keyspace: &Arc<KeyspaceState>| {
@@ -81,7 +92,16 @@ fn group_debt(engine: &Engine, group: &[Request]) -> f64 {
 
 /// The keyspaces whose memtables are switched before the group: those that are asked for, and those
 /// that make room in the write buffer.
+#[inline]
 pub(super) fn to_switch(engine: &Engine, group: &[Request]) -> Vec<Arc<KeyspaceState>> {
+    match has_room(engine) && group.iter().all(|request| request.switch == Switch::No) {
+        true => Vec::new(),
+        false => find_to_switch(engine, group),
+    }
+}
+
+#[cold]
+fn find_to_switch(engine: &Engine, group: &[Request]) -> Vec<Arc<KeyspaceState>> {
     let mut keyspaces = full_keyspaces(engine);
     for request in group {
         match request.switch {
@@ -103,11 +123,15 @@ pub(super) fn to_switch(engine: &Engine, group: &[Request]) -> Vec<Arc<KeyspaceS
 
 /// True if the logs take twice what they may, and no active memtable needs the oldest one: then a
 /// flush removes it.
+#[inline]
 fn logs_wait_for_flush(engine: &Engine) -> bool {
     let bytes_max = 2 * LOG_BUFFERS_MAX * engine.context.options.write_buffer_bytes as u64;
-    if engine.writer.old_log_bytes.load(Ordering::Relaxed) <= bytes_max {
-        return false;
-    }
+    engine.writer.old_log_bytes.load(Ordering::Relaxed) > bytes_max && a_flush_frees_logs(engine)
+}
+
+/// True if no active memtable needs the oldest log.
+#[cold]
+fn a_flush_frees_logs(engine: &Engine) -> bool {
     let oldest = engine.writer.live_logs.lock().oldest().map_or(0, |log| log.number);
     let needs =
         |keyspace: &Arc<KeyspaceState>| (1..=oldest).contains(&keyspace.view.load().active_log);
