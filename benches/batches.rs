@@ -4,54 +4,21 @@
 //! - *Warm:* all blocks are in siftdb's cache; processor time. With enough keys the filters and
 //!   blocks are not in the processor's caches, and a batch waits for several at the same time.
 //! - *Cold:* 32 present keys whose blocks are not in the system's page cache; wall time. The
-//!   indexes are in memory. Needs Linux and a directory on a disk; elsewhere a line says so. With
-//!   `SIFTDB_BENCH_READ_MICROS` each read takes so many microseconds more, however many run at
-//!   once: a disk that serves many at the same time.
+//!   indexes are in memory. Needs Linux and a directory on a disk; elsewhere a line says so.
 //!
 //! `cargo bench -p siftdb-benches --bench batches`; `SIFTDB_BENCH_KEYS=10000000` for the figures in
 //! docs/results/recorded.md. Rounds of both sides alternate on one open database; the result is the
 //! median ratio of the pairs, so a disturbance of the machine disturbs both sides.
 
-use siftdb::env::{DiskEnv, Env, EnvLayer, RandomFile};
 use siftdb::{Db, Filter, Options, ReadOptions};
 use siftdb_benches::{Paired, bench_keys, processor_time};
 use siftdb_cli::experiment::{Column, absent, make_cold, mix, present, settled};
 use std::hint::black_box;
-use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Keys of one cold batch.
 const COLD_KEYS: u64 = 32;
-
-/// The disk, with reads that take longer by a fixed time.
-#[derive(Debug)]
-struct SlowDisk(DiskEnv, Duration);
-
-#[derive(Debug)]
-struct SlowFile(Arc<dyn RandomFile>, Duration);
-
-impl EnvLayer for SlowDisk {
-    fn inner(&self) -> &dyn Env {
-        &self.0
-    }
-
-    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
-        Ok(Arc::new(SlowFile(self.0.open_random(path)?, self.1)))
-    }
-}
-
-impl RandomFile for SlowFile {
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        std::thread::sleep(self.1);
-        self.0.read_exact_at(offset, buffer)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-}
 
 /// How many keys a loop of single lookups finds, or batches of `size`.
 fn find(db: &Db, keys: &[[u8; 16]], batch: Option<usize>, options: &ReadOptions) -> usize {
@@ -136,13 +103,6 @@ fn main() {
         let db = settled(directory.path(), &options, keys).expect("build");
         db.close().expect("close");
         drop(db);
-        let options = match std::env::var("SIFTDB_BENCH_READ_MICROS") {
-            Err(_) => options,
-            Ok(micros) => {
-                let delay = Duration::from_micros(micros.parse().expect("microseconds"));
-                options.env(Arc::new(SlowDisk(DiskEnv::new(), delay)))
-            }
-        };
         let db = options.open(directory.path()).expect("open");
         // Indexes and filters; the data blocks stay out of siftdb's cache.
         let unfilled = ReadOptions::new().fill_cache(false);

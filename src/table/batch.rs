@@ -4,8 +4,7 @@
 //! [`Table::ask_batch`] sets the verdict of each key, [`Table::locate_batch`] finds the blocks, or
 //! the rows in place of them, [`Table::search_batch`] sets the other answers. Neighbours share one
 //! fetch of filter, partition, index or data block. One filter partition and one data block are
-//! held at a time, besides blocks that were read ahead, and until the search ends the parts of data
-//! indexes that name the blocks.
+//! held at a time, and until the search ends the parts of data indexes that name the blocks.
 //!
 //! Between these steps it may call the functions that look ahead, for all tables of a level, so
 //! that the cache misses and the reads of all keys overlap. A step that prefetches changes no
@@ -15,11 +14,10 @@ use crate::base::error::Result;
 use crate::base::key::Lookup;
 use crate::base::sync::Arc;
 use crate::cache::cached::Cached;
-use crate::table::batch_key::{BatchKey, ReadAhead, set_all};
+use crate::table::batch_key::{BatchKey, set_all};
 use crate::table::block::directory::HashedBlock;
-use crate::table::fetch::BlockRef;
 use crate::table::file::TableIo;
-use crate::table::format::BlockKind;
+use crate::table::format::{BlockHandle, BlockKind};
 use crate::table::index::{CachedBlock, Index};
 use crate::table::reader::Table;
 use siftdb_filter::encoding::FilterVerdict;
@@ -114,20 +112,17 @@ impl Table {
         }
     }
 
-    /// The stored size of the next block of a key, which is of this kind, if it is not in memory.
-    pub(crate) fn missing_bytes(&self, key: &BatchKey<'_>, kind: BlockKind) -> Option<u64> {
+    /// The next block of a key, which is of this kind, if it is not in memory.
+    pub(crate) fn missing_block(&self, key: &BatchKey<'_>, kind: BlockKind) -> Option<BlockHandle> {
         let index = self.index_naming(key, kind).filter(|_| key.may_be_here())?;
-        let entry = key.block.filter(|entry| index.slot(*entry).get().is_none())?;
-        Some(index.handle_of(entry).size)
+        let entry = key.block.filter(|entry| !index.slot(*entry).is_filled())?;
+        Some(index.handle_of(entry))
     }
 
-    /// Fetches the next block of a key for the step that follows. If that fails, that step fetches
-    /// it again and has the error.
-    pub(crate) fn read_ahead(&self, key: &mut BatchKey<'_>, kind: BlockKind, fill_cache: bool) {
-        let (Some(index), Some(entry)) = (self.index_naming(key, kind), key.block) else { return };
-        let mut io = TableIo::default();
-        if let Ok(block) = self.file().fetch_named(index, entry, kind, fill_cache, &mut io) {
-            key.ahead = Some(Box::new(ReadAhead { block: block.into_shared(), io }));
+    /// Says that a block will be read soon.
+    pub(crate) fn read_ahead(&self, block: BlockHandle) {
+        if let Some(end) = block.end() {
+            self.file().read_ahead(block.offset..end);
         }
     }
 
@@ -168,18 +163,10 @@ impl Table {
                 key.block = index.find(&key.lookup);
                 continue;
             }
-            // Counted in any case.
-            let ahead = key.ahead.take().map(|ahead| {
-                io.absorb(&ahead.io);
-                ahead.block
-            });
             let number = index.part_number(file, key.lookup.internal_key(), io)?;
             let Some(number) = number else { continue };
-            // One that is not as described is fetched again, for its error.
-            let ahead = ahead.filter(|block| index.is_part(number, block));
-            let known = last.take().filter(|(own, _)| *own == number).map(|(_, part)| part);
-            key.part = match known.or(ahead) {
-                Some(part) => Some(part),
+            key.part = match last.take().filter(|(own, _)| *own == number) {
+                Some((_, part)) => Some(part),
                 None => index.part(file, number, true, io)?.into_shared(),
             };
             let part = key.part.as_ref();
@@ -212,7 +199,6 @@ impl Table {
     ) -> Result<()> {
         let mut held = None;
         for key in keys.iter_mut().filter(|key| key.may_be_here()) {
-            let ahead = key.ahead.take();
             let Some(id) = key.block_id() else { continue };
             let Some((index, entry)) = self.index_naming(key, BlockKind::Data).zip(key.block)
             else {
@@ -220,13 +206,8 @@ impl Table {
             };
             // Dropped first: the next block may be read to the same buffer.
             held = held.filter(|(own, _)| *own == id);
-            // Counted in any case. It is read for the second time if it left the cache in between.
-            let ahead = ahead.map(|ahead| {
-                io.absorb(&ahead.io);
-                BlockRef::Shared(ahead.block)
-            });
-            let block = match held.take().map(|(_, block)| block).or(ahead) {
-                Some(block) => block,
+            let block = match held.take() {
+                Some((_, block)) => block,
                 None => self.file().fetch_named(index, entry, BlockKind::Data, fill_cache, io)?,
             };
             let found = block.search(&key.lookup, &key.hash, self.covering(&key.lookup));

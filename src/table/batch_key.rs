@@ -7,11 +7,9 @@
 use crate::base::key::{Lookup, LookupKey, SequenceNumber, key_head};
 use crate::base::sync::Arc;
 use crate::cache::cached::Cached;
-use crate::table::file::TableIo;
 use crate::table::index::{CachedBlock, IndexEntry};
 use siftdb_filter::encoding::FilterVerdict;
 use siftdb_filter::hash::KeyHash;
-use std::fmt;
 
 /// Keys whose filter memory is prefetched before the first of them is probed. RocksDB's batches
 /// have as many. A core tracks a dozen or two misses; further prefetches would be dropped.
@@ -33,25 +31,10 @@ pub(crate) struct BatchKey<'k> {
     pub block: Option<IndexEntry>,
     /// The part of the data index that names the data block, unless the index is pinned.
     pub part: Option<Arc<Cached<CachedBlock>>>,
-    /// That block, if it was read before the step that needs it.
-    pub ahead: Option<Box<ReadAhead>>,
     /// The answer so far: `Absent` while the key is open.
     pub answer: Lookup,
     /// Index of the key in the caller's list.
     pub position: usize,
-}
-
-/// A block that was read before the step that needs it.
-pub(crate) struct ReadAhead {
-    pub block: Arc<Cached<CachedBlock>>,
-    /// What fetching it touched, to be counted by that step.
-    pub io: TableIo,
-}
-
-impl fmt::Debug for ReadAhead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReadAhead")
-    }
 }
 
 impl<'k> BatchKey<'k> {
@@ -64,7 +47,6 @@ impl<'k> BatchKey<'k> {
             verdict: FilterVerdict::NotConsulted,
             block: None,
             part: None,
-            ahead: None,
             answer: Lookup::Absent,
             position,
         }

@@ -223,7 +223,7 @@ impl DataIndex {
 
     /// True if a block is partition `number` as the top level describes it: with as many data
     /// blocks, and the same last separator.
-    pub(crate) fn is_part(&self, number: usize, block: &CachedBlock) -> bool {
+    fn is_part(&self, number: usize, block: &CachedBlock) -> bool {
         let last = block.index().and_then(|part| Some((part, part.len().checked_sub(1)?)));
         let (Some((part, last)), Some(partitions)) = (last, self.known_partitions()) else {
             return false;

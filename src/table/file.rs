@@ -63,16 +63,6 @@ pub(crate) struct TableIo {
 }
 
 impl TableIo {
-    /// Adds the blocks of another fetch, filters aside.
-    pub(crate) fn absorb(&mut self, other: &TableIo) {
-        self.index_read += other.index_read;
-        self.index_bytes += other.index_bytes;
-        self.data_cached += other.data_cached;
-        self.data_read += other.data_read;
-        self.data_bytes += other.data_bytes;
-        self.data_in_memory += other.data_in_memory;
-    }
-
     /// Counts a block that was read, or found in the cache.
     pub(super) fn count(&mut self, kind: BlockKind, read: bool, bytes: u64) {
         match (kind, read) {

@@ -120,8 +120,7 @@ fn stale_positions_are_not_read_ahead() {
     assert!(!table.locate_parts(&mut [&mut key]), "the top level was not read");
     // Another thread reads it now.
     io_of(&table, "key01999");
-    table.read_ahead(&mut key, BlockKind::IndexPartition, true);
-    assert!(key.ahead.is_none());
+    assert!(table.missing_block(&key, BlockKind::IndexPartition).is_none());
     let mut keys = [&mut key];
     let io = &mut TableIo::default();
     table.locate_batch(&mut keys, false, io).unwrap();
@@ -129,22 +128,23 @@ fn stale_positions_are_not_read_ahead() {
     assert_eq!(key.answer, model_get(&entries(), b"key00000", 9999));
 }
 
-/// Parts that are read ahead are those that the keys need, and are counted once.
+/// What is asked for is what the keys need.
 #[test]
-fn partitions_are_read_ahead() {
+fn missing_blocks_are_known_before_they_are_read() {
     let table = table(400, 0.0);
     io_of(&table, "key01999");
     let (first, last) = (&b"key00000"[..], &b"key01000"[..]);
     let mut batch = [first, last].map(|key| BatchKey::new(key, 9999, 0));
     let mut keys: Vec<_> = batch.iter_mut().collect();
     assert!(table.locate_parts(&mut keys));
-    for key in &mut keys {
-        assert!(table.missing_bytes(key, BlockKind::IndexPartition).is_some());
-        table.read_ahead(key, BlockKind::IndexPartition, true);
-    }
+    let missing = |keys: &[&mut BatchKey<'_>], kind| {
+        keys.iter().filter_map(|key| table.missing_block(key, kind)).count()
+    };
+    assert_eq!(missing(&keys, BlockKind::IndexPartition), 2);
     let io = &mut TableIo::default();
     table.locate_batch(&mut keys, false, io).unwrap();
     assert_eq!((io.index_read, io.data_read), (2, 0));
+    assert_eq!(missing(&keys, BlockKind::Data), 2);
     table.search_batch(&mut keys, true, io).unwrap();
     assert_eq!((io.index_read, io.data_read), (2, 2));
     for (key, name) in batch.iter().zip([first, last]) {
@@ -277,8 +277,6 @@ fn wrong_top_levels_are_damage() {
         assert!(multi_get(&table, &[b"key00000"], 9999, READ).is_err());
         let mut key = BatchKey::new(b"key00000", 9999, 0);
         if table.locate_parts(&mut [&mut key]) {
-            table.read_ahead(&mut key, BlockKind::IndexPartition, true);
-            assert!(key.ahead.is_some());
             let io = &mut TableIo::default();
             assert!(table.locate_batch(&mut [&mut key], false, io).is_err());
         }

@@ -7,7 +7,7 @@
 //!
 //! Single lookups wait for their cache misses and reads one after the other. So each step is taken
 //! for all runs of a level before the next, and prefetches what the next one touches. Blocks that
-//! have to be read are read at once (`read_ahead.rs`).
+//! have to be read are asked for at once (`read_ahead.rs`).
 //!
 //! A key that has its answer leaves the batch before an older table is asked (I4, I11). Keys are
 //! counted as by `Version::get`; blocks are counted once per fetch.
@@ -118,7 +118,7 @@ fn search_tables(runs: &mut [Run<'_, '_, '_>], read: TableReadOptions) -> Result
     }
     let may_read = !read.in_memory_only;
     if may_read && has_parts {
-        read_ahead(with_tables(runs), BlockKind::IndexPartition, true);
+        read_ahead(with_tables(runs), BlockKind::IndexPartition);
     }
     for Run { probe, keys, io } in &mut *runs {
         probe.handle.table.locate_batch(keys, read.use_filters, io)?;
@@ -130,7 +130,7 @@ fn search_tables(runs: &mut [Run<'_, '_, '_>], read: TableReadOptions) -> Result
         probe.handle.table.look_at_entries(keys);
     }
     if may_read {
-        read_ahead(with_tables(runs), BlockKind::Data, read.fill_cache);
+        read_ahead(with_tables(runs), BlockKind::Data);
     }
     for Run { probe, keys, io } in runs {
         probe.handle.table.search_batch(keys, read.fill_cache, io)?;
@@ -140,9 +140,9 @@ fn search_tables(runs: &mut [Run<'_, '_, '_>], read: TableReadOptions) -> Result
 
 /// The keys of each run with their table.
 fn with_tables<'r, 'b, 'k>(
-    runs: &'r mut [Run<'_, 'b, 'k>],
-) -> impl Iterator<Item = (&'r Table, &'r mut [&'b mut BatchKey<'k>])> {
-    runs.iter_mut().map(|run| (&*run.probe.handle.table, &mut *run.keys))
+    runs: &'r [Run<'_, 'b, 'k>],
+) -> impl Iterator<Item = (&'r Table, &'r [&'b mut BatchKey<'k>])> {
+    runs.iter().map(|run| (&*run.probe.handle.table, &*run.keys))
 }
 
 /// Sets the verdicts of all keys, by filters that come before the index.

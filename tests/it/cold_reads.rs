@@ -1,5 +1,5 @@
 //! What a lookup reads whose block is in no cache: one block, exactly, once the index is there.
-//! What a batch reads: each block once, several at the same time if reads are slow.
+//! What a batch reads: each block once, and all but the first are asked for before.
 
 use crate::support::data::{absent_key, bytes, key};
 use crate::support::filters::{NamedFilter, one_of_each_layout};
@@ -10,7 +10,6 @@ use siftdb::env::MemEnv;
 use siftdb::{Db, Filter, FilterLayout, Options, ReadOptions};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 const KEYS: usize = 20_000;
 
@@ -107,8 +106,8 @@ fn spread(count: usize) -> Vec<usize> {
     (0..count).map(|n| n * 7919 % count * (KEYS / count)).collect()
 }
 
-/// Looks 32 keys of different blocks up, and says how many reads ran at once, on how many threads.
-fn read_a_batch(memory: &MemEnv, env: &ReadsEnv, db: &Db, fill: bool) -> (usize, usize) {
+/// Looks 32 keys of different blocks up.
+fn read_a_batch(memory: &MemEnv, env: &ReadsEnv, db: &Db, fill: bool) {
     let numbers = spread(32);
     let options = ReadOptions::new().fill_cache(fill);
     let before = db.stats();
@@ -116,34 +115,29 @@ fn read_a_batch(memory: &MemEnv, env: &ReadsEnv, db: &Db, fill: bool) -> (usize,
     for (number, answer) in numbers.iter().zip(found) {
         assert_eq!(answer.as_deref(), Some(&value(*number)[..]));
     }
-    let at_once = env.at_once();
-    let reads = env.take();
+    let ((requests, reads_before), reads) = (env.take_requests(), env.take());
+    assert_eq!((&requests[..], reads_before), (&reads[1..], 0), "asked for before the first read");
     reads.iter().for_each(|read| must_be_a_block(memory, read));
     let places: HashSet<_> = reads.iter().map(|read| (&read.path, read.offset)).collect();
     assert_eq!((reads.len(), places.len()), (32, 32), "each block once");
     let total = db.stats().since(&before).total();
     assert_eq!((total.data_blocks_read, total.data_blocks_cached), (32, 0));
-    at_once
 }
 
 #[test]
-fn batches_read_at_once_where_reads_are_slow() {
+fn batches_ask_for_blocks_before_they_read_one() {
     for filter in one_of_each_layout() {
         // Eight tables, so a table has few keys of the batch.
         let (memory, env, db) = cold(&filter, &large().snappy(false).table_bytes(320 << 10));
         assert!(db.stats().total().tables >= 7);
-        let name = &filter.name;
-        // A busy machine may keep a read waiting as a disk does, but not each time.
-        let alone = (0..500).any(|_| read_a_batch(&memory, &env, &db, false) == (1, 1));
-        assert!(alone, "{name}: threads for reads that take no time");
-        env.delay(Duration::from_millis(2));
+        env.take_requests();
         for fill in [false, true] {
-            let (most_at_once, threads) = read_a_batch(&memory, &env, &db, fill);
-            assert!(most_at_once >= 4 && threads <= 8, "{name}: {most_at_once} {threads}");
+            read_a_batch(&memory, &env, &db, fill);
         }
         // The last batch was kept.
         let found = db.multi_get(spread(32).into_iter().map(key)).unwrap();
-        assert!(found.iter().all(Option::is_some) && env.take().is_empty(), "{name}");
+        assert!(found.iter().all(Option::is_some), "{}", filter.name);
+        assert!(env.take().is_empty() && env.take_requests().0.is_empty(), "{}", filter.name);
     }
 }
 
@@ -160,7 +154,6 @@ fn a_failed_read_of_a_batch_is_its_error() {
                 env.take()[0].offset
             })
             .collect();
-        env.delay(Duration::from_millis(1));
         for index in [0, 9, 31] {
             let place = places[index];
             env.fail_at(Some(place));
@@ -208,16 +201,15 @@ fn overlapping(filter: &Filter) -> (ReadsEnv, Db, BTreeMap<Vec<u8>, Vec<u8>>) {
     (env, db, map)
 }
 
-/// Keys come twice, and blocks are read ahead for tables that do not have the key.
+/// Keys come twice, and blocks are read of tables that do not have the key.
 #[test]
-fn slow_batches_agree_with_a_map() {
+fn batches_agree_with_a_map_and_read_each_block_once() {
     let mut filters: Vec<_> =
         one_of_each_layout().into_iter().map(|named| (named.name, named.filter)).collect();
     // It lets a third of the absent keys pass.
     filters.push(("short".into(), Filter::bloom(2.0).layout(FilterLayout::Full)));
     for (name, filter) in filters {
         let (env, db, map) = overlapping(&filter);
-        env.delay(Duration::from_micros(200));
         for seed in seeds(3) {
             let rng = &mut Rng::new(seed);
             let number = |rng: &mut Rng| rng.below(3_000);
@@ -246,21 +238,21 @@ fn slow_batches_agree_with_a_map() {
 }
 
 #[test]
-fn batches_read_at_most_a_mebibyte_ahead() {
+fn batches_ask_for_at_most_eight_mebibytes() {
     let env = ReadsEnv::new(as_env(&MemEnv::new()));
     let db = large().snappy(false).env(Arc::new(env.clone())).open(HOME).unwrap();
     let value = |number: usize| bytes(number as u64, 256 << 10);
-    for number in 0..12 {
+    for number in 0..40 {
         db.put(key(number), value(number)).unwrap();
     }
     db.compact_range(..).unwrap();
     db.get_with(key(0), &unfilled()).unwrap();
-    env.take();
-    env.delay(Duration::from_millis(5));
-    let found = db.multi_get_with((0..12).map(key), &unfilled()).unwrap();
+    drop((env.take(), env.take_requests()));
+    let found = db.multi_get_with((0..40).map(key), &unfilled()).unwrap();
     assert!(found.iter().enumerate().all(|(n, found)| found.as_deref() == Some(&value(n)[..])));
-    // Three blocks are below the limit. The calling thread reads the first, then the second while
-    // another thread reads the third, and all others in the search.
-    let (_, threads) = env.at_once();
-    assert_eq!((threads, env.take().len()), (2, 12));
+    // The first block is read at once, and counts as if it was asked for.
+    let (requests, _) = env.take_requests();
+    let bytes: u64 = requests.iter().map(|request| request.bytes).sum();
+    assert!(bytes < 8 << 20 && bytes + 3 * (256 << 10) > 8 << 20, "{bytes}");
+    assert_eq!(env.take().len(), 40);
 }

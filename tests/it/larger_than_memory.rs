@@ -189,6 +189,29 @@ fn scans_of_several_levels_wait_once() {
     assert_eq!(env.take(), DiskReads::default());
 }
 
+/// The disk works on all blocks of a batch at once, level by level.
+#[test]
+fn a_batch_waits_for_the_disk_as_one_key_does() {
+    let (env, db) = database(&MemEnv::new(), 5, 100);
+    let mut rng = Rng::new(7);
+    let mut look_up = |batches: usize| {
+        for _ in 0..batches {
+            let numbers: Vec<_> = (0..32).map(|_| rng.below(KEYS)).collect();
+            let found = db.multi_get(numbers.iter().map(|&number| key(number))).unwrap();
+            for (number, found) in numbers.into_iter().zip(found) {
+                assert_eq!(found.as_deref(), Some(&value(number, 100)[..]));
+            }
+        }
+    };
+    look_up(1_000);
+    env.take();
+    look_up(1_000);
+    let DiskReads { waits, pages, .. } = env.take();
+    // A wait in the settled level, and one in each table of level 0 for batches with keys there.
+    assert!(waits < 3_000, "{waits} waits");
+    assert!((20_000..33_000).contains(&pages), "{pages} pages");
+}
+
 /// A cursor reads ahead after each seek as a new iterator does.
 #[test]
 fn each_seek_begins_to_read_ahead_anew() {

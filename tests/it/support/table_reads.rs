@@ -1,14 +1,11 @@
-//! An Env that records the reads of tables, can make them slow, and can have tables in memory.
+//! An Env that records the reads of tables, can make one fail, and can have tables in memory.
 
 use siftdb::env::{Env, EnvLayer, RandomFile};
-use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
-use std::time::Duration;
 
-/// One read call.
+/// One read call, or a request to read ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
     pub path: PathBuf,
@@ -19,10 +16,9 @@ pub struct Read {
 #[derive(Debug, Default)]
 struct Seen {
     reads: Vec<Read>,
-    threads: HashSet<ThreadId>,
-    running: usize,
-    most_at_once: usize,
-    delay: Duration,
+    requests: Vec<Read>,
+    /// How many reads there were before the last request.
+    reads_before: usize,
     fail_at: Option<u64>,
 }
 
@@ -46,21 +42,15 @@ impl ReadsEnv {
 
     /// The reads since the last call.
     pub fn take(&self) -> Vec<Read> {
+        std::mem::take(&mut self.seen.lock().unwrap().reads)
+    }
+
+    /// The requests to read ahead since the last call, and how many of the reads that were not
+    /// taken came before the last one.
+    pub fn take_requests(&self) -> (Vec<Read>, usize) {
         let mut seen = self.seen.lock().unwrap();
-        seen.threads.clear();
-        seen.most_at_once = 0;
-        std::mem::take(&mut seen.reads)
-    }
-
-    /// How many reads ran at the same time at most, and on how many threads, since `take`.
-    pub fn at_once(&self) -> (usize, usize) {
-        let seen = self.seen.lock().unwrap();
-        (seen.most_at_once, seen.threads.len())
-    }
-
-    /// Each read takes this long from now on.
-    pub fn delay(&self, delay: Duration) {
-        self.seen.lock().unwrap().delay = delay;
+        let reads_before = std::mem::take(&mut seen.reads_before);
+        (std::mem::take(&mut seen.requests), reads_before)
     }
 
     /// Reads that begin at this offset fail from now on.
@@ -102,22 +92,22 @@ struct TableFile {
 
 impl RandomFile for TableFile {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let (delay, fails) = {
+        let fails = {
             let mut seen = self.seen.lock().unwrap();
             let (path, bytes) = (self.path.clone(), buffer.len() as u64);
             seen.reads.push(Read { path, offset, bytes });
-            seen.threads.insert(std::thread::current().id());
-            seen.running += 1;
-            seen.most_at_once = seen.most_at_once.max(seen.running);
-            (seen.delay, seen.fail_at == Some(offset))
+            seen.fail_at == Some(offset)
         };
-        std::thread::sleep(delay);
-        let result = match fails {
+        match fails {
             true => Err(io::Error::from_raw_os_error(5)),
             false => self.inner.read_exact_at(offset, buffer),
-        };
-        self.seen.lock().unwrap().running -= 1;
-        result
+        }
+    }
+
+    fn read_ahead(&self, offset: u64, bytes: u64) {
+        let mut seen = self.seen.lock().unwrap();
+        seen.reads_before = seen.reads.len();
+        seen.requests.push(Read { path: self.path.clone(), offset, bytes });
     }
 
     fn len(&self) -> io::Result<u64> {
