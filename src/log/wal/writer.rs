@@ -125,6 +125,7 @@ impl WalWriter {
         put_varint(&mut self.front, synced_through);
         put_batch_header(&mut self.front, sequence, count);
         let front = iter::once(&self.front[..]);
+        // Borrowed for as short as the front, which they are chained with.
         let entries = entries.into_iter().map(|entry: &'e [u8]| -> &[u8] { entry });
         self.records.append(front.chain(entries).chain(iter::once(&[KIND_BATCH][..])))
     }
