@@ -217,7 +217,7 @@ fn batches_agree_with_a_map_and_read_each_block_once() {
                 .map(|_| if rng.chance(70) { key(number(rng)) } else { absent_key(number(rng)) })
                 .collect();
             for use_filters in [true, false] {
-                env.take();
+                drop((env.take(), env.take_requests()));
                 let before = db.stats();
                 let options = unfilled().use_filters(use_filters);
                 let found = db.multi_get_with(&wanted, &options).unwrap();
@@ -228,6 +228,10 @@ fn batches_agree_with_a_map_and_read_each_block_once() {
                 let reads = env.take();
                 let places: HashSet<_> = reads.iter().map(|r| (&r.path, r.offset)).collect();
                 assert_eq!(places.len(), reads.len(), "{name}, {seed}: each block once");
+                let (requests, _) = env.take_requests();
+                let asked: HashSet<_> = requests.iter().map(|r| (&r.path, r.offset)).collect();
+                assert_eq!(asked.len(), requests.len(), "{name}, {seed}: asked for once");
+                assert!(asked.is_subset(&places), "{name}, {seed}: nothing else");
                 let total = db.stats().since(&before).total();
                 let bytes = reads.iter().map(|read| read.bytes).sum();
                 let counted = (total.data_blocks_read, total.data_bytes_read);
