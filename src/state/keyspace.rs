@@ -196,9 +196,9 @@ impl KeyspaceState {
         self.dropped()
     }
 
-    /// Refuses a keyspace that was dropped. If a drop is being published, this waits for that, so
-    /// callers hold no lock. Only that of the log is allowed: publishing a drop takes it, too, so
-    /// none is being published while a caller has it.
+    /// Refuses a keyspace that was dropped. While a drop is being published, this waits. Callers
+    /// hold no lock but that of the log. Drops are published with that lock held, so a caller that
+    /// has it never waits here.
     ///
     /// # Errors
     /// `KeyspaceDropped`.
