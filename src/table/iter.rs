@@ -32,8 +32,6 @@ pub(crate) struct TableIter {
     cursor: BlockCursor,
     prefetcher: Prefetcher,
     scan_ahead: ScanAhead,
-    /// The index is where the next seek goes.
-    is_prepared: bool,
     failed: Option<Error>,
     io: TableIo,
 }
@@ -54,7 +52,6 @@ impl Table {
             cursor: BlockCursor::new(direction),
             prefetcher: Prefetcher::default(),
             scan_ahead: ScanAhead::default(),
-            is_prepared: false,
             failed: None,
             io: read.io(),
         }
@@ -79,11 +76,32 @@ impl TableIter {
         std::mem::replace(&mut self.io, self.read.io())
     }
 
-    fn try_seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
-        if !std::mem::take(&mut self.is_prepared) {
-            let (index, file) = (self.table.data_index(), self.table.file());
-            self.index.seek(index, file, bound, &mut self.io)?;
+    /// The first half of a seek: finds the block in the index. `start` is the other half.
+    pub(crate) fn locate(&mut self, bound: Option<&[u8]>) {
+        self.failed = None;
+        let (index, file) = (self.table.data_index(), self.table.file());
+        let outcome = self.index.seek(index, file, bound, &mut self.io);
+        self.settle(outcome.map(|_| ()));
+    }
+
+    /// Asks the disk for the block that was located, unless it is in memory.
+    pub(crate) fn ask_for_block(&mut self) {
+        let Some((part, entry)) = self.index.current(self.table.data_index()) else { return };
+        if self.failed.is_none() && !self.io.in_memory_only && !part.slot(entry).is_filled() {
+            let bytes = self.scan_ahead.first_block_is_later(part.handle_of(entry), self.direction);
+            bytes.into_iter().for_each(|bytes| self.table.file().read_ahead(bytes));
         }
+    }
+
+    /// The second half of a seek to the same bound: enters the block.
+    pub(crate) fn start(&mut self, bound: Option<&[u8]>) {
+        if self.failed.is_none() {
+            let outcome = self.try_start(bound);
+            self.settle(outcome);
+        }
+    }
+
+    fn try_start(&mut self, bound: Option<&[u8]>) -> Result<()> {
         self.enter_block(bound)?;
         // The bound may be above the last key of its block, or below the first in reverse.
         if self.valid() && !self.cursor.valid() { self.leave_block() } else { Ok(()) }
@@ -189,23 +207,9 @@ fn data_of(block: &Option<Arc<Cached<CachedBlock>>>) -> Option<&Block> {
 }
 
 impl InternalIterator for TableIter {
-    // If the index cannot be read, the seek has the error.
-    fn prepare_seek(&mut self, bound: Option<&[u8]>) {
-        let (index, file) = (self.table.data_index(), self.table.file());
-        self.is_prepared = self.index.seek(index, file, bound, &mut self.io).is_ok();
-        let Some((part, entry)) = self.index.current(index).filter(|_| self.is_prepared) else {
-            return;
-        };
-        if !self.io.in_memory_only && !part.slot(entry).is_filled() {
-            let bytes = self.scan_ahead.first_block_is_later(part.handle_of(entry), self.direction);
-            bytes.into_iter().for_each(|bytes| file.read_ahead(bytes));
-        }
-    }
-
     fn seek(&mut self, bound: Option<&[u8]>) {
-        self.failed = None;
-        let outcome = self.try_seek(bound);
-        self.settle(outcome);
+        self.locate(bound);
+        self.start(bound);
     }
 
     #[inline(always)]

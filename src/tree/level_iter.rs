@@ -239,6 +239,7 @@ impl LevelIter {
         if let Some((counters, level)) = &self.counters {
             iter.expect_blocks(ScanLengths::of(&counters.stripe()).expected(*level));
         }
+        iter.locate(bound.filter(|_| !whole));
     }
 
     /// Starts in the table that was taken, if there is one: at `bound`, or at the end of the table
@@ -246,7 +247,7 @@ impl LevelIter {
     fn start(&mut self, bound: Option<&[u8]>) {
         let Some(current) = &mut self.current else { return };
         let inside = bound.filter(|_| !current.whole);
-        current.iter.seek(inside);
+        current.iter.start(inside);
         if current.verdict == FilterVerdict::Maybe {
             self.count_positive(inside);
         }
@@ -332,7 +333,7 @@ impl InternalIterator for LevelIter {
     fn prepare_seek(&mut self, bound: Option<&[u8]>) {
         self.find_table(bound);
         if let Some(current) = &mut self.current {
-            current.iter.prepare_seek(bound.filter(|_| !current.whole));
+            current.iter.ask_for_block();
         }
         self.is_prepared = true;
     }
