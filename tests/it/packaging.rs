@@ -104,7 +104,10 @@ fn the_index_names_every_example() {
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(name, _)| name.to_string())
         .collect();
-    let files = fs::read_dir(root().join("examples")).unwrap().map(|file| file.unwrap().path());
-    let examples = files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_string());
-    assert_eq!(listed, examples.collect());
+    let paths_in =
+        |folder| fs::read_dir(root().join(folder)).unwrap().map(|path| path.unwrap().path());
+    let files = paths_in("examples").filter(|path| path.is_file());
+    let packages = paths_in("examples/packages").filter(|path| path.join("Cargo.toml").is_file());
+    let examples = files.chain(packages).map(|path| path.file_stem().unwrap().to_owned());
+    assert_eq!(listed, examples.map(|name| name.into_string().unwrap()).collect());
 }
