@@ -1,7 +1,7 @@
 //! Runs a transaction until it is committed: it runs again after each conflict.
 //!
 //! A conflict means that another write was committed, so of many threads one always gets on.
-//! `state/turns.rs` makes sure that each of them does.
+//! `state/retry_backoff.rs` makes sure that each of them does.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::thread;

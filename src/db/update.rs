@@ -95,8 +95,9 @@ impl Keyspace {
     }
 
     /// Replaces the value of `key` by what `change` makes of it, as one step; `None` means no
-    /// value. Answers the value that was replaced. `change` may be called several times, and its
-    /// last answer counts.
+    /// value. Answers the value that was replaced. `change` is called again if others wrote `key`
+    /// meanwhile, and its last answer counts. So it must not write `key` itself: that would be a
+    /// reason to call it again each time.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {

@@ -498,9 +498,8 @@ impl WatchedKeyspaces {
         };
         // After the list: all writes to what is missing there are published.
         let through = catalog.published.visible();
-        let is_new = |id: &KeyspaceId| {
-            !there.contains(id) && self.dropped.iter().all(|(_, dropped)| dropped != id)
-        };
+        let known: BTreeSet<_> = self.dropped.iter().map(|(_, dropped)| *dropped).collect();
+        let is_new = |id: &KeyspaceId| !there.contains(id) && !known.contains(id);
         let new: Vec<_> = self.names.keys().copied().filter(is_new).collect();
         self.dropped.extend(new.into_iter().map(|id| (through, id)));
     }

@@ -165,6 +165,15 @@ fn files_named_in_documents_exist() {
             assert!(exists(name), "{document} names {name}, which is not there");
         }
     }
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        let comments = text.lines().map(str::trim_start).filter(|line| line.starts_with("//"));
+        let spans = comments.flat_map(|line| line.split('`').skip(1).step_by(2));
+        // A name with its folder may begin below any room.
+        let is_there = |name: &str| exists(name) || files.iter().any(|file| file.ends_with(name));
+        let missing: Vec<_> = spans.filter(|s| s.ends_with(".rs") && !is_there(s)).collect();
+        assert!(missing.is_empty(), "{} names {missing:?}, not there", file.display());
+    }
 }
 
 /// True for a code span that is the name of a test: four words or more, and no call.

@@ -26,49 +26,60 @@ impl fmt::Display for Stats {
         write_prefixes(f, &self.levels)?;
         write_scans(f, self.scans, &self.levels)?;
         write_gets(f, self)?;
-        writeln!(
-            f,
-            "writes {}, {}, {} in {}; log {}, {}",
-            counted(self.batches, "batch"),
-            counted(self.entries, "entry"),
-            bytes(self.entry_bytes),
-            counted(self.write_groups, "group"),
-            bytes(self.wal_bytes),
-            counted(self.wal_syncs, "sync")
-        )?;
-        writeln!(
-            f,
-            "flushes {} ({}), compactions {} (read {}, wrote {}, dropped {}), moves {}",
-            self.flushes,
-            bytes(self.flush_bytes),
-            self.compactions,
-            bytes(self.compaction_bytes_read),
-            bytes(self.compaction_bytes_written),
-            counted(self.compaction_entries_dropped, "entry"),
-            self.trivial_moves
-        )?;
-        write_ingests(f, self)?;
         write_written(f, &self.levels)?;
-        writeln!(
-            f,
-            "stalls: memtables not flushed {} ({} ms), level 0 full {} ({} ms), \
-             slowed {} ({} ms), logs begun {} ({} ms)",
-            self.memtable_stalls,
-            self.memtable_stall_nanos / 1_000_000,
-            self.level0_stalls,
-            self.level0_stall_nanos / 1_000_000,
-            self.slowdowns,
-            self.slowdown_nanos / 1_000_000,
-            self.log_switches,
-            self.log_switch_nanos / 1_000_000
-        )?;
-        write_transactions(f, self)?;
-        write_memory(f, self)?;
+        match self.keyspace {
+            Some(_) => writeln!(f, "memtables {}", bytes(self.memtable_bytes))?,
+            None => {
+                write_jobs(f, self)?;
+                write_memory(f, self)?;
+            }
+        }
+        write_in_tables(f, &self.total())?;
         write!(f, "{}", counted(self.filter_errors, "filter error"))
     }
 }
 
-/// The bytes and the bounds of what takes memory. Only the report of a database has bounds.
+/// What is counted for all keyspaces together.
+fn write_jobs(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
+    writeln!(
+        f,
+        "writes {}, {}, {} in {}; log {}, {}",
+        counted(stats.batches, "batch"),
+        counted(stats.entries, "entry"),
+        bytes(stats.entry_bytes),
+        counted(stats.write_groups, "group"),
+        bytes(stats.wal_bytes),
+        counted(stats.wal_syncs, "sync")
+    )?;
+    writeln!(
+        f,
+        "flushes {} ({}), compactions {} (read {}, wrote {}, dropped {}), moves {}",
+        stats.flushes,
+        bytes(stats.flush_bytes),
+        stats.compactions,
+        bytes(stats.compaction_bytes_read),
+        bytes(stats.compaction_bytes_written),
+        counted(stats.compaction_entries_dropped, "entry"),
+        stats.trivial_moves
+    )?;
+    write_ingests(f, stats)?;
+    writeln!(
+        f,
+        "stalls: memtables not flushed {} ({} ms), level 0 full {} ({} ms), \
+         slowed {} ({} ms), logs begun {} ({} ms)",
+        stats.memtable_stalls,
+        stats.memtable_stall_nanos / 1_000_000,
+        stats.level0_stalls,
+        stats.level0_stall_nanos / 1_000_000,
+        stats.slowdowns,
+        stats.slowdown_nanos / 1_000_000,
+        stats.log_switches,
+        stats.log_switch_nanos / 1_000_000
+    )?;
+    write_transactions(f, stats)
+}
+
+/// The bytes and the bounds of what takes memory.
 fn write_memory(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
     let part = |name: &str, now: u64, bound: u64| match bound {
         0 => format!("{name} {}", bytes(now)),
@@ -87,12 +98,14 @@ fn write_memory(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
         part("whole indexes in these", stats.whole_index_bytes, stats.whole_index_bytes_max);
     let building =
         part("filters being built", stats.construction_bytes, stats.construction_bytes_max);
-    writeln!(f, "{cache}: {blocks}, {pinned}, {whole}, {building}")?;
-    let total = stats.total();
-    let filters = part("filters", total.filter_bytes + total.range_filter_bytes, 0);
-    let indexes = part("indexes", total.index_bytes, 0);
-    let top_levels = part("top levels of both", total.top_level_bytes, 0);
-    writeln!(f, "in tables: {filters}, {indexes}, {top_levels}")
+    writeln!(f, "{cache}: {blocks}, {pinned}, {whole}, {building}")
+}
+
+/// What of the tables lookups would have in memory.
+fn write_in_tables(f: &mut fmt::Formatter<'_>, total: &LevelStats) -> fmt::Result {
+    let filters = bytes(total.filter_bytes + total.range_filter_bytes);
+    let (indexes, top_levels) = (bytes(total.index_bytes), bytes(total.top_level_bytes));
+    writeln!(f, "in tables: filters {filters}, indexes {indexes}, top levels of both {top_levels}")
 }
 
 /// Lookups, and a line for each kind of call that was timed.
@@ -261,6 +274,23 @@ mod tests {
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_500), "1.5 kB");
         assert_eq!(bytes(999_950_000), "1.0 GB");
+    }
+
+    /// What is counted for the database alone is zero in the report of a keyspace.
+    #[test]
+    fn the_text_of_a_keyspace_has_no_figures_of_the_database() {
+        let of_database = Stats { memtable_bytes: 1_500, ..Stats::default() };
+        let of_keyspace = Stats { keyspace: Some("users".into()), ..of_database.clone() };
+        let has = |stats: &Stats, start: &str| {
+            stats.to_string().lines().any(|line| line.starts_with(start))
+        };
+        for start in ["level", "gets", "in tables:", "0 filter errors"] {
+            assert!(has(&of_database, start) && has(&of_keyspace, start), "{start}");
+        }
+        for start in ["writes", "flushes", "stalls:", "transactions", "memory:", "cache"] {
+            assert!(has(&of_database, start) && !has(&of_keyspace, start), "{start}");
+        }
+        assert!(of_keyspace.to_string().contains("\nmemtables 1.5 kB\n"));
     }
 
     #[test]
