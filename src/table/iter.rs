@@ -65,7 +65,8 @@ impl TableIter {
         self.scan_ahead = ScanAhead::expecting(blocks);
     }
 
-    /// How many blocks were read from the file, or found in the cache without their slot.
+    /// How many blocks were read from the file, or found in the cache without their slot; 0 if no
+    /// block may be read.
     #[inline]
     pub(crate) fn blocks_read(&self) -> u32 {
         self.scan_ahead.blocks()
@@ -152,9 +153,10 @@ impl TableIter {
             Some(block) => block.for_long(),
             None => {
                 let (handle, slot) = (index.handle_of(entry), Some(index.slot(entry)));
-                let ahead = self.scan_ahead.block_is_next(handle, self.direction);
-                let ahead = ahead.filter(|_| !self.io.in_memory_only);
-                ahead.into_iter().for_each(|bytes| file.read_ahead(bytes));
+                if !self.io.in_memory_only {
+                    let ahead = self.scan_ahead.block_is_next(handle, self.direction);
+                    ahead.into_iter().for_each(|bytes| file.read_ahead(bytes));
+                }
                 let kind = BlockKind::Data;
                 file.fetch_through_cache(handle, slot, kind, fill, None, &mut self.io)?.0.for_long()
             }

@@ -150,6 +150,28 @@ fn scans_read_at_once_what_the_last_ones_read() {
     assert_eq!(env.take(), DiskReads::default());
 }
 
+/// A scan that was refused at its first block would have read more: it says nothing about lengths.
+#[test]
+fn refused_scans_are_no_short_scans() {
+    let (env, db) = database(&MemEnv::new(), 5, 100);
+    db.compact_range(..).unwrap();
+    let options = ReadOptions::new().in_memory_only(true);
+    let (mut waits, mut refused) = (0, 0);
+    reads_of_scans(&env, &db, 500, 500);
+    for first in 0..20 {
+        for number in (first..KEYS - 500).step_by(KEYS / 50) {
+            let mut found = db.range_with(key(number).., &options).take(500);
+            refused += usize::from(found.any(|entry| entry.is_err()));
+        }
+        env.take();
+        let range = key(first * (KEYS / 20))..;
+        assert_eq!(db.range(range).take(500).filter(Result::is_ok).count(), 500);
+        waits += env.take().waits;
+    }
+    assert!(refused > 500, "{refused} refused");
+    assert!(waits < 20 * 3 / 2, "{waits} waits of 20 scans");
+}
+
 /// The disk works on the blocks of all levels at once.
 #[test]
 fn scans_of_several_levels_wait_once() {
