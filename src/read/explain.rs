@@ -133,7 +133,7 @@ pub enum ExplainOutcome {
     Found,
     /// A tombstone: the key is deleted.
     Deleted,
-    /// A range delete covers the key, and there is no newer version: the key is deleted.
+    /// A range delete covers the key, and there is no newer value: the key is deleted.
     RangeDeleted,
     /// An expired entry, which hides older ones as a tombstone does.
     Expired,
@@ -189,6 +189,8 @@ pub(crate) fn explain(
             filter: filter_of(table.verdict, io),
             touched: touched_of(io),
             outcome: match (table.verdict, outcome(&table.lookup, value.is_some())) {
+                // The search ends here, also after a "no" of the filter.
+                (_, ExplainOutcome::Deleted) if table.is_covered => ExplainOutcome::RangeDeleted,
                 (FilterVerdict::No, _) => ExplainOutcome::Skipped,
                 (FilterVerdict::Maybe, ExplainOutcome::Absent) => ExplainOutcome::FalsePositive,
                 (_, outcome) => outcome,

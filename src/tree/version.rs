@@ -39,8 +39,10 @@ pub(crate) struct TableStep {
     /// The answer of its filter.
     pub verdict: FilterVerdict,
     pub io: TableIo,
-    /// The result of the search; `Absent` after a "no", without searching.
+    /// The result of the search; `Absent` after a "no", without searching, unless `is_covered`.
     pub lookup: Lookup,
+    /// A range delete of the table covers the key.
+    pub is_covered: bool,
 }
 
 impl TableStep {
@@ -52,6 +54,7 @@ impl TableStep {
             verdict: FilterVerdict::No,
             io: TableIo::default(),
             lookup: Lookup::Absent,
+            is_covered: false,
         }
     }
 }
@@ -353,7 +356,9 @@ impl PointLookup<'_, '_> {
         }
         if let Some(trace) = &mut self.trace {
             let number = probe.handle.meta.number;
-            trace.push(TableStep { level, number, verdict, io, lookup: lookup.clone() });
+            let is_covered = probe.handle.table.covering(self.key) > 0;
+            let lookup = lookup.clone();
+            trace.push(TableStep { level, number, verdict, io, lookup, is_covered });
         }
         Ok(lookup)
     }

@@ -355,6 +355,26 @@ fn explain_names_the_range_delete() {
     assert_eq!(db.explain("e").unwrap().steps[0].outcome, ExplainOutcome::Found);
 }
 
+/// A table with a range delete ended the lookup, and was said to have a tombstone or to be skipped.
+#[test]
+fn explain_names_the_range_delete_of_a_table() {
+    let options = Options::new().auto_compaction(false).env(as_env(&MemEnv::new()));
+    let db = options.open("/db").unwrap();
+    ["b", "e"].iter().for_each(|key| db.put(key, key).unwrap());
+    db.flush().unwrap();
+    db.delete_range("b".."d").unwrap();
+    db.put("c", "newer").unwrap();
+    db.delete("e").unwrap();
+    db.flush().unwrap();
+    let last = |key: &str| db.explain(key).unwrap().steps.pop().unwrap();
+    for key in ["b", "bb"] {
+        assert_eq!(last(key).outcome, ExplainOutcome::RangeDeleted, "{key}");
+        assert_eq!(last(key).filter.answer, FilterAnswer::No, "{key}");
+    }
+    assert_eq!(last("c").outcome, ExplainOutcome::Found);
+    assert_eq!(last("e").outcome, ExplainOutcome::Deleted);
+}
+
 /// A log that is appended to and purged from the front, in one memtable and then in tables. Every
 /// scan from the start passes few entries.
 #[test]
