@@ -130,9 +130,10 @@ impl Keyspace {
     /// order and repeat.
     ///
     /// This costs less than single lookups: cache misses overlap, and a block that several keys
-    /// need is fetched once. Where reads wait for a disk, up to seven threads that end before the
-    /// call read blocks at the same time. In [`Keyspace::stats`] each key counts as a lookup, and
-    /// each fetch of a block counts once.
+    /// need is fetched once. On Linux the disk is asked for the missing blocks of a level, up to
+    /// 8 MiB, before the first of them is read, so it works on them at the same time. No thread is
+    /// started. In [`Keyspace::stats`] each key counts as a lookup, and each fetch of a block
+    /// counts once.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
