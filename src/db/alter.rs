@@ -56,6 +56,7 @@ pub(crate) fn open_keyspace(
             let created = vec![Arc::clone(&keyspace)];
             let last_sequence = log.last_sequence;
             install(engine, log, Alteration { created, last_sequence, ..Alteration::default() })?;
+            engine.writer.watchers.wake();
             Ok(keyspace)
         }
     }
@@ -100,6 +101,7 @@ pub(super) struct Alteration {
 }
 
 /// Logs the edit that makes the change, then shows it in one step. All earlier writes are durable.
+/// The caller wakes the watches.
 ///
 /// # Errors
 /// Tables that cannot be read back, or an order of them that would be wrong: nothing changed. The
@@ -148,7 +150,6 @@ pub(super) fn install(
     show_keyspaces(&engine.catalog, &engine.writer, created, &dropped, before, last_sequence);
     drop(versions);
     drop(log);
-    engine.writer.watchers.wake();
     if !dropped.is_empty() {
         engine.catalog.clear_dropped();
         // The logs of its memtables may not be needed any more, and a writer may wait for its
@@ -273,7 +274,9 @@ pub(crate) fn drop_keyspace(engine: &Engine, name: &str) -> Result<()> {
     // this name.
     let dropped = vec![to_drop(&engine.catalog.keyspaces.lock(), name)?];
     let last_sequence = log.last_sequence;
-    install(engine, log, Alteration { dropped, last_sequence, ..Alteration::default() })
+    install(engine, log, Alteration { dropped, last_sequence, ..Alteration::default() })?;
+    engine.writer.watchers.wake();
+    Ok(())
 }
 
 /// The keyspace `name`, which may be dropped.

@@ -61,7 +61,9 @@ pub(super) fn write(
             flush_keyspace(engine, keyspace)?;
         }
         Ok(targets.and_then(|_| write_leading(engine, batch, changes, options.expiry)))
-    })?
+    })??;
+    engine.writer.watchers.wake();
+    Ok(())
 }
 
 /// The keyspaces of a batch that are there.

@@ -1,7 +1,7 @@
 //! Tests of write groups with transactions in them, which threads form only now and then: the tests
 //! commit several requests as one group, or lead the queue themselves.
 
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use crate::base::write_batch::WriteBatch;
 use crate::db::database::Db;
 use crate::db::transaction::Transaction;
@@ -13,8 +13,10 @@ use crate::state::write_queue::{Committed, Joined, Request};
 use crate::write::commit::{CHECKS_MAX, commit_together};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::thread::{scope, yield_now};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::thread::{scope, spawn, yield_now};
+use std::time::Duration;
 
 fn open(env: &MemEnv) -> (Db, FaultEnv) {
     let faulty = FaultEnv::new(Arc::new(env.clone()));
@@ -356,4 +358,33 @@ fn requests_that_are_alone_lead() {
         drop(leadership);
         assert_eq!(alone.join().unwrap(), Some(0));
     });
+}
+
+/// Has another thread load entries, and closes at once when that waits or has ended.
+struct ClosesBesideALoad(Db, mpsc::Sender<Result<()>>);
+
+impl Wake for ClosesBesideALoad {
+    fn wake(self: Arc<Self>) {
+        let db = self.0.clone();
+        let load = spawn(move || db.ingest([("b", "2")]));
+        while self.0.engine().writer.queue.waiting() == 0 && !load.is_finished() {
+            yield_now();
+        }
+        let _ = self.1.send(self.0.close_now());
+    }
+}
+
+/// `close_now` waits for a load, which may wait for the lead of the queue. So the thread that wakes
+/// does not have it.
+#[test]
+fn a_waker_that_closes_waits_for_no_load_that_waits_for_its_writer() {
+    let (db, _) = open(&MemEnv::new());
+    db.put("z", "0").unwrap();
+    let mut watch = db.watch().unwrap();
+    let (sender, closed) = mpsc::channel();
+    let waker = Waker::from(Arc::new(ClosesBesideALoad(db.clone(), sender)));
+    assert!(watch.poll_next(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    spawn(move || db.put("a", "1"));
+    closed.recv_timeout(Duration::from_secs(20)).expect("closed").unwrap();
 }

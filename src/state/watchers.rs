@@ -48,18 +48,33 @@ impl Watchers {
         drop(waker);
     }
 
-    /// Wakes all watches: something was published, or the database is closed.
+    /// Wakes all watches: something was published, or the database is closed. A waker is code of
+    /// the user, which may close the database. So the caller holds nothing that a close waits for:
+    /// no lock, not the lead of the write queue, and it is no job.
     #[inline]
     pub(crate) fn wake(&self) {
-        if self.count.load(Ordering::Relaxed) > 0 {
-            self.wake_all();
+        if self.wake_blocked() {
+            self.call_wakers();
         }
     }
 
+    /// Wakes the threads that block for changes, and calls nothing. True if there are wakers, too:
+    /// then [`call_wakers`](Self::call_wakers) follows as soon as it may.
+    #[inline]
+    pub(crate) fn wake_blocked(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0 && self.wake_all_blocked()
+    }
+
     #[cold]
-    fn wake_all(&self) {
+    fn wake_all_blocked(&self) -> bool {
         // The generation first: see `wake_by`.
         self.wakeup.wake();
+        !self.wakers.lock().is_empty()
+    }
+
+    /// The second half of [`wake`](Self::wake).
+    #[cold]
+    pub(crate) fn call_wakers(&self) {
         let wakers = std::mem::take(&mut *self.wakers.lock());
         for waker in wakers.into_values() {
             // A panic of a waker concerns no writer. It was printed when it happened.

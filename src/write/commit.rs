@@ -172,16 +172,23 @@ fn submit(engine: &Engine, request: Request) -> Result<Committed> {
             let mut outcome = commit(engine, group);
             leadership.complete(|index| outcome.answer(index + 1));
             let result = outcome.answer(0);
-            loop {
-                engine.writer.watchers.wake();
+            let has_wakers = loop {
+                // They are called without the lead, and soon: another thread leads the next group.
+                if engine.writer.watchers.wake_blocked() {
+                    break true;
+                }
                 let mut group = leadership.take_next_group();
                 if group.is_empty() {
-                    break;
+                    break false;
                 }
                 let mut outcome = commit(engine, &mut group);
                 leadership.complete(|index| outcome.answer(index));
-            }
+            };
             drop(guard);
+            drop(leadership);
+            if has_wakers {
+                engine.writer.watchers.call_wakers();
+            }
             result
         }
     }

@@ -6,7 +6,9 @@ use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options, until};
 use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, MemEnv};
-use siftdb::{Change, ChangedEntry, Db, Error, Watch, WriteBatch, WriteOptions};
+use siftdb::{
+    Change, ChangedEntry, Db, Error, KeyspaceOptions, Result, Watch, WriteBatch, WriteOptions,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -537,6 +539,49 @@ fn a_waker_that_closes_the_database_does_not_wait_for_ever() {
     std::thread::spawn(move || sender.send(db.close()));
     closed.recv_timeout(Duration::from_secs(60)).expect("closed").unwrap();
     assert!(watch.next().is_none());
+}
+
+/// Closes the database when it is woken, and sends the answer.
+struct ClosesOnce(Db, fn(&Db) -> Result<()>, mpsc::Sender<Result<()>>);
+
+impl Wake for ClosesOnce {
+    fn wake(self: Arc<Self>) {
+        let _ = self.2.send((self.1)(&self.0));
+    }
+}
+
+/// Whatever was written: a close waits for flushes, and `close_now` for batches and loads, too.
+#[test]
+fn a_waker_may_close_the_database_after_any_change() {
+    let changes: [(&str, fn(&Db) -> Result<()>); 5] = [
+        ("a put", |db| db.put("a", "1")),
+        ("a load", |db| db.ingest([("a", "1")]).map(drop)),
+        ("a batch", |db| {
+            let mut batch = WriteBatch::new();
+            batch.create_keyspace("new", &KeyspaceOptions::new()).put("a", "1");
+            db.write(batch)
+        }),
+        ("a new keyspace", |db| db.keyspace("new").map(drop)),
+        ("a drop", |db| db.drop_keyspace("old")),
+    ];
+    let closes: [fn(&Db) -> Result<()>; 2] = [Db::close, Db::close_now];
+    for ((what, change), close) in changes.iter().flat_map(|c| closes.map(|close| (c, close))) {
+        let env = MemEnv::new();
+        let db = open(&env, &small_options()).unwrap();
+        db.keyspace("old").unwrap().put("a", "1").unwrap();
+        let mut watch = db.watch().unwrap();
+        let (sender, closed) = mpsc::channel();
+        let waker = Waker::from(Arc::new(ClosesOnce(db.clone(), close, sender)));
+        assert!(watch.poll_next(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        let change = *change;
+        let writer = std::thread::spawn(move || drop(change(&db)));
+        let closed = closed.recv_timeout(Duration::from_secs(20));
+        closed.unwrap_or_else(|error| panic!("{what}: {error}")).unwrap();
+        writer.join().unwrap();
+        drop(watch);
+        drop(open(&env, &small_options()).unwrap());
+    }
 }
 
 #[test]

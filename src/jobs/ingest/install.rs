@@ -79,7 +79,10 @@ pub(crate) fn install(
             try_install(engine, keyspace, load, &mut new)
         });
         match attempt? {
-            Attempt::Installed(installed) => return Ok(installed),
+            Attempt::Installed(installed) => {
+                engine.writer.watchers.wake();
+                return Ok(installed);
+            }
             Attempt::Again => {}
             Attempt::Refused(error) => return Err(error),
         }
@@ -185,7 +188,6 @@ fn try_install(
     drop(versions);
     engine.catalog.published.publish(sequence);
     drop(log);
-    engine.writer.watchers.wake();
     count(&engine.context, keyspace, load, level);
     // Older logs may not be needed any more.
     engine.jobs.schedule_flush();
