@@ -13,6 +13,36 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{ThreadId, current, scope, yield_now};
 use std::time::{Duration, Instant};
 
+/// After a flush of many keyspaces most of them have nothing to compact. A call asks how urgent all
+/// of them are, so it does not end with the first one.
+#[test]
+fn one_call_passes_all_keyspaces_that_have_nothing_to_do() {
+    let options = Options::new().level0_compaction_trigger(2).compaction_threads(1);
+    let db = options.env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    // The test looks in place of the worker.
+    let token = CompactionToken::wait(db.engine()).unwrap();
+    let (cursors, jobs) = (Cursors::default(), &db.engine().jobs);
+    let keyspaces: Vec<_> = (0..9).map(|n| db.keyspace(&n.to_string()).unwrap()).collect();
+    let name_all = || jobs.schedule_compactions(keyspaces.iter().map(Keyspace::number));
+    let look = || compact_most_urgent(db.engine(), &cursors, None).unwrap();
+    let is_any_named = || !jobs.schedule.lock().compactions_wanted.is_empty();
+    db.flush().unwrap();
+    jobs.schedule.lock().compactions_wanted.clear();
+    name_all();
+    assert!(!look() && !is_any_named());
+    // The one that is due comes first, and the call ends with it.
+    for value in ["1", "2"] {
+        keyspaces[5].put("k", value).unwrap();
+        keyspaces[5].flush().unwrap();
+    }
+    name_all();
+    assert!(look() && is_any_named());
+    assert!(keyspaces[5].tables().iter().all(|table| table.level == 1));
+    assert!(!look() && !is_any_named());
+    drop(token);
+    db.close().unwrap();
+}
+
 /// Blocks every compaction that asks it, until the test opens it.
 #[derive(Debug, Default)]
 struct Gate(OnceLock<()>);

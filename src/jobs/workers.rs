@@ -26,6 +26,7 @@ use crate::state::keyspace::KeyspaceState;
 use crate::state::session;
 use crate::state::writer::Writer;
 use siftdb_filter::policy::guarded;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::mem::take;
 use std::time::Duration;
@@ -305,14 +306,15 @@ fn wait_for_compaction(engine: &Engine, watch: &mut ExpiryWatch, generation: u64
     }
 }
 
-/// Runs one compaction of the keyspace that is most in need of one, of those that were named. False
-/// if none is named. In the keyspace of `limit`, nothing goes below its level.
+/// Runs one compaction of the keyspace that is most in need of one, of those that were named, and
+/// passes those that have nothing to do. False if none is named any more. In the keyspace of
+/// `limit`, nothing goes below its level.
 pub(crate) fn compact_most_urgent(
     engine: &Engine,
     cursors: &Cursors,
     limit: Option<(KeyspaceId, usize)>,
 ) -> Result<bool> {
-    let wanted: Vec<_> = {
+    let mut wanted: Vec<_> = {
         let jobs = engine.jobs.schedule.lock();
         let keyspaces = engine.catalog.keyspaces.lock();
         // Most keyspaces are dropped while nothing compacts them.
@@ -320,19 +322,38 @@ pub(crate) fn compact_most_urgent(
         let wanted = jobs.compactions_wanted.iter();
         wanted.filter_map(|id| keyspaces.get(*id).cloned()).collect()
     };
-    let by_urgency = |one: &&Arc<KeyspaceState>, other: &&Arc<KeyspaceState>| {
-        urgency(one).total_cmp(&urgency(other))
-    };
-    let Some(keyspace) = wanted.iter().max_by(by_urgency) else {
+    if wanted.is_empty() {
         // What is named was dropped, unless a flush has named another one since.
         let mut jobs = engine.jobs.schedule.lock();
         let keyspaces = engine.catalog.keyspaces.lock();
         jobs.compactions_wanted.retain(|id| keyspaces.get(*id).is_some());
         return Ok(!jobs.compactions_wanted.is_empty());
-    };
+    }
+    // Asked once for all that are passed: after a flush of many keyspaces these are most of them.
+    // It is not negative, so its bits are in its order.
+    wanted.sort_by_cached_key(|keyspace| Reverse(urgency(keyspace).to_bits()));
+    for keyspace in wanted {
+        let has_changed = compact_named(engine, &keyspace, cursors, limit)?;
+        let jobs = engine.jobs.schedule.lock();
+        if has_changed || jobs.stopping || jobs.callers_waiting > 0 {
+            break;
+        }
+    }
+    Ok(!engine.jobs.schedule.lock().compactions_wanted.is_empty())
+}
+
+/// Runs one compaction of `keyspace`, unless another worker looks at it. False if none is due.
+fn compact_named(
+    engine: &Engine,
+    keyspace: &Arc<KeyspaceState>,
+    cursors: &Cursors,
+    limit: Option<(KeyspaceId, usize)>,
+) -> Result<bool> {
     let id = keyspace.id;
     // Taken out before the look at its tree: a flush that ends during the look names it again.
-    engine.jobs.schedule.lock().compactions_wanted.remove(&id);
+    if !engine.jobs.schedule.lock().compactions_wanted.remove(&id) {
+        return Ok(false);
+    }
     let expired = match engine.context.options.auto_compaction {
         true => remove_expired_tables(engine, keyspace),
         false => Ok(false),
@@ -345,21 +366,22 @@ pub(crate) fn compact_most_urgent(
         ended => ended,
     };
     match changed {
-        Ok(false) => {}
+        Ok(false) => Ok(false),
         Ok(true) => {
             engine.jobs.schedule.lock().compactions_wanted.insert(id);
+            Ok(true)
         }
         Err(Error::KeyspaceDropped { .. }) => {
             // Its task has named it again, and the list may still have it for a moment.
             engine.jobs.schedule.lock().compactions_wanted.remove(&id);
+            Ok(false)
         }
         Err(error) => {
             // As before: nothing else compacts it once the error is cleared.
             engine.jobs.schedule.lock().compactions_wanted.insert(id);
-            return Err(error);
+            Err(error)
         }
     }
-    Ok(!engine.jobs.schedule.lock().compactions_wanted.is_empty())
 }
 
 /// A job, up to the record of its failure; ended on drop.
