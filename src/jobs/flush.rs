@@ -41,7 +41,7 @@ use crate::tree::edit::{FirstLog, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::{DurableTables, NewTables, remove_tables};
 use crate::tree::version::LevelFiles;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Flushes all immutable memtables of all keyspaces into tables, in one edit. False if there was
 /// nothing to do.
@@ -214,6 +214,13 @@ impl Flushed {
     }
 }
 
+/// What a flush writes of the keyspace `id`. `flushed` ascends by number, as the list of keyspaces
+/// does.
+fn flushed_of(flushed: &[Flushed], id: KeyspaceId) -> Option<&Flushed> {
+    let index = flushed.binary_search_by_key(&id, |flushed| flushed.keyspace.id);
+    index.ok().map(|index| &flushed[index])
+}
+
 /// The memtables of one keyspace that become tables.
 pub(crate) struct FlushInput {
     pub keyspace: Arc<KeyspaceState>,
@@ -321,7 +328,7 @@ fn first_log(catalog: &Catalog, writer: &Writer, flushed: &[Flushed]) -> Option<
     let mut needed = current;
     for keyspace in catalog.all_keyspaces() {
         let view = keyspace.view.load();
-        let written = flushed.iter().find(|flushed| flushed.keyspace.id == keyspace.id);
+        let written = flushed_of(flushed, keyspace.id);
         let waiting = view.immutables.iter();
         let stays = waiting.filter(|full| written.is_none_or(|written| !written.has(full)));
         let logs = stays.map(|full| full.first_log).chain([view.active_log]);
@@ -338,7 +345,7 @@ fn sync_older_writes(engine: &Engine, flushed: &[Flushed]) -> Result<Option<Sequ
     let is_older = |keyspace: &Arc<KeyspaceState>| {
         let view = keyspace.view.load();
         let is_flushed = |first: u64| {
-            let written = flushed.iter().find(|flushed| flushed.keyspace.id == keyspace.id);
+            let written = flushed_of(flushed, keyspace.id);
             written.is_some_and(|w| w.waiting.iter().any(|full| full.first_log == first))
         };
         view.first_logs().any(|first| first != 0 && first <= last_log && !is_flushed(first))
@@ -388,12 +395,12 @@ fn install(
             ..VersionEdit::default()
         };
         debug_assert!(edit.added.iter().all(|(_, new)| is_newest(&engine.catalog, new)), "I4");
-        let mut changed = versions.apply(edit, new, engine.catalog.published.visible())?;
+        let changed = versions.apply(edit, new, engine.catalog.published.visible())?;
+        let mut changed: BTreeMap<KeyspaceId, _> = changed.into_iter().collect();
         // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
         // neither, and none sees both.
         for flushed in flushed.iter().filter(|f| there.contains(&f.keyspace.id)) {
-            let index = changed.iter().position(|(id, _)| *id == flushed.keyspace.id);
-            let version = index.map(|index| changed.swap_remove(index).1);
+            let version = changed.remove(&flushed.keyspace.id);
             flushed.keyspace.update_view(|view| ReadView {
                 immutables: view.immutables.iter().filter(|f| !flushed.has(f)).cloned().collect(),
                 version: version.unwrap_or_else(|| Arc::clone(&view.version)),

@@ -11,6 +11,7 @@
 //! the Env, and releases the lock although such reads exist.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceId;
 use crate::base::sync::{Arc, AtomicU64, Mutex};
 use crate::env::api::Env;
 use crate::env::directory_lock::DirectoryLock;
@@ -27,6 +28,7 @@ use crate::tree::handle::ObsoleteFiles;
 use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::tree::session_manifest::SharedNumbers;
 use crate::tree::set::{NewVersion, VersionSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Keyspaces, versions, snapshots, the published sequence, and obsolete files.
@@ -81,8 +83,9 @@ impl Catalog {
         level: usize,
         keyspaces: &[&KeyspaceState],
     ) -> Result<NewTables> {
+        let by_id: BTreeMap<KeyspaceId, _> = keyspaces.iter().map(|k| (k.id, k)).collect();
         let pinning = |id| {
-            let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == id);
+            let keyspace = by_id.get(&id);
             keyspace.map_or_else(Default::default, |k| k.options.load().filter_pinning())
         };
         NewTables::open(&self.tables, directory, tables, level, &pinning)

@@ -28,7 +28,7 @@ use crate::tree::overlap::order_conflicts;
 use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
 use crate::tree::trees::{Tree, open_trees};
 use crate::tree::version::Version;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The most keyspaces that a database may have.
@@ -240,10 +240,11 @@ impl VersionSet {
         }
         self.trees.extend(created);
         self.emit_new_tables(&edit);
-        self.trees.iter_mut().for_each(|(id, tree)| {
-            let flushed = edit.flushed_through.iter().find(|(flushed, _)| flushed == id);
-            tree.meta.flushed_through = flushed.map_or(tree.meta.flushed_through, |(_, s)| *s);
-        });
+        for (id, sequence) in &edit.flushed_through {
+            if let Some(tree) = self.trees.get_mut(id) {
+                tree.meta.flushed_through = *sequence;
+            }
+        }
         for tree in edit.dropped.iter().filter_map(|id| self.trees.remove(id)) {
             tree.tables().for_each(|(_, handle)| handle.mark_obsolete());
         }
@@ -305,7 +306,7 @@ impl VersionSet {
         if !self.context.events.is_on() {
             return;
         }
-        let new = self.new_tables(edit);
+        let new: HashSet<u64> = self.new_tables(edit).into_iter().collect();
         for (level, meta) in edit.added.iter().filter(|(_, meta)| new.contains(&meta.number)) {
             let keyspace = self.trees.get(&meta.keyspace);
             self.context.events.emit(|| Event::TableCreated {
@@ -466,28 +467,33 @@ impl VersionSet {
         new: &mut NewTables,
         created: &BTreeMap<KeyspaceId, Tree>,
     ) -> Result<BTreeMap<KeyspaceId, Version>> {
-        let deleted = edit.deleted.iter().map(|file| file.keyspace);
-        let added = edit.added.iter().map(|(_, meta)| meta.keyspace);
-        let changed: BTreeSet<KeyspaceId> = deleted.chain(added).collect();
-        let mut next = |id: KeyspaceId| match self.trees.get(&id).or_else(|| created.get(&id)) {
-            Some(tree) => Ok((id, self.next_version(tree, edit, new)?)),
+        // A flush may change all keyspaces, so none of them looks for its tables among all.
+        let mut changes: BTreeMap<KeyspaceId, TreeChange<'_>> = BTreeMap::new();
+        for file in &edit.deleted {
+            changes.entry(file.keyspace).or_default().deleted.push(file);
+        }
+        for table in &edit.added {
+            changes.entry(table.1.keyspace).or_default().added.push(table);
+        }
+        let tree = |id| self.trees.get(&id).or_else(|| created.get(&id));
+        let next = |(id, change): (KeyspaceId, TreeChange<'_>)| match tree(id) {
+            Some(tree) => Ok((id, self.next_version(tree, &change, new)?)),
             // Dropped while the job ran.
             None => Err(Error::keyspace_dropped(id)),
         };
-        changed.into_iter().map(&mut next).collect()
+        changes.into_iter().map(next).collect()
     }
 
     fn next_version(
         &self,
         tree: &Tree,
-        edit: &VersionEdit,
+        change: &TreeChange<'_>,
         new: &mut NewTables,
     ) -> Result<Version> {
-        let id = tree.meta.id;
         let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
             std::array::from_fn(|level| tree.current.level(level).to_vec());
         let mut removed = Vec::new();
-        for file in edit.deleted.iter().filter(|file| file.keyspace == id) {
+        for file in &change.deleted {
             let handles = &mut levels[file.level];
             match handles.iter().position(|handle| handle.meta.number == file.number) {
                 Some(index) => removed.push(handles.remove(index)),
@@ -498,9 +504,8 @@ impl VersionSet {
                 }
             }
         }
-        let added = || edit.added.iter().filter(|(_, meta)| meta.keyspace == id);
-        self.check_order(&levels, added)?;
-        for (level, meta) in added() {
+        self.check_order(&levels, &change.added)?;
+        for (level, meta) in &change.added {
             let moved = removed.iter().find(|handle| handle.meta.number == meta.number);
             // A table that moves to another level stays open as it is.
             let handle = match moved {
@@ -522,13 +527,13 @@ impl VersionSet {
 
     /// Refuses an edit that breaks the order of a level (I4). Such an edit could not be replayed,
     /// and lookups could find an older value before a newer one.
-    fn check_order<'e, A: Iterator<Item = &'e (usize, FileMeta)>>(
+    fn check_order(
         &self,
         levels: &[Vec<Arc<TableHandle>>; LEVELS],
-        added: impl Fn() -> A,
+        added: &[&(usize, FileMeta)],
     ) -> Result<()> {
         for (level, staying) in levels.iter().enumerate() {
-            let mut coming = added().filter(|(to, _)| *to == level).peekable();
+            let mut coming = added.iter().filter(|(to, _)| *to == level).peekable();
             if coming.peek().is_none() {
                 continue;
             }
@@ -553,6 +558,14 @@ impl VersionSet {
             ..VersionEdit::default()
         }
     }
+}
+
+/// What an edit changes in one tree.
+#[derive(Default)]
+struct TreeChange<'e> {
+    deleted: Vec<&'e DeletedFile>,
+    /// Each with its level.
+    added: Vec<&'e (usize, FileMeta)>,
 }
 
 /// The file of a table of `version` that an edit deletes goes with the last version that names it

@@ -7,9 +7,10 @@ use crate::support::stores::{HOME, as_env, begun_logs, files, files_ending, open
 use siftdb::env::MemEnv;
 use siftdb::env::testing::{CrashModel, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::filter::FilterPolicy;
-use siftdb::{Db, Error, Filter, Keyspace, KeyspaceOptions, WriteBatch, WriteOptions};
+use siftdb::{Db, Error, Filter, Keyspace, KeyspaceOptions, Options, WriteBatch, WriteOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 const BUFFER: usize = 64 << 10;
 
@@ -606,6 +607,29 @@ fn many_keyspaces_open_again() {
         assert_eq!(keyspace.get("k").unwrap().unwrap(), *number.to_string().as_bytes());
     }
     assert!(db.verify(|_| {}).unwrap().is_sound());
+}
+
+/// A flush writes all keyspaces in one edit, while no other job can log one.
+#[test]
+fn a_flush_takes_no_square_of_the_number_of_keyspaces() {
+    let flush_of = |count: usize| {
+        let options = Options::new().auto_compaction(false);
+        let db = open(&MemEnv::new(), &options).unwrap();
+        let mut batch = WriteBatch::new();
+        let names: Vec<_> = (0..count).map(|number| number.to_string()).collect();
+        for name in &names {
+            batch.create_keyspace(name, &KeyspaceOptions::new());
+        }
+        db.write(batch).unwrap();
+        names.iter().for_each(|name| db.keyspace(name).unwrap().put("k", "v").unwrap());
+        let started = Instant::now();
+        db.flush().unwrap();
+        started.elapsed()
+    };
+    let few = (0..3).map(|_| flush_of(500)).min().unwrap();
+    let many = (0..2).map(|_| flush_of(8000)).min().unwrap();
+    // 16 times as many; the square of that is 256.
+    assert!(many < 40 * few, "{few:?} and {many:?}");
 }
 
 #[test]
