@@ -168,6 +168,7 @@ impl Tree {
         JobContext {
             rules: EntryRules::default(),
             stop: &NEVER,
+            failure: None,
             env: &self.env,
             directory: Path::new(DIRECTORY),
             next_file_number: &self.next_file_number,

@@ -12,13 +12,14 @@ use siftdb::env::MemEnv;
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::{
-    CompactRangeOptions, CompactionDecision, CompactionFilter, Db, Error, FilterRebuild, Options,
-    Result, WriteBatch, WriteOptions,
+    CompactRangeOptions, CompactionDecision, CompactionFilter, Db, Error, Event, FilterRebuild,
+    Options, Result, WriteBatch, WriteOptions,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// `EDQUOT`: the user's share of the disk is used up.
 const EDQUOT: i32 = 122;
@@ -606,4 +607,37 @@ fn a_resume_leaves_no_table_that_nothing_names() {
         }
     }
     assert!(resumed > 100, "{resumed}");
+}
+
+/// Nothing installs the result of a compaction that was running when the disk was full. So it ends,
+/// and `resume` does not wait for all that it would write.
+#[test]
+fn resume_waits_for_no_compaction_that_is_in_vain() {
+    let env = FaultEnv::new(as_env(&MemEnv::new()));
+    let begun = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&begun);
+    let listener = move |event: &Event| {
+        if matches!(event, Event::CompactionBegun { .. }) {
+            seen.store(true, Ordering::SeqCst);
+        }
+    };
+    // At this pace it takes half a minute.
+    let options = Options::new().snappy(false).compaction_bytes_per_second(1 << 20);
+    let options = options.level0_compaction_trigger(2).event_listener(Arc::new(listener));
+    let db = options.env(Arc::new(env.clone())).open(HOME).unwrap();
+    for round in 0..2 {
+        (0..16_u64).for_each(|n| db.put(n.to_string(), bytes(n + round, 1 << 20)).unwrap());
+        db.flush().unwrap();
+    }
+    until("a compaction begins", || begun.load(Ordering::SeqCst));
+    let calls = Calls::Named("write_at");
+    env.fail_at(env.calls_of(calls), Fault::once(FaultKind::Error(ENOSPC)).among(calls));
+    while db.put("refused", "v").is_ok() {}
+    env.heal();
+    let started = Instant::now();
+    db.resume().unwrap();
+    let waited = started.elapsed();
+    assert!(waited < Duration::from_secs(8), "{waited:?}");
+    db.put("k", "v").unwrap();
+    db.close().unwrap();
 }

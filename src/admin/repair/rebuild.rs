@@ -143,6 +143,7 @@ impl<'a> Rebuild<'a> {
             // A repair keeps entries as they are.
             rules: EntryRules::default(),
             stop: &self.never,
+            failure: None,
         }
     }
 

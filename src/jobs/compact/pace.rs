@@ -28,10 +28,12 @@ impl<'a> Pace<'a> {
         (limit < NO_PACE).then_some(Pace(engine))
     }
 
-    /// True if writes are slowed down in any keyspace: its compaction may wait for this one.
+    /// True if writes are slowed down in any keyspace: its compaction may wait for this one. Also
+    /// if the compaction is about to be stopped.
     fn is_free(&self) -> bool {
         let is_behind = |keyspace: &Arc<KeyspaceState>| debt(self.0, keyspace) > 0.0;
         self.0.context.closed.load(Ordering::Relaxed)
+            || self.0.jobs.background_error.is_set()
             || self.0.catalog.all_keyspaces().iter().any(is_behind)
     }
 

@@ -223,6 +223,7 @@ fn run_reserved(
         let options = keyspace.options.load().compaction_options();
         let context = JobContext {
             rules: EntryRules::of_compaction(engine, keyspace, &snapshots),
+            failure: Some(&engine.jobs.background_error),
             ..JobContext::new(engine, keyspace, place, filter)
         };
         let parts = key_parts(task, &options);

@@ -35,6 +35,7 @@ use crate::jobs::rewrite::range_deletes::OutputDeletes;
 use crate::jobs::rewrite::stripes::SnapshotStripes;
 use crate::options::compaction_filter::CompactionDecision;
 use crate::options::levels::TablePlace;
+use crate::state::background_error::BackgroundError;
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
 use crate::table::builder::{TableBuilder, TableOptions};
@@ -100,6 +101,8 @@ pub(crate) struct JobContext<'a> {
     ///
     /// [`Error::Closed`]: crate::base::error::Error::Closed
     pub stop: &'a AtomicBool,
+    /// After a failure the job ends in the same way, if nothing would install its result.
+    pub failure: Option<&'a BackgroundError>,
 }
 
 impl<'a> JobContext<'a> {
@@ -124,7 +127,12 @@ impl<'a> JobContext<'a> {
             index_bytes_max: INDEX_BYTES_MAX,
             rules: EntryRules::default(),
             stop: &engine.context.closed,
+            failure: None,
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.failure.is_some_and(BackgroundError::is_set)
     }
 }
 
@@ -204,9 +212,7 @@ impl<I: InternalIterator> Rewrite<'_, I> {
         let start = LookupKey::new(&self.keys.start, SEQUENCE_MAX);
         merged.seek((!self.keys.start.is_empty()).then_some(start.internal_key()));
         while merged.valid() {
-            if counts.entries_in.is_multiple_of(STOP_CHECK_ENTRIES)
-                && self.context.stop.load(Ordering::Relaxed)
-            {
+            if counts.entries_in.is_multiple_of(STOP_CHECK_ENTRIES) && self.context.is_stopped() {
                 return Err(Error::Closed);
             }
             let key = merged.key();
