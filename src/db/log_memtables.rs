@@ -13,12 +13,16 @@ use crate::memtable::memtable::Memtable;
 use crate::options::database::Options;
 use crate::state::catalog::{Catalog, new_memtable};
 use crate::state::read_view::{ImmutableMemtable, ReadView};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Memtables of log entries, oldest first: one for each log and keyspace.
 #[derive(Default)]
-pub(super) struct LogMemtables(Vec<LogMemtable>);
+pub(super) struct LogMemtables {
+    all: Vec<LogMemtable>,
+    /// Where each is, by log and keyspace.
+    places: HashMap<(u64, KeyspaceId), usize>,
+}
 
 /// The entries that one log has of one keyspace.
 pub(super) struct LogMemtable {
@@ -49,12 +53,12 @@ pub(super) fn refuse_unknown_keyspaces(
 
 impl LogMemtables {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// The log of the oldest entries.
     pub(super) fn first_log(&self) -> Option<u64> {
-        self.0.first().map(|oldest| oldest.log)
+        self.all.first().map(|oldest| oldest.log)
     }
 
     /// Inserts entries of a keyspace, from the sequence `first` on. Their batch ends with `last`.
@@ -70,13 +74,12 @@ impl LogMemtables {
         last: SequenceNumber,
         memory: LogMemory,
     ) {
-        let fits = |own: &LogMemtable| (own.log, own.keyspace) == (log, keyspace);
-        let index = self.0.iter().rposition(fits).unwrap_or_else(|| {
+        let place = *self.places.entry((log, keyspace)).or_insert_with(|| {
             let (memtable, memory) = (new_memtable(options), LogMemory::default());
-            self.0.push(LogMemtable { keyspace, log, memtable, memory, last_sequence: 0 });
-            self.0.len() - 1
+            self.all.push(LogMemtable { keyspace, log, memtable, memory, last_sequence: 0 });
+            self.all.len() - 1
         });
-        let own = &mut self.0[index];
+        let own = &mut self.all[place];
         own.memtable.insert(first, run);
         own.memory += memory;
         own.last_sequence = last;
@@ -84,12 +87,14 @@ impl LogMemtables {
 
     /// Drops the memtables that do not satisfy `keep`. Read views that show them go on.
     pub(super) fn retain(&mut self, keep: impl FnMut(&LogMemtable) -> bool) {
-        self.0.retain(keep);
+        self.all.retain(keep);
+        let places = self.all.iter().enumerate();
+        self.places = places.map(|(place, own)| ((own.log, own.keyspace), place)).collect();
     }
 
     /// What the entries take.
     pub(super) fn memory(&self) -> LogMemory {
-        self.0.iter().fold(LogMemory::default(), |mut sum, own| {
+        self.all.iter().fold(LogMemory::default(), |mut sum, own| {
             sum += own.memory;
             sum
         })
@@ -98,7 +103,8 @@ impl LogMemtables {
     /// Removes all memtables; returns those of each keyspace, oldest first.
     pub(super) fn take(&mut self) -> BTreeMap<KeyspaceId, Vec<Arc<Memtable>>> {
         let mut by_keyspace: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for own in self.0.drain(..) {
+        self.places.clear();
+        for own in self.all.drain(..) {
             by_keyspace.entry(own.keyspace).or_default().push(own.memtable);
         }
         by_keyspace
@@ -109,7 +115,7 @@ impl LogMemtables {
         let keyspaces = catalog.keyspaces.lock();
         let mut by_keyspace: BTreeMap<KeyspaceId, Vec<ImmutableMemtable>> = BTreeMap::new();
         // Newest first, as views have them.
-        for own in self.0.iter().rev() {
+        for own in self.all.iter().rev() {
             by_keyspace.entry(own.keyspace).or_default().push(ImmutableMemtable {
                 memtable: Arc::clone(&own.memtable),
                 first_log: own.log,
@@ -123,5 +129,33 @@ impl LogMemtables {
                 keyspace.update_view(|view| ReadView { immutables, ..view.clone() });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::write_batch::WriteBatch;
+    use std::time::{Duration, Instant};
+
+    /// Programs with a keyspace for each of thousands of customers write to one after another.
+    #[test]
+    fn an_entry_finds_its_memtable_without_asking_all() {
+        let options = Options::new().write_buffer_bytes(64 << 10);
+        let mut batch = WriteBatch::new();
+        batch.put("k", "v");
+        let time_of = |keyspaces: u32| -> Duration {
+            let mut memtables = LogMemtables::default();
+            let started = Instant::now();
+            for n in 0..400_000 {
+                let (sequence, memory) = (u64::from(n) + 1, LogMemory::default());
+                let run = (n % keyspaces, sequence, batch.decoded(sequence).iter());
+                memtables.insert(&options, 7, run, sequence, memory);
+            }
+            started.elapsed()
+        };
+        let few = (0..3).map(|_| time_of(10)).min().unwrap();
+        let many = time_of(10_000);
+        assert!(many < 6 * few, "{few:?} and {many:?}");
     }
 }
