@@ -9,6 +9,7 @@ use crate::jobs::workers::{CompactionToken, compact_most_urgent};
 use crate::options::compaction_filter::{CompactionDecision, CompactionFilter};
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{ThreadId, current, scope, yield_now};
 use std::time::{Duration, Instant};
@@ -95,6 +96,45 @@ fn within_seconds(is_done: &dyn Fn() -> bool) -> bool {
         yield_now();
     }
     is_done()
+}
+
+/// Counts the entries that it is asked about, and blocks until the test lets it go on.
+#[derive(Debug, Default)]
+struct Counted(OnceLock<()>, AtomicUsize);
+
+impl CompactionFilter for Counted {
+    fn name(&self) -> &'static str {
+        "counted"
+    }
+
+    fn filter(&self, _key: &[u8], _value: &[u8]) -> CompactionDecision {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.wait();
+        CompactionDecision::Keep
+    }
+}
+
+/// A thousand values may be a terabyte.
+#[test]
+fn a_close_ends_a_compaction_between_two_large_values() {
+    let filter = Arc::new(Counted::default());
+    let options = Options::new().level0_compaction_trigger(2).compaction_threads(1);
+    let options = options.compaction_filter(Arc::<Counted>::clone(&filter) as _);
+    let db = options.env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    for byte in [1, 2] {
+        (0..30).for_each(|n| db.put(format!("{n:02}"), [byte; 100 << 10]).unwrap());
+        db.flush().unwrap();
+    }
+    let asked = || filter.1.load(Ordering::SeqCst);
+    let begins = within_seconds(&|| asked() == 1);
+    scope(|scope| {
+        let closing = scope.spawn(|| db.close());
+        let stops = within_seconds(&|| db.engine().context.closed.load(Ordering::SeqCst));
+        filter.0.set(()).unwrap();
+        closing.join().unwrap().unwrap();
+        assert!(begins && stops);
+    });
+    assert!(asked() <= 2, "{} of 30", asked());
 }
 
 /// Threads of the test below.

@@ -147,6 +147,9 @@ pub(crate) struct JobOutcome {
 /// Entries between two checks of the stop flag.
 const STOP_CHECK_ENTRIES: u64 = 1024;
 
+/// Before a larger value it is checked, too: a thousand of these may be a terabyte.
+const STOP_CHECK_BYTES: usize = 16 << 10;
+
 /// Part of the keys of a job: from `start` on and below `end`, if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyPart {
@@ -212,7 +215,9 @@ impl<I: InternalIterator> Rewrite<'_, I> {
         let start = LookupKey::new(&self.keys.start, SEQUENCE_MAX);
         merged.seek((!self.keys.start.is_empty()).then_some(start.internal_key()));
         while merged.valid() {
-            if counts.entries_in.is_multiple_of(STOP_CHECK_ENTRIES) && self.context.is_stopped() {
+            let is_due = counts.entries_in.is_multiple_of(STOP_CHECK_ENTRIES)
+                || merged.value().len() >= STOP_CHECK_BYTES;
+            if is_due && self.context.is_stopped() {
                 return Err(Error::Closed);
             }
             let key = merged.key();
