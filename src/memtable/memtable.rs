@@ -450,6 +450,12 @@ impl MemtableIter {
         }
     }
 
+    /// The trailer of the newest version of the key in its segment that the lookup's sequence can
+    /// see.
+    pub(crate) fn newest(&self, key: &LookupKey) -> Option<u64> {
+        self.memtable.segment(self.segment).newest(key)
+    }
+
     fn fill(&mut self, cut: Option<&KeyRef<'_>>) {
         self.position = 0;
         let segment = self.memtable.segment(self.segment);

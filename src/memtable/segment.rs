@@ -154,6 +154,15 @@ impl Segment {
         self.filter.may_contain(xxph3)
     }
 
+    /// The trailer of the newest version of the key that the lookup's sequence can see.
+    pub(crate) fn newest(&self, key: &LookupKey) -> Option<u64> {
+        let guard = &epoch::pin();
+        let sought = KeyRef::new(key.user_key(), key.trailer());
+        let record = self.leaf_of(&sought, guard).and_then(|leaf| self.first_from(leaf, &sought));
+        let record = record.filter(|record| record.compare_key(sought.user_key()).is_eq());
+        record.map(|record| record.trailer())
+    }
+
     /// The newest version of the key that the lookup's sequence can see, if it is above `floor`.
     pub(crate) fn get(&self, key: &LookupKey, floor: SequenceNumber) -> Lookup {
         let guard = &epoch::pin();

@@ -119,6 +119,15 @@ impl Scan {
         (written <= self.sequence || is_own()).then_some(kind)
     }
 
+    /// The largest sequence that the scan sees of the source of this trailer: of what was written,
+    /// or of the own writes of its transaction.
+    pub(crate) fn sees_up_to(&self, trailer: u64) -> SequenceNumber {
+        match self.own_writes {
+            1.. if trailer >> 8 >= OWN_SEQUENCE_FIRST => OWN_SEQUENCE_FIRST + self.own_writes - 1,
+            _ => self.sequence,
+        }
+    }
+
     /// The own writes of the transaction, if there are any in this keyspace.
     fn own(&self) -> Option<&Arc<Memtable>> {
         self.transaction.as_ref()?.own.as_ref()

@@ -54,8 +54,37 @@ pub(crate) struct Forward {
     ended: bool,
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
+    hidden: HiddenVersions,
     /// Of a transaction: where to note what is crossed.
     read_range: Option<Box<Crossed>>,
+}
+
+/// Versions that a walk steps over, to find out that it does not get on.
+///
+/// A key that is written again and again has all of its versions in the memtable, until that is
+/// flushed. A walk that stepped over a million of them would take as long as one over a million
+/// keys.
+#[derive(Default)]
+struct HiddenVersions {
+    count: usize,
+    /// Of the last one whose number was a multiple of [`HIDDEN_VERSIONS`].
+    key: Vec<u8>,
+}
+
+/// To seek takes about the time of so many steps.
+const HIDDEN_VERSIONS: usize = 64;
+
+impl HiddenVersions {
+    /// Counts one. True if that many before were of the same key, so that a seek pays.
+    fn add(&mut self, key: &[u8]) -> bool {
+        self.count = self.count.wrapping_add(1);
+        if !self.count.is_multiple_of(HIDDEN_VERSIONS) {
+            return false;
+        }
+        let is_same = self.key == key;
+        key.clone_into(&mut self.key);
+        is_same
+    }
 }
 
 /// What a walk of a transaction crosses, since its last seek.
@@ -78,7 +107,8 @@ impl Forward {
     pub(crate) fn new(scan: &Scan) -> Self {
         let read_range = Crossed::of(scan);
         let (merge, deletes) = scan.merge(Direction::Forward);
-        Forward { merge, deletes, key: FoundKey::default(), ended: false, passed: 0, read_range }
+        let (key, hidden) = (FoundKey::default(), HiddenVersions::default());
+        Forward { merge, deletes, key, ended: false, passed: 0, hidden, read_range }
     }
 
     /// Notes what was crossed since the last seek: up to the entry that was found, or to the end.
@@ -189,11 +219,28 @@ impl Forward {
                     }
                     ValueKind::ExpiringPut | ValueKind::Tombstone => self.passed += 1,
                 }
+            } else if self.hidden.add(key) && self.pass_versions(until.scan) {
+                continue;
             }
             self.merge.next();
         }
         self.ended = true;
         Found::End
+    }
+
+    /// Passes what follows a hidden version of a key in the same memtable: older ones, if the key
+    /// was found, else those that the scan does not see, either. False in tables, which have few
+    /// versions of a key.
+    #[cold]
+    fn pass_versions(&mut self, scan: &Scan) -> bool {
+        let Some(source @ Source::Memtable(_)) = self.merge.current() else { return false };
+        let Some((key, trailer)) = split_internal_key(source.key()) else { return false };
+        let bound = match self.key.is(key) {
+            true => LookupKey::with_trailer(key, 0),
+            false => LookupKey::new(key, scan.sees_up_to(trailer)),
+        };
+        self.merge.skip_to(Some(bound.internal_key()));
+        true
     }
 }
 
@@ -281,6 +328,7 @@ pub(crate) struct Backward {
     deletes: Option<Box<RangeDeleteIter>>,
     /// Tombstones that the last call passed.
     pub(crate) passed: usize,
+    hidden: HiddenVersions,
     /// Of a transaction: where to note what is crossed.
     read_range: Option<Box<Crossed>>,
 }
@@ -289,7 +337,7 @@ impl Backward {
     pub(crate) fn new(scan: &Scan) -> Self {
         let read_range = Crossed::of(scan);
         let (merge, deletes) = scan.merge(Direction::Reverse);
-        Backward { merge, deletes, passed: 0, read_range }
+        Backward { merge, deletes, passed: 0, hidden: HiddenVersions::default(), read_range }
     }
 
     /// Notes what was crossed since the last seek: down to the entry that was found, or to the
@@ -365,7 +413,9 @@ impl Backward {
                     None => candidate = Some((Key::from(key), value)),
                 }
             }
-            self.merge.next();
+            if !(self.hidden.add(key) && self.pass_versions(scan)) {
+                self.merge.next();
+            }
         }
         let ended = self.merge.status();
         let found =
@@ -374,6 +424,20 @@ impl Backward {
             crossed.reached = found.as_ref().map(|(key, _)| key.clone());
         }
         ended.map_or_else(|error| Some(Err(error)), |()| found.map(Ok))
+    }
+
+    /// Goes on from a version of a key in a memtable to the newest one there that the scan sees, or
+    /// from that one past all others. False in tables, which have few versions of a key.
+    #[cold]
+    fn pass_versions(&mut self, scan: &Scan) -> bool {
+        let Some(Source::Memtable(memtable)) = self.merge.current() else { return false };
+        let Some((key, trailer)) = split_internal_key(memtable.key()) else { return false };
+        let newest = memtable.newest(&LookupKey::new(key, scan.sees_up_to(trailer)));
+        // The last entry before a bound is the next one in reverse.
+        let bound = newest.filter(|newest| trailer < *newest).map_or(u64::MAX, |newest| newest - 1);
+        let bound = LookupKey::with_trailer(key, bound);
+        self.merge.skip_to(Some(bound.internal_key()));
+        true
     }
 }
 

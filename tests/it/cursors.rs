@@ -9,8 +9,9 @@ use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{as_env, files_ending, open, small_options};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
-use siftdb::{Cursor, Db, Error, Key, Keys, Options, ReadOptions, Result, Snapshot};
+use siftdb::{Cursor, Db, Error, Iter, Key, Keys, Options, ReadOptions, Result, Snapshot};
 use std::ops::Bound;
+use std::time::Instant;
 
 /// A database with entries and tombstones in the memtable, level 0 and deeper, and a snapshot of
 /// an earlier moment.
@@ -254,6 +255,43 @@ fn scans_of_keys_find_all_keys() {
             assert!(both.next().is_none() && both.next_back().is_none());
         }
     }
+}
+
+/// Scans stepped over each version that a memtable has of a key: over a million of a counter.
+#[test]
+fn scans_pass_all_versions_of_a_key_at_once() {
+    const VERSIONS: usize = 100_000;
+    let db = Options::new().env(as_env(&MemEnv::new())).open("/db").unwrap();
+    let many = db.keyspace("many").unwrap();
+    (0..VERSIONS).for_each(|n| many.put(key(n), n.to_string()).unwrap());
+    let start = Instant::now();
+    assert_eq!(many.iter().count(), VERSIONS);
+    let once = start.elapsed();
+
+    ["a", "z"].iter().for_each(|key| db.put(key, "old").unwrap());
+    let before = db.snapshot();
+    (0..VERSIONS / 2).for_each(|n| db.put("counter", n.to_string()).unwrap());
+    let between = db.snapshot();
+    (VERSIONS / 2..VERSIONS).for_each(|n| db.put("counter", n.to_string()).unwrap());
+    let own = db.transaction();
+    (0..1_000).for_each(|n| own.put("counter", format!("own {n}")).unwrap());
+    let found = |iter: Iter, is_back: bool| {
+        let mut values: Vec<_> = match is_back {
+            true => iter.rev().map(|entry| entry.unwrap().1).collect(),
+            false => iter.map(|entry| entry.unwrap().1).collect(),
+        };
+        assert!(values.remove(0) == "old" && values.pop().unwrap() == "old");
+        values.pop().map(|value| String::from_utf8(value.into_vec()).unwrap())
+    };
+    let start = Instant::now();
+    for is_back in (0..100).map(|round| round % 2 == 0) {
+        assert_eq!(found(db.iter(), is_back), Some((VERSIONS - 1).to_string()));
+        assert_eq!(found(between.iter(), is_back), Some((VERSIONS / 2 - 1).to_string()));
+        assert_eq!(found(before.iter(), is_back), None);
+        assert_eq!(found(own.iter(), is_back), Some("own 999".to_string()));
+    }
+    // 400 scans took 400 times as long.
+    assert!(start.elapsed() < 30 * once, "{:?}, {once:?}", start.elapsed());
 }
 
 /// A value of more than 30 bytes holds its block in memory, and a key does not.
