@@ -247,6 +247,10 @@ pub(super) fn change(
         keyspace.is_open.store(true, Ordering::SeqCst);
         return Ok(keyspace);
     }
+    // Since the caller looked, the database may have failed, and be closed: its directory is free.
+    if !engine.context.read_only {
+        engine.check_writable()?;
+    }
     if log.current.is_some() {
         sync_logs(engine, &mut log).map_err(|error| engine.set_background_error(error))?;
     }

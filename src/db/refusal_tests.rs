@@ -16,9 +16,10 @@ use crate::jobs::compact::run::{Cursors, compact_once};
 use crate::jobs::flush::flush_pending;
 use crate::jobs::obsolete::remove_files;
 use crate::jobs::workers::{CompactionToken, compact_most_urgent};
-use crate::options::access::CompactRangeOptions;
+use crate::options::access::{CompactRangeOptions, WriteOptions};
 use crate::options::database::Options;
 use crate::options::filter::Filter;
+use crate::options::keyspace::KeyspaceOptions;
 use crate::state::debt::debt;
 use crate::state::read_view::ReadView;
 use crate::state::session;
@@ -28,7 +29,7 @@ use crate::tree::version::Version;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::thread::{scope, yield_now};
+use std::thread::{scope, sleep, yield_now};
 use std::time::{Duration, Instant};
 
 fn open(env: Arc<dyn Env>) -> Db {
@@ -375,4 +376,46 @@ fn obsolete_files_wait_for_a_resume() {
         assert!(Instant::now() < deadline, "it was forgotten");
         yield_now();
     }
+}
+
+/// A close of a failed database does not wait for the lock of the log, which a change of settings
+/// may wait for. It must not write to the manifest afterwards: the directory is free by then.
+#[test]
+fn settings_are_not_saved_once_the_directory_is_free() {
+    let env = MemEnv::new();
+    let open = || Options::new().env(Arc::new(env.clone())).open("/db").unwrap();
+    let db = open();
+    db.keyspace("a").unwrap();
+    db.close().unwrap();
+    let db = open();
+    db.put_with("k", "v", &WriteOptions::new().sync(true)).unwrap();
+    let (is_held, held) = channel();
+    let (release, released) = channel();
+    let options = KeyspaceOptions::new().block_bytes(512);
+    scope(|scope| {
+        let log = &db.engine().writer.log;
+        scope.spawn(move || {
+            let log = log.lock();
+            is_held.send(()).unwrap();
+            let _ = released.recv();
+            drop(log);
+        });
+        held.recv().unwrap();
+        let saved = scope.spawn(|| db.keyspace_with("a", &options).map(drop));
+        // It has time to come to the lock. Nothing tells when it waits there.
+        sleep(Duration::from_millis(300));
+        let cause = std::io::Error::from_raw_os_error(EIO);
+        db.engine().set_background_error(Error::io("write_at", "/db", cause));
+        let closed = db.close();
+        let manifest = || {
+            let files = env.list_files().into_iter();
+            let manifests = files.filter(|path| path.to_string_lossy().contains("MANIFEST"));
+            manifests.map(|path| (env.read_file(&path), path)).collect::<Vec<_>>()
+        };
+        let before = manifest();
+        release.send(()).unwrap();
+        assert!(saved.join().unwrap().is_err());
+        assert!(manifest() == before, "written after the close");
+        assert!(closed.is_err());
+    });
 }
