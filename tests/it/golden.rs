@@ -165,7 +165,8 @@ fn files_named_in_documents_exist() {
             assert!(exists(name), "{document} names {name}, which is not there");
         }
     }
-    for file in &files {
+    // The rules of imports are explained with made-up files.
+    for file in files.iter().filter(|file| !file.ends_with("tests/it/architecture.rs")) {
         let text = fs::read_to_string(file).unwrap();
         let comments = text.lines().map(str::trim_start).filter(|line| line.starts_with("//"));
         let spans = comments.flat_map(|line| line.split('`').skip(1).step_by(2));

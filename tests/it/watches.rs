@@ -542,7 +542,10 @@ fn a_waker_that_closes_the_database_does_not_wait_for_ever() {
 }
 
 /// Closes the database when it is woken, and sends the answer.
-struct ClosesOnce(Db, fn(&Db) -> Result<()>, mpsc::Sender<Result<()>>);
+struct ClosesOnce(Db, Call, mpsc::Sender<Result<()>>);
+
+/// A call of a database.
+type Call = fn(&Db) -> Result<()>;
 
 impl Wake for ClosesOnce {
     fn wake(self: Arc<Self>) {
@@ -553,7 +556,7 @@ impl Wake for ClosesOnce {
 /// Whatever was written: a close waits for flushes, and `close_now` for batches and loads, too.
 #[test]
 fn a_waker_may_close_the_database_after_any_change() {
-    let changes: [(&str, fn(&Db) -> Result<()>); 5] = [
+    let changes: [(&str, Call); 5] = [
         ("a put", |db| db.put("a", "1")),
         ("a load", |db| db.ingest([("a", "1")]).map(drop)),
         ("a batch", |db| {
@@ -564,7 +567,7 @@ fn a_waker_may_close_the_database_after_any_change() {
         ("a new keyspace", |db| db.keyspace("new").map(drop)),
         ("a drop", |db| db.drop_keyspace("old")),
     ];
-    let closes: [fn(&Db) -> Result<()>; 2] = [Db::close, Db::close_now];
+    let closes: [Call; 2] = [Db::close, Db::close_now];
     for ((what, change), close) in changes.iter().flat_map(|c| closes.map(|close| (c, close))) {
         let env = MemEnv::new();
         let db = open(&env, &small_options()).unwrap();
