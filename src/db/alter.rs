@@ -139,8 +139,8 @@ pub(super) fn install(
         // durable already.
         let _ = session::skip_sequences(engine, &mut log, &[]);
     }
-    for (id, version) in &changed {
-        if let Some(keyspace) = created.iter().find(|keyspace| keyspace.id == *id) {
+    for keyspace in &created {
+        if let Some(version) = changed.get(&keyspace.id) {
             let version = Arc::clone(version);
             keyspace.update_view(|view| ReadView { version, ..view.clone() });
         }

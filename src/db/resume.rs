@@ -17,7 +17,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::events::event::Event;
 use crate::base::filename::FileName;
-use crate::base::key::{KeyspaceId, SequenceNumber};
+use crate::base::key::SequenceNumber;
 use crate::base::sync::{Arc, Ordering};
 use crate::jobs::flush::{FlushInput, write_memtables};
 use crate::jobs::workers::{CompactionToken, wait_for_jobs};
@@ -29,7 +29,6 @@ use crate::state::session;
 use crate::state::writer::LogState;
 use crate::tree::edit::{DeletedFile, FirstLog, VersionEdit};
 use crate::tree::set::VersionSet;
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Takes writes again after the disk was full.
@@ -137,8 +136,7 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
             deleted: refused_loads(&versions, last_sequence),
             ..VersionEdit::default()
         };
-        let changed = versions.restart(manifest, edit, &mut tables)?;
-        let mut changed: BTreeMap<KeyspaceId, _> = changed.into_iter().collect();
+        let mut changed = versions.restart(manifest, edit, &mut tables)?;
         for keyspace in &keyspaces {
             let version = changed.remove(&keyspace.id);
             keyspace.update_view(|view| ReadView {

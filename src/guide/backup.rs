@@ -25,8 +25,8 @@
 //!   database. So it shares the disk: copy it elsewhere for a backup against the loss of the disk.
 //! - **Again:** the same call with the same path brings it up to date, unless somebody wrote to it.
 //!
-//! `examples/checkpoint.rs` does this beside a writer. `examples/packages/backup-store` in the
-//! repository keeps checkpoints in an object store.
+//! `examples/checkpoint.rs` makes checkpoints while a thread writes. The package `backup-store` in
+//! `examples/packages` keeps them in an object store.
 //!
 //! [`Db::checkpoint`]: crate::Db::checkpoint
 //! [`Error::Unfinished`]: crate::Error::Unfinished

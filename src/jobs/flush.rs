@@ -41,7 +41,7 @@ use crate::tree::edit::{FirstLog, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::{DurableTables, NewTables, remove_tables};
 use crate::tree::version::LevelFiles;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Flushes all immutable memtables of all keyspaces into tables, in one edit. False if there was
 /// nothing to do.
@@ -395,8 +395,7 @@ fn install(
             ..VersionEdit::default()
         };
         debug_assert!(edit.added.iter().all(|(_, new)| is_newest(&engine.catalog, new)), "I4");
-        let changed = versions.apply(edit, new, engine.catalog.published.visible())?;
-        let mut changed: BTreeMap<KeyspaceId, _> = changed.into_iter().collect();
+        let mut changed = versions.apply(edit, new, engine.catalog.published.visible())?;
         // One store takes the memtables of a keyspace out and puts their tables in: no reader sees
         // neither, and none sees both.
         for flushed in flushed.iter().filter(|f| there.contains(&f.keyspace.id)) {

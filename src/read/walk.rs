@@ -59,11 +59,10 @@ pub(crate) struct Forward {
     read_range: Option<Box<Crossed>>,
 }
 
-/// Versions that a walk steps over, to find out that it does not get on.
+/// Counts the hidden versions that a walk steps over, and notices when many are of one key.
 ///
-/// A key that is written again and again has all of its versions in the memtable, until that is
-/// flushed. A walk that stepped over a million of them would take as long as one over a million
-/// keys.
+/// A key that is written again and again has all of its versions in the memtable until that is
+/// flushed. To step over a million of them takes as long as over a million keys.
 #[derive(Default)]
 struct HiddenVersions {
     count: usize,
@@ -71,11 +70,11 @@ struct HiddenVersions {
     key: Vec<u8>,
 }
 
-/// To seek takes about the time of so many steps.
+/// After so many hidden versions a walk looks whether they are of one key.
 const HIDDEN_VERSIONS: usize = 64;
 
 impl HiddenVersions {
-    /// Counts one. True if that many before were of the same key, so that a seek pays.
+    /// Counts one. True if the one that was looked at before is of the same key.
     fn add(&mut self, key: &[u8]) -> bool {
         self.count = self.count.wrapping_add(1);
         if !self.count.is_multiple_of(HIDDEN_VERSIONS) {
@@ -426,8 +425,8 @@ impl Backward {
         ended.map_or_else(|error| Some(Err(error)), |()| found.map(Ok))
     }
 
-    /// Goes on from a version of a key in a memtable to the newest one there that the scan sees, or
-    /// from that one past all others. False in tables, which have few versions of a key.
+    /// Skips versions of a key in a memtable. If the scan sees a newer one there, the newest such
+    /// version is next, else the key before. False in tables, which have few versions of a key.
     #[cold]
     fn pass_versions(&mut self, scan: &Scan) -> bool {
         let Some(Source::Memtable(memtable)) = self.merge.current() else { return false };

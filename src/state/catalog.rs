@@ -27,7 +27,7 @@ use crate::tree::edit::VersionEdit;
 use crate::tree::handle::ObsoleteFiles;
 use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::tree::session_manifest::SharedNumbers;
-use crate::tree::set::{NewVersion, VersionSet};
+use crate::tree::set::{NewVersions, VersionSet};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -62,7 +62,7 @@ impl Catalog {
 
     /// Stores the new versions of an edit in the views of their keyspaces, where reads find them.
     /// Called under the lock of `versions`, so that views change in the order of edits.
-    pub(crate) fn show(&self, versions: Vec<NewVersion>) {
+    pub(crate) fn show(&self, versions: NewVersions) {
         for (id, version) in versions {
             let keyspace = self.keyspaces.lock().get(id).cloned();
             if let Some(keyspace) = keyspace {

@@ -196,9 +196,9 @@ impl KeyspaceState {
         self.dropped()
     }
 
-    /// Refuses a keyspace that was dropped. While a drop is being published, this waits. Callers
-    /// hold no lock but that of the log. Drops are published with that lock held, so a caller that
-    /// has it never waits here.
+    /// Refuses a keyspace that was dropped. Waits while a drop is being published. A caller may
+    /// hold the lock of the log, and no other one. Drops are published under that lock, so a caller
+    /// that holds it never waits here.
     ///
     /// # Errors
     /// `KeyspaceDropped`.

@@ -34,8 +34,8 @@ use std::path::{Path, PathBuf};
 /// The most keyspaces that a database may have.
 const KEYSPACES_MAX: usize = 65_535;
 
-/// A keyspace whose tables changed, and its new version.
-pub(crate) type NewVersion = (KeyspaceId, Arc<Version>);
+/// The keyspaces whose tables changed, and their new versions.
+pub(crate) type NewVersions = BTreeMap<KeyspaceId, Arc<Version>>;
 
 /// The current versions and their manifest.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl VersionSet {
     }
 
     /// The current version of each keyspace, by number.
-    pub(crate) fn versions(&self) -> impl Iterator<Item = NewVersion> {
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (KeyspaceId, Arc<Version>)> {
         self.trees.iter().map(|(&id, tree)| (id, Arc::clone(&tree.current)))
     }
 
@@ -210,7 +210,7 @@ impl VersionSet {
         edit: VersionEdit,
         new: &mut NewTables,
         last_sequence: SequenceNumber,
-    ) -> Result<Vec<NewVersion>> {
+    ) -> Result<NewVersions> {
         let tree = |meta: &KeyspaceMeta| {
             let current = Arc::new(Version::new(Default::default()));
             (meta.id, Tree { meta: meta.clone(), current })
@@ -290,12 +290,12 @@ impl VersionSet {
     }
 
     /// Makes `next` current; returns them.
-    fn replace(&mut self, next: BTreeMap<KeyspaceId, Version>) -> Vec<NewVersion> {
-        let mut replaced = Vec::new();
+    fn replace(&mut self, next: BTreeMap<KeyspaceId, Version>) -> NewVersions {
+        let mut replaced = NewVersions::new();
         for (id, version) in next {
             if let Some(tree) = self.trees.get_mut(&id) {
                 tree.current = Arc::new(version);
-                replaced.push((id, Arc::clone(&tree.current)));
+                replaced.insert(id, Arc::clone(&tree.current));
             }
         }
         replaced
@@ -338,7 +338,7 @@ impl VersionSet {
         number: u64,
         edit: VersionEdit,
         new: &mut NewTables,
-    ) -> Result<Vec<NewVersion>> {
+    ) -> Result<NewVersions> {
         self.uncertain.extend(self.new_tables(&edit));
         let next = self.next_versions(&edit, new, &BTreeMap::new())?;
         let before = self.trees.clone();
