@@ -170,7 +170,7 @@ impl<V> Cache<V> {
     fn find(&self, key: CacheKey, priority: Priority) -> Option<Held<V>> {
         let key = key.hashed();
         let now = self.now();
-        self.lock_shard(&key)?.lists[priority as usize].get(&key, now)
+        self.lock_shard(key.shard())?.lists[priority as usize].get(&key, now)
     }
 
     /// Keeps a row, unless it is held.
@@ -180,22 +180,25 @@ impl<V> Cache<V> {
         if charge > self.largest(Priority::Low) || !self.make_room(charge, key.shard(), None) {
             return;
         }
-        let mut shard = self.shards[key.shard()].lock();
-        if shard.lists[list].get(&key, self.now()).is_some() {
-            // Another thread read it at the same time, or a key with the same hash has a row.
-            drop(shard);
+        let is_kept = self.lock_shard(key.shard()).is_some_and(|mut shard| {
+            // Another thread may have read it at the same time, or another row has the same hash.
+            let is_new = shard.lists[list].get(&key, self.now()).is_none();
+            if is_new {
+                self.held[list].fetch_add(charge, Ordering::Relaxed);
+                shard.lists[list].insert(key, Held::Row(row), self.now());
+            }
+            is_new
+        });
+        if !is_kept {
             self.budget.give_back(charge);
-            return;
         }
-        self.held[list].fetch_add(charge, Ordering::Relaxed);
-        shard.lists[list].insert(key, Held::Row(row), self.now());
     }
 
-    /// The shard of a key. `None` in a forked child if another thread of the parent held the lock.
-    /// The check for a fork runs only if the lock is taken.
+    /// The shard of that number. `None` in a forked child if another thread of the parent held the
+    /// lock: it would wait for ever. The check for a fork runs only if the lock is taken.
     #[inline]
-    fn lock_shard(&self, key: &HashedKey) -> Option<MutexGuard<'_, Shard<V>>> {
-        let shard = &self.shards[key.shard()];
+    fn lock_shard(&self, number: usize) -> Option<MutexGuard<'_, Shard<V>>> {
+        let shard = &self.shards[number];
         shard.try_lock().or_else(|| self.process.is_current().then(|| shard.lock()))
     }
 
@@ -243,7 +246,7 @@ impl<V> Cache<V> {
         let (key, list) = (request.key.hashed(), request.priority as usize);
         loop {
             let waiters = {
-                let Some(mut shard) = self.lock_shard(&key) else {
+                let Some(mut shard) = self.lock_shard(key.shard()) else {
                     return Answer::Uncached { keeps_row: false };
                 };
                 if let Some(Held::Block(entry)) = shard.lists[list].get(&key, self.now()) {
@@ -367,7 +370,9 @@ impl<V> Cache<V> {
         if is_kept && request.priority == Priority::Low {
             self.is_full.store(!self.budget.has_room(charge), Ordering::Relaxed);
         }
-        if is_kept && request.priority == Priority::High && self.is_large(charge) {
+        // In a forked child another thread may have held the lock of the ghosts.
+        let is_large = request.priority == Priority::High && self.is_large(charge);
+        if is_kept && is_large && self.process.is_current() {
             let unused_since = Some(self.large_ghosts.asked_before(&key));
             if !self.make_room(charge, key.shard(), unused_since) {
                 self.large_ghosts.reject(key);
@@ -436,7 +441,7 @@ impl<V> Cache<V> {
         let (now, unused_since) = (self.now(), unused_since.filter(|_| is_high));
         let was_used = |held: &Held<V>| is_high && held.take_used();
         for i in 0..SHARDS {
-            let mut shard = self.shards[(home + i) % SHARDS].lock();
+            let Some(mut shard) = self.lock_shard((home + i) % SHARDS) else { continue };
             let list = &mut shard.lists[priority as usize];
             let popped = list.pop_oldest(was_used, now, unused_since);
             drop(shard);
@@ -602,6 +607,30 @@ mod tests {
         // Four fit. The first request for the fifth was rejected.
         assert_eq!((0..5).filter(|n| ask(&new, *n, true)).count(), 4);
         assert_eq!((0..5).filter(|n| ask(&Slots::of(10), *n, false)).count(), 4);
+    }
+
+    /// The child may read files in memory, whose blocks the cache wants to keep.
+    #[test]
+    fn a_forked_child_waits_for_no_shard_that_was_locked() {
+        let mut cache = Cache::new(40 * (100 + OVERHEAD), 0.0);
+        Arc::get_mut(&mut cache).unwrap().process = Process::other();
+        (0..100).for_each(|n| drop(load(&cache, n, Priority::Low, 100)));
+        // Of another thread of the parent.
+        let held: Vec<_> = cache.shards.iter().skip(1).map(Mutex::lock).collect();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let child = Arc::clone(&cache);
+        std::thread::spawn(move || {
+            for n in 0..100 {
+                let row = CacheKey::of_row(n, n);
+                child.keep_row(row, vec![0; 50].into());
+                drop(load(&child, 200 + n, [Priority::Low, Priority::High][n as usize % 2], 100));
+                drop(load(&child, 300 + n, Priority::High, 1_000));
+            }
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for a shard");
+        drop(held);
+        check_books(&cache);
     }
 
     /// No slot holds what the cache does not.
