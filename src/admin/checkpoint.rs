@@ -78,8 +78,10 @@ impl CapturedState {
         let versions = engine.catalog.versions.lock();
         let mut keyspaces = BTreeMap::new();
         for (meta, (id, version)) in versions.keyspaces().zip(versions.versions()) {
-            let metas = |tables: Vec<Arc<FileMeta>>| tables.iter().map(|m| (**m).clone()).collect();
-            let levels = version.files().map(metas);
+            let levels = version
+                .files()
+                .each_ref()
+                .map(|tables| tables.iter().map(|meta| FileMeta::clone(meta)).collect());
             keyspaces.insert(id, KeyspaceTables { meta: meta.clone(), levels });
         }
         let captured = CapturedState {

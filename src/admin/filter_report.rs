@@ -318,7 +318,7 @@ fn differs(wanted: Option<&TableFilter>, shares_budget: bool, handle: &TableHand
 
 /// The levels whose filters share a budget.
 fn budget_levels(keyspace: &KeyspaceState, version: &Version) -> Vec<usize> {
-    keyspace.options.load().budget_levels(&SortedRuns::of(&version.files()))
+    keyspace.options.load().budget_levels(&SortedRuns::of(version.files()))
 }
 
 fn facts_of(

@@ -88,8 +88,8 @@ pub(crate) fn compact_range(
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let goal = ManualGoal::Compact { force: options.force };
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
-    let levels = keyspace.view.load().version.files();
-    let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
+    let version = Arc::clone(&keyspace.view.load().version);
+    let mut compaction = ManualCompaction::new(goal, version.files(), next_file, is_due);
     let bottom = compaction.bottom();
     let step = || {
         let options = keyspace.options.load().compaction_options();
@@ -177,9 +177,7 @@ pub(crate) fn rebuild_filters(
             FilterRebuild::Differing => {
                 differing_tables(keyspace, &version).into_iter().chain(damaged.clone()).collect()
             }
-            FilterRebuild::All => {
-                version.files().iter().flatten().map(|meta| meta.number).collect()
-            }
+            FilterRebuild::All => version.tables().map(|handle| handle.meta.number).collect(),
         }
     };
     let tables = due().len() as u64;
@@ -188,9 +186,10 @@ pub(crate) fn rebuild_filters(
     }
     session::activate(engine)?;
     let _token = CompactionToken::wait(engine)?;
-    let (goal, levels) = (ManualGoal::RebuildFilters, keyspace.view.load().version.files());
+    let goal = ManualGoal::RebuildFilters;
+    let version = Arc::clone(&keyspace.view.load().version);
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
-    let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
+    let mut compaction = ManualCompaction::new(goal, version.files(), next_file, |_| true);
     let bottom = compaction.bottom();
     let step = || {
         let due = due();

@@ -8,7 +8,6 @@ use crate::admin::repair::history::options_of;
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{KeyspaceLabel, SequenceNumber};
-use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::env::api::Env;
 use crate::env::directory::{lock_to_write, our_files};
@@ -21,6 +20,7 @@ use crate::tree::edit::KeyspaceMeta;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::manifest::replay;
 use crate::tree::runs::SortedRuns;
+use crate::tree::version::LevelFiles;
 use std::path::Path;
 
 /// Adds a table of `entries` to level 0 of the keyspace: sorted, each key once, `None` deletes. It
@@ -66,7 +66,7 @@ fn write_table(
     let options = options_of(&Options::new(), meta);
     let options = options.map_err(|error| error.into_error(directory, 0))?;
     let label = KeyspaceLabel { id: meta.id, name: meta.name.clone() };
-    let runs = SortedRuns::of(&[const { Vec::new() }; LEVELS]);
+    let runs = SortedRuns::of(&LevelFiles::default());
     let filter = options.table_filter(0, &runs);
     let table_options = options.table_options(label, Vec::new(), TablePlace::LEVEL_0, filter);
     let file = env.create_new(&path).map_err(|error| Error::io("create_new", &path, error))?;

@@ -205,7 +205,7 @@ fn log_entries(catalog: &Catalog, only: Option<&str>) -> u64 {
 }
 
 fn handles_of(version: &Version) -> impl Iterator<Item = &Arc<TableHandle>> {
-    version.levels.iter().flat_map(|level| &level.handles)
+    version.tables()
 }
 
 /// The damage of a table with the name of its keyspace, unless that is `default`.

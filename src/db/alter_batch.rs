@@ -218,7 +218,7 @@ impl<'a> Entries<'a> {
     /// The failure of a table: none is left.
     fn write(self, last_sequence: SequenceNumber) -> Result<DurableTables> {
         let input = |(keyspace, memtable): (Arc<KeyspaceState>, Arc<Memtable>)| {
-            let levels = keyspace.view.load().version.files();
+            let levels = keyspace.view.load().version.files().clone();
             FlushInput { keyspace, memtables: vec![memtable], levels }
         };
         let inputs = self.memtables.into_values().map(input).collect();

@@ -41,6 +41,7 @@ use crate::state::session;
 use crate::state::writer::Writer;
 use crate::tree::manifest_state::ManifestState;
 use crate::tree::new_tables::DurableTables;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -217,10 +218,11 @@ fn refuse_short_manifest(
 ) -> Result<()> {
     let Some((log, _)) = facts.missing_from(logs).next() else { return Ok(()) };
     let views = catalog.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
-    let shapes: Vec<_> = views.map(|view| view.version.files()).collect();
-    let named = |number: u64| shapes.iter().flatten().flatten().any(|meta| meta.number == number);
+    let versions: Vec<_> = views.map(|view| Arc::clone(&view.version)).collect();
+    let tables = versions.iter().flat_map(|version| version.tables());
+    let named: HashSet<u64> = tables.map(|handle| handle.meta.number).collect();
     let unnamed = files.iter().find(|name| match name {
-        FileName::Table(number) => *number > facts.log_number && !named(*number),
+        FileName::Table(number) => *number > facts.log_number && !named.contains(number),
         _ => false,
     });
     let Some(table) = unnamed else { return Ok(()) };
@@ -324,10 +326,10 @@ impl<'a> Contents<'a> {
         let mut memtables = self.memtables.take();
         let input = |keyspace: Arc<KeyspaceState>| {
             let memtables = memtables.remove(&keyspace.id)?;
-            let mut levels = keyspace.view.load().version.files();
+            let mut levels = keyspace.view.load().version.files().clone();
             // A tombstone must not be dropped while one of these may hold its key.
             let written = self.tables.metas().iter().filter(|meta| meta.keyspace == keyspace.id);
-            levels[0].extend(written.cloned().map(Arc::new));
+            Arc::make_mut(&mut levels[0]).extend(written.cloned().map(Arc::new));
             Some(FlushInput { keyspace, memtables, levels })
         };
         let inputs = keyspaces.into_iter().filter_map(input).collect();

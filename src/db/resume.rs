@@ -115,7 +115,7 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
         let memtables: Vec<_> = full.chain(active).map(Arc::clone).collect();
         if !memtables.is_empty() {
             flushed.extend(memtables.iter().cloned());
-            let levels = view.version.files();
+            let levels = view.version.files().clone();
             inputs.push(FlushInput { keyspace: Arc::clone(keyspace), memtables, levels });
         }
     }

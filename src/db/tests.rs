@@ -26,6 +26,7 @@ use crate::table::filter::layout::FilterLayout;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::NewTables;
+use crate::tree::version::Version;
 use crate::write::commit;
 use siftdb_filter::testing::faults;
 use std::path::{Path, PathBuf};
@@ -531,9 +532,10 @@ fn later_switches_stay_out_of_the_flush_of_a_checkpoint() {
         });
     });
     let largest = || {
-        let versions =
-            engine.catalog.all_keyspaces().into_iter().map(|k| k.view.load().version.files());
-        versions.flatten().flatten().map(|meta| meta.largest_sequence).max()
+        let sequences =
+            |version: &Version| version.tables().map(|handle| handle.meta.largest_sequence).max();
+        let keyspaces = engine.catalog.all_keyspaces();
+        keyspaces.iter().filter_map(|k| sequences(&k.view.load().version)).max()
     };
     let (sequence, listed) =
         flush_switched(engine, &switched, |sequence, _| (sequence, largest())).unwrap();

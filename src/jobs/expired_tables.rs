@@ -18,6 +18,7 @@ use crate::state::keyspace::KeyspaceState;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::NewTables;
+use crate::tree::overlap::overlapping_places;
 use crate::tree::version::LevelFiles;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -> Result<bool> {
     let now = job_time(&engine.context, &engine.catalog);
     let version = Arc::clone(&keyspace.view.load().version);
-    if !version.files().iter().flatten().any(|meta| meta.is_expired(now)) {
+    if !version.tables().any(|handle| handle.meta.is_expired(now)) {
         return Ok(false);
     }
     let oldest =
@@ -49,7 +50,8 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
             meta.largest_sequence > oldest
                 || claims.iter().any(|claim| claim.tables.contains(&meta.number))
         };
-        let expired = expired_tables(&keyspace.view.load().version.files(), now, is_kept);
+        let version = Arc::clone(&keyspace.view.load().version);
+        let expired = expired_tables(version.files(), now, is_kept);
         entries = expired.iter().map(|(_, meta)| meta.entries).sum();
         let deleted = expired.iter().map(|(level, meta)| DeletedFile {
             keyspace: keyspace.id,
@@ -76,18 +78,25 @@ fn expired_tables(
     is_kept: impl Fn(&FileMeta) -> bool,
 ) -> Vec<(usize, Arc<FileMeta>)> {
     // From the oldest on: what goes itself is in nobody's way.
-    let mut stay: Vec<&Arc<FileMeta>> = Vec::new();
+    let mut deeper: Vec<Vec<Arc<FileMeta>>> = Vec::new();
     let mut expired = Vec::new();
     for (level, tables) in levels.iter().enumerate().rev() {
         // Level 0 has its newest tables first. In any other level none overlaps another.
+        let mut stay: Vec<Arc<FileMeta>> = Vec::new();
         for meta in tables.iter().rev() {
-            let is_free = || stay.iter().all(|older| !older.span().overlaps(&meta.span()));
+            let span = meta.span();
+            let is_free = || {
+                deeper.iter().all(|tables| overlapping_places(tables, &span).is_empty())
+                    && (level > 0 || stay.iter().all(|older| !older.span().overlaps(&span)))
+            };
             if meta.is_expired(now) && !is_kept(meta) && is_free() {
                 expired.push((level, Arc::clone(meta)));
             } else {
-                stay.push(meta);
+                stay.push(Arc::clone(meta));
             }
         }
+        stay.reverse();
+        deeper.push(stay);
     }
     expired
 }
@@ -115,8 +124,9 @@ impl ExpiryWatch {
     pub(crate) fn look(&mut self, engine: &Engine) -> Watched {
         let all = engine.catalog.all_keyspaces();
         let tables = all.iter().flat_map(|keyspace| {
-            let files = keyspace.view.load().version.files();
-            let due = files.into_iter().flatten().filter(|meta| meta.is_mostly_expiring());
+            let version = Arc::clone(&keyspace.view.load().version);
+            let metas = version.tables().map(|handle| &handle.meta);
+            let due = metas.filter(|meta| meta.is_mostly_expiring());
             due.map(|meta| (keyspace.id, meta.expiring.by)).collect::<Vec<_>>()
         });
         self.look_at(&tables.collect::<Vec<_>>(), job_time(&engine.context, &engine.catalog))

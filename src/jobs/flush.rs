@@ -152,7 +152,7 @@ fn flush_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
         waiting.retain(|full| full.last_sequence <= through);
         if !waiting.is_empty() {
             let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
-            let levels = keyspace.view.load().version.files();
+            let levels = keyspace.view.load().version.files().clone();
             inputs.push(FlushInput { keyspace: Arc::clone(&keyspace), memtables, levels });
             flushed.push(Flushed { keyspace, waiting });
         }
@@ -298,7 +298,7 @@ pub(crate) fn write_tables(
     let newest_first = memtables.iter().rev();
     let range_deletes: Vec<_> =
         memtables.iter().flat_map(|memtable| memtable.range_deletes().all()).collect();
-    let below = KeysBelow::new(&levels[1..], &levels[0]);
+    let below = KeysBelow::new(levels[1..].iter().cloned(), &levels[0]);
     let rewrite = Rewrite {
         sources: newest_first.flat_map(|memtable| memtable.iterators(Direction::Forward)).collect(),
         keys: KeyPart::default(),

@@ -180,7 +180,7 @@ impl Tree {
     pub(crate) fn run_flush(&self) -> Result<JobOutcome> {
         let memtables = &self.memtables[..self.memtables.len() - 1];
         let levels = self.version.files();
-        let outcome = write_tables(&self.context(), memtables, &self.needed(), &levels)?;
+        let outcome = write_tables(&self.context(), memtables, &self.needed(), levels)?;
         let JobOutcome { tables, counts } = outcome;
         let tables = DurableTables::sync(&*self.env, Path::new(DIRECTORY), tables)?.into_metas();
         Ok(JobOutcome { tables, counts })
@@ -232,8 +232,8 @@ impl Tree {
     /// The names of all table files there are, and of those the tree knows.
     pub(crate) fn files(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let listed = self.env.list(Path::new(DIRECTORY)).unwrap();
-        let shape = self.version.files();
-        let live = shape.iter().flatten().map(|meta| FileName::Table(meta.number).to_string());
+        let tables = self.version.tables();
+        let live = tables.map(|handle| FileName::Table(handle.meta.number).to_string());
         (listed.into_iter().map(|entry| entry.name).collect(), live.collect())
     }
 

@@ -36,7 +36,7 @@ impl TablePlace {
     #[must_use]
     pub(crate) fn in_tree(level: usize, levels: &LevelFiles) -> Self {
         let mut deeper = levels.iter().skip(level + 1);
-        TablePlace { level, is_last: level > 0 && deeper.all(Vec::is_empty) }
+        TablePlace { level, is_last: level > 0 && deeper.all(|tables| tables.is_empty()) }
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::base::key::KeyspaceId;
 use crate::tree::overlap::{KeySpan, borrowed};
+use std::collections::HashSet;
 use std::ops::{Bound, RangeInclusive};
 
 /// The part of a tree that a compaction changes: its levels, and the keys of its tables there.
@@ -16,7 +17,7 @@ pub(crate) struct Claim {
     /// The level that it takes tables from, up to the level that it writes to.
     pub levels: RangeInclusive<usize>,
     /// The numbers of the tables that it replaces.
-    pub tables: Vec<u64>,
+    pub tables: HashSet<u64>,
     /// The first key of these tables.
     pub start: Vec<u8>,
     /// Where they end. The tables that it writes are within the same keys.

@@ -49,10 +49,9 @@ impl ReadView {
 
     /// True if there are range deletes and tables: they may hide some of these whole.
     pub(crate) fn may_have_deleted_tables(&self) -> bool {
-        let mut tables = self.version.tables().peekable();
-        tables.peek().is_some()
+        self.version.tables().next().is_some()
             && (self.memtables().any(|memtable| memtable.range_deletes().count() > 0)
-                || tables.any(|handle| handle.meta.range_deletes > 0))
+                || !self.version.range_deletes().is_empty())
     }
 
     /// All memtables, newest first.

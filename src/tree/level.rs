@@ -9,14 +9,14 @@ use crate::base::key::key_head;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
 use crate::tree::handle::TableHandle;
-use crate::tree::overlap::{KeySpan, ends_before};
+use crate::tree::overlap::{KeySpan, ends_before, search_order};
 use siftdb_filter::bloom::fast_local::LineBits;
 use siftdb_filter::encoding::PreparedFilter;
 use siftdb_filter::hash::KeyHash;
 use std::ops::{Bound, Range};
 
 /// The facts that a probe of one table needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TableProbe {
     /// The filter of the whole table, if it is pinned. None if the table has range deletes: these
     /// may cover a key that the filter has never seen.
@@ -25,16 +25,22 @@ pub(crate) struct TableProbe {
     pub by_prefix: bool,
     /// About how many bytes a "no" saves.
     pub mean_block_bytes: u64,
+    pub has_range_deletes: bool,
+    /// It has a filter that can be asked for ranges.
+    pub answers_ranges: bool,
     pub handle: Arc<TableHandle>,
 }
 
 impl TableProbe {
     fn new(handle: &Arc<TableHandle>) -> Self {
+        let has_range_deletes = handle.table.range_deletes().is_some();
         TableProbe {
-            filter: match handle.table.range_deletes() {
-                None => handle.table.pinned_filter().cloned(),
-                Some(_) => None,
+            filter: match has_range_deletes {
+                false => handle.table.pinned_filter().cloned(),
+                true => None,
             },
+            has_range_deletes,
+            answers_ranges: handle.table.answers_ranges(),
             by_prefix: !handle.table.filter().holds_whole_keys(),
             mean_block_bytes: handle.table.mean_block_bytes(),
             handle: Arc::clone(handle),
@@ -54,13 +60,13 @@ impl TableProbe {
 
 /// The span of a table. The head of each key, its first eight bytes, is in the fence itself, so
 /// most comparisons touch no other memory. The kind of end matters only if the heads are equal.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Fence {
     start_head: u64,
     /// All ones without an end: no head is above it.
     end_head: u64,
-    start: Box<[u8]>,
-    end: Bound<Box<[u8]>>,
+    start: Arc<[u8]>,
+    end: Bound<Arc<[u8]>>,
 }
 
 impl Fence {
@@ -134,26 +140,61 @@ impl<'r> RangeEnds<'r> {
     }
 }
 
-/// One level: fences and probes side by side, in the order of the search.
-#[derive(Debug, Default)]
+/// One level: fences and probes side by side, in the order of the search. Versions that have the
+/// same tables in it share all of it, so a clone is cheap.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Level {
     /// One for each table, in the order of the search.
-    pub fences: Vec<Fence>,
+    pub fences: Arc<[Fence]>,
     /// One for each table, in the order of the search.
-    pub probes: Vec<TableProbe>,
-    pub handles: Vec<Arc<TableHandle>>,
+    pub probes: Arc<[TableProbe]>,
+    pub handles: Arc<[Arc<TableHandle>]>,
     /// Bytes of the tables.
     pub bytes: u64,
 }
 
 impl Level {
-    /// A level of these tables, which are in the order of the search.
-    pub(crate) fn new(handles: Vec<Arc<TableHandle>>) -> Self {
+    /// The level `number` with the tables `added`, and without those that are `gone`, by their
+    /// places here, ascending. What stays is copied as it is: its tables are not looked at, and
+    /// keys are compared only to find the places of what is added. Most edits change few tables of
+    /// many.
+    pub(crate) fn changed(
+        &self,
+        number: usize,
+        gone: &[usize],
+        mut added: Vec<Arc<TableHandle>>,
+    ) -> Self {
+        added.sort_by(|a, b| search_order(number, &a.meta, &b.meta));
+        let place = |new: &Arc<TableHandle>| {
+            let is_before = |old: &Arc<TableHandle>| search_order(number, &old.meta, &new.meta);
+            self.handles.partition_point(|old| is_before(old).is_lt())
+        };
+        let mut added = added.into_iter().map(|new| (place(&new), new)).peekable();
+        let mut gone = gone.iter().peekable();
+        let count = self.handles.len() + added.len();
+        let (mut fences, mut probes) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for (index, old) in self.probes.iter().map(Some).chain([None]).enumerate() {
+            while let Some((_, new)) = added.next_if(|(place, _)| *place == index) {
+                fences.push(Fence::new(new.meta.span()));
+                probes.push(TableProbe::new(&new));
+            }
+            let stays = old.filter(|_| gone.next_if_eq(&&index).is_none());
+            probes.extend(stays.cloned());
+            fences.extend(stays.and_then(|_| self.fences.get(index).cloned()));
+        }
+        // I4, and what a search of the fences relies on.
+        debug_assert!(
+            probes.is_sorted_by(|TableProbe { handle: a, .. }, TableProbe { handle: b, .. }| {
+                search_order(number, &a.meta, &b.meta).is_lt()
+                    && (number == 0 || a.meta.ends_before(&b.meta.start))
+            }) && fences.iter().map(|f| &*f.start).eq(probes.iter().map(|p| &*p.handle.meta.start)),
+            "I4"
+        );
         Level {
-            fences: handles.iter().map(|handle| Fence::new(handle.meta.span())).collect(),
-            probes: handles.iter().map(TableProbe::new).collect(),
-            bytes: handles.iter().map(|handle| handle.meta.bytes).sum(),
-            handles,
+            bytes: probes.iter().map(|probe| probe.handle.meta.bytes).sum(),
+            handles: probes.iter().map(|probe| Arc::clone(&probe.handle)).collect(),
+            fences: fences.into(),
+            probes: probes.into(),
         }
     }
 

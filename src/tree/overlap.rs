@@ -23,7 +23,7 @@ use crate::tree::file_meta::FileMeta;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{Bound, RangeInclusive};
+use std::ops::{Bound, Range, RangeInclusive};
 
 /// The order in which the tables of `level` are searched: newest first at level 0, by key in the
 /// others.
@@ -244,26 +244,41 @@ pub(crate) fn key_span(tables: &[Arc<FileMeta>]) -> Option<KeySpan<'_>> {
     tables.iter().map(|meta| meta.span()).reduce(KeySpan::joined)
 }
 
-/// Those of `tables` that share keys with `span`.
+/// The places of the tables of a sorted level that share keys with `span`: they are neighbours, and
+/// two binary searches find them in a level of any size.
+#[must_use]
+pub(crate) fn overlapping_places(tables: &[Arc<FileMeta>], span: &KeySpan<'_>) -> Range<usize> {
+    let start = tables.partition_point(|meta| meta.ends_before(span.start));
+    let end = tables.partition_point(|meta| !span.ends_before(&meta.start));
+    start..end.max(start)
+}
+
+/// The tables of `level`, which are `tables`, that share keys with `span`.
 #[must_use]
 pub(crate) fn overlapping_tables(
+    level: usize,
     tables: &[Arc<FileMeta>],
     span: &KeySpan<'_>,
 ) -> Vec<Arc<FileMeta>> {
-    tables.iter().filter(|meta| meta.span().overlaps(span)).cloned().collect()
+    match level {
+        0 => tables.iter().filter(|meta| meta.span().overlaps(span)).cloned().collect(),
+        _ => tables[overlapping_places(tables, span)].to_vec(),
+    }
 }
 
 /// `chosen` and all tables of the same level that share user keys with it, directly or through
-/// another one, in the order of the level: what must go down together.
+/// another one, in the order of the level: what must go down together. `tables` are those of
+/// `level`.
 #[must_use]
 pub(crate) fn overlap_closure(
+    level: usize,
     tables: &[Arc<FileMeta>],
     chosen: Vec<Arc<FileMeta>>,
 ) -> Vec<Arc<FileMeta>> {
     let mut closure = chosen;
     loop {
         let Some(span) = key_span(&closure) else { return closure };
-        let wider = overlapping_tables(tables, &span);
+        let wider = overlapping_tables(level, tables, &span);
         if wider.len() <= closure.len() {
             return wider;
         }
@@ -404,12 +419,31 @@ mod tests {
         }
 
         #[test]
+        fn searches_of_a_sorted_level_find_what_comparing_all_finds(
+            mut drawn in proptest::collection::vec(spans(), 0..9),
+            probe in spans(),
+        ) {
+            // Tables of a sorted level share no keys.
+            drawn.sort_by(|a, b| a.0.cmp(&b.0));
+            let mut tables: Vec<Arc<FileMeta>> = Vec::new();
+            for keys in drawn {
+                let meta = Arc::new(table(tables.len() as u64, keys, (1, 1)));
+                if tables.last().is_none_or(|last| last.ends_before(&meta.start)) {
+                    tables.push(meta);
+                }
+            }
+            let probe = table(99, probe, (1, 1));
+            let found = overlapping_tables(1, &tables, &probe.span());
+            prop_assert_eq!(found, overlapping_tables(0, &tables, &probe.span()));
+        }
+
+        #[test]
         fn closures_take_every_table_that_overlaps(
             drawn in proptest::collection::vec(spans(), 1..9),
         ) {
             let tables: Vec<_> =
                 (1u64..).zip(drawn).map(|(n, keys)| Arc::new(table(n, keys, (n, n)))).collect();
-            let closure = overlap_closure(&tables, vec![Arc::clone(&tables[0])]);
+            let closure = overlap_closure(0, &tables, vec![Arc::clone(&tables[0])]);
             let is_in = |meta: &FileMeta| closure.iter().any(|own| own.number == meta.number);
             let span = key_span(&closure).unwrap();
             for meta in &tables {

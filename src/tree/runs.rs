@@ -9,6 +9,7 @@ use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::version::LevelFiles;
+use std::collections::BTreeSet;
 
 /// Entries of each run, by level, and how often lookups ask the runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,9 +48,9 @@ impl SortedRuns {
         replaced: impl Iterator<Item = (usize, &'t Arc<FileMeta>)> + Clone,
         output_level: usize,
     ) -> Self {
-        let numbers: Vec<(usize, u64)> =
+        let gone: BTreeSet<(usize, u64)> =
             replaced.clone().map(|(level, meta)| (level, meta.number)).collect();
-        let runs = SortedRuns::keeping(levels, |level, number| !numbers.contains(&(level, number)));
+        let runs = SortedRuns::keeping(levels, |level, number| !gone.contains(&(level, number)));
         runs.with_more(output_level, replaced.map(|(_, meta)| meta.entries).sum())
     }
 

@@ -19,16 +19,16 @@ use crate::env::api::{Env, FileKind};
 use crate::env::foreign::is_ours;
 use crate::log::wal::consistency::CleanClose;
 use crate::table::reader::TableContext;
-use crate::tree::edit::{DeletedFile, KeyspaceMeta, VersionEdit};
+use crate::tree::edit::{KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::manifest_state::ManifestState;
 use crate::tree::new_tables::{NewTables, PinningByLevel};
-use crate::tree::overlap::order_conflicts;
+use crate::tree::overlap::{order_conflicts, overlapping_places};
 use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
 use crate::tree::trees::{Tree, open_trees};
 use crate::tree::version::Version;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The most keyspaces that a database may have.
@@ -223,7 +223,7 @@ impl VersionSet {
             *count += 1;
             return Err(Error::Defect { what: "by an edit of a test".into() });
         }
-        let added = self.new_tables(&edit);
+        let added: Vec<u64> = new_tables(&edit).collect();
         let edit = match self.log(edit, last_sequence) {
             Ok(edit) => edit,
             Err(error) => {
@@ -231,13 +231,7 @@ impl VersionSet {
                 return Err(error);
             }
         };
-        for file in &edit.deleted {
-            // A table that only moved to another level is still named.
-            let moved = edit.added.iter().any(|(_, meta)| meta.number == file.number);
-            if let Some(tree) = self.trees.get(&file.keyspace).filter(|_| !moved) {
-                mark_obsolete(&tree.current, file);
-            }
-        }
+        next.mark_replaced();
         self.trees.extend(created);
         self.emit_new_tables(&edit);
         for (id, sequence) in &edit.flushed_through {
@@ -248,7 +242,7 @@ impl VersionSet {
         for tree in edit.dropped.iter().filter_map(|id| self.trees.remove(id)) {
             tree.tables().for_each(|(_, handle)| handle.mark_obsolete());
         }
-        Ok(self.replace(next))
+        Ok(self.replace(&next))
     }
 
     /// Logs an edit, in a new manifest if the present one is long. Returns it as it is there.
@@ -290,15 +284,13 @@ impl VersionSet {
     }
 
     /// Makes `next` current; returns them.
-    fn replace(&mut self, next: BTreeMap<KeyspaceId, Version>) -> NewVersions {
-        let mut replaced = NewVersions::new();
-        for (id, version) in next {
-            if let Some(tree) = self.trees.get_mut(&id) {
-                tree.current = Arc::new(version);
-                replaced.insert(id, Arc::clone(&tree.current));
+    fn replace(&mut self, next: &NextVersions) -> NewVersions {
+        for (id, version) in &next.versions {
+            if let Some(tree) = self.trees.get_mut(id) {
+                tree.current = Arc::clone(version);
             }
         }
-        replaced
+        next.versions.clone()
     }
 
     /// Tells of the tables that a durable edit adds.
@@ -306,7 +298,7 @@ impl VersionSet {
         if !self.context.events.is_on() {
             return;
         }
-        let new: HashSet<u64> = self.new_tables(edit).into_iter().collect();
+        let new: HashSet<u64> = new_tables(edit).collect();
         for (level, meta) in edit.added.iter().filter(|(_, meta)| new.contains(&meta.number)) {
             let keyspace = self.trees.get(&meta.keyspace);
             self.context.events.emit(|| Event::TableCreated {
@@ -317,13 +309,6 @@ impl VersionSet {
                 bytes: meta.bytes,
             });
         }
-    }
-
-    /// The tables that the edit adds and does not only move.
-    fn new_tables(&self, edit: &VersionEdit) -> Vec<u64> {
-        let moved = |number: &u64| edit.deleted.iter().any(|file| file.number == *number);
-        let added = edit.added.iter().map(|(_, meta)| meta.number);
-        added.filter(|number| !moved(number)).collect()
     }
 
     /// Continues after a failure with a whole new manifest as file `number`: the versions as they
@@ -339,10 +324,10 @@ impl VersionSet {
         edit: VersionEdit,
         new: &mut NewTables,
     ) -> Result<NewVersions> {
-        self.uncertain.extend(self.new_tables(&edit));
+        self.uncertain.extend(new_tables(&edit));
         let next = self.next_versions(&edit, new, &BTreeMap::new())?;
         let before = self.trees.clone();
-        let replaced = self.replace(next);
+        let replaced = self.replace(&next);
         let flushed_through = edit.first_log.map_or(0, |log| log.flushed_through);
         self.manifest.set_session_log(edit.first_log.map(|log| log.number), flushed_through);
         self.manifest.forget_refused(flushed_through);
@@ -351,11 +336,7 @@ impl VersionSet {
             self.trees = before;
             return Err(error);
         }
-        for file in &edit.deleted {
-            if let Some(tree) = before.get(&file.keyspace) {
-                mark_obsolete(&tree.current, file);
-            }
-        }
+        next.mark_replaced();
         self.emit_new_tables(&edit);
         let live = self.live_tables();
         let uncertain = std::mem::take(&mut self.uncertain);
@@ -399,7 +380,7 @@ impl VersionSet {
         self.session_start = number;
         self.manifest.set_session_log(log, last_sequence);
         self.manifest.advance(edit, last_sequence);
-        self.replace(next);
+        self.replace(&next);
         self.manifest.start(number, self.snapshot())?;
         self.emit_new_tables(edit);
         Ok(())
@@ -466,50 +447,42 @@ impl VersionSet {
         edit: &VersionEdit,
         new: &mut NewTables,
         created: &BTreeMap<KeyspaceId, Tree>,
-    ) -> Result<BTreeMap<KeyspaceId, Version>> {
+    ) -> Result<NextVersions> {
         // A flush may change all keyspaces, so none of them looks for its tables among all.
         let mut changes: BTreeMap<KeyspaceId, TreeChange<'_>> = BTreeMap::new();
         for file in &edit.deleted {
-            changes.entry(file.keyspace).or_default().deleted.push(file);
+            changes.entry(file.keyspace).or_default().deleted[file.level].insert(file.number);
         }
         for table in &edit.added {
             changes.entry(table.1.keyspace).or_default().added.push(table);
         }
-        let tree = |id| self.trees.get(&id).or_else(|| created.get(&id));
-        let next = |(id, change): (KeyspaceId, TreeChange<'_>)| match tree(id) {
-            Some(tree) => Ok((id, self.next_version(tree, &change, new)?)),
+        let mut next = NextVersions::default();
+        for (id, change) in changes {
             // Dropped while the job ran.
-            None => Err(Error::keyspace_dropped(id)),
-        };
-        changes.into_iter().map(next).collect()
+            let tree = self.trees.get(&id).or_else(|| created.get(&id));
+            let tree = tree.ok_or_else(|| Error::keyspace_dropped(id))?;
+            let version = self.next_version(tree, &change, new, &mut next.replaced)?;
+            next.versions.insert(id, Arc::new(version));
+        }
+        Ok(next)
     }
 
+    /// The next version of `tree`. Adds the tables that it loses to `replaced`. An edit may change
+    /// thousands of tables among as many, so none of them is looked for one by one.
     fn next_version(
         &self,
         tree: &Tree,
         change: &TreeChange<'_>,
         new: &mut NewTables,
+        replaced: &mut Vec<Arc<TableHandle>>,
     ) -> Result<Version> {
-        let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
-            std::array::from_fn(|level| tree.current.level(level).to_vec());
-        let mut removed = Vec::new();
-        for file in &change.deleted {
-            let handles = &mut levels[file.level];
-            match handles.iter().position(|handle| handle.meta.number == file.number) {
-                Some(index) => removed.push(handles.remove(index)),
-                None => {
-                    let what =
-                        format!("edit removes table {}, not at level {}", file.number, file.level);
-                    return Err(Error::corruption(&self.directory, 0, what));
-                }
-            }
-        }
-        self.check_order(&levels, &change.added)?;
+        let (gone, mut removed) = self.removed_tables(tree, &change.deleted)?;
+        self.check_order(tree, change)?;
+        let mut added: [Vec<Arc<TableHandle>>; LEVELS] = Default::default();
         for (level, meta) in &change.added {
-            let moved = removed.iter().find(|handle| handle.meta.number == meta.number);
             // A table that moves to another level stays open as it is.
-            let handle = match moved {
-                Some(handle) => Arc::clone(handle),
+            let handle = match removed.remove(&meta.number) {
+                Some(handle) => handle,
                 None => {
                     let table = new.take(meta.number).ok_or_else(|| Error::Defect {
                         what: format!(
@@ -520,26 +493,60 @@ impl VersionSet {
                     TableHandle::new(Arc::new(meta.clone()), Arc::new(table), &self.obsolete)
                 }
             };
-            levels[*level].push(handle);
+            added[*level].push(handle);
         }
-        Ok(Version::new(levels))
+        replaced.extend(removed.into_values());
+        Ok(tree.current.changed(&gone, added))
+    }
+
+    /// The tables of a tree that an edit deletes: their places in each level, and all by number.
+    ///
+    /// # Errors
+    /// One of them is not there.
+    fn removed_tables(
+        &self,
+        tree: &Tree,
+        deleted: &[BTreeSet<u64>; LEVELS],
+    ) -> Result<([Vec<usize>; LEVELS], BTreeMap<u64, Arc<TableHandle>>)> {
+        let mut places: [Vec<usize>; LEVELS] = Default::default();
+        let mut removed = BTreeMap::new();
+        for (level, deleted) in deleted.iter().enumerate().filter(|(_, own)| !own.is_empty()) {
+            let tables = tree.current.level(level);
+            for (place, meta) in tree.current.files()[level].iter().enumerate() {
+                if deleted.contains(&meta.number) {
+                    places[level].push(place);
+                    removed.insert(meta.number, Arc::clone(&tables[place]));
+                }
+            }
+            if let Some(number) = deleted.iter().find(|number| !removed.contains_key(number)) {
+                let what = format!("edit removes table {number}, not at level {level}");
+                return Err(Error::corruption(&self.directory, 0, what));
+            }
+        }
+        Ok((places, removed))
     }
 
     /// Refuses an edit that breaks the order of a level (I4). Such an edit could not be replayed,
     /// and lookups could find an older value before a newer one.
-    fn check_order(
-        &self,
-        levels: &[Vec<Arc<TableHandle>>; LEVELS],
-        added: &[&(usize, FileMeta)],
-    ) -> Result<()> {
-        for (level, staying) in levels.iter().enumerate() {
-            let mut coming = added.iter().filter(|(to, _)| *to == level).peekable();
-            if coming.peek().is_none() {
+    fn check_order(&self, tree: &Tree, change: &TreeChange<'_>) -> Result<()> {
+        for (level, tables) in tree.current.files().iter().enumerate() {
+            let coming = change.added.iter().filter(|(to, _)| *to == level).map(|(_, meta)| meta);
+            if coming.clone().next().is_none() {
                 continue;
             }
-            let staying = staying.iter().map(|handle| &*handle.meta);
-            let metas = staying.chain(coming.map(|(_, meta)| meta));
-            if let Some(clash) = order_conflicts(level, metas).first() {
+            let stays = |meta: &&Arc<FileMeta>| !change.deleted[level].contains(&meta.number);
+            // In a sorted level the tables that stay are in order. So one of them that shares keys
+            // with one that comes is the whole difference.
+            let sharing = |meta: &FileMeta| {
+                tables[overlapping_places(tables, &meta.span())].iter().find(stays)
+            };
+            let staying: Vec<_> = match level {
+                0 => tables.iter().filter(stays).collect(),
+                _ => coming.clone().find_map(sharing).into_iter().collect(),
+            };
+            let staying = staying.into_iter().map(|meta| &**meta);
+            let clashes = order_conflicts(level, staying.chain(coming));
+            if let Some(clash) = clashes.first() {
                 let directory = self.directory.display();
                 let what = format!("{directory}: by an edit {clash}");
                 return Err(Error::Defect { what });
@@ -563,18 +570,33 @@ impl VersionSet {
 /// What an edit changes in one tree.
 #[derive(Default)]
 struct TreeChange<'e> {
-    deleted: Vec<&'e DeletedFile>,
+    /// The numbers of the tables that go, by level.
+    deleted: [BTreeSet<u64>; LEVELS],
     /// Each with its level.
     added: Vec<&'e (usize, FileMeta)>,
 }
 
-/// The file of a table of `version` that an edit deletes goes with the last version that names it
-/// (I9).
-fn mark_obsolete(version: &Version, file: &DeletedFile) {
-    let mut handles = version.level(file.level).iter();
-    if let Some(gone) = handles.find(|handle| handle.meta.number == file.number) {
-        gone.mark_obsolete();
+/// What an edit leads to.
+#[derive(Default)]
+struct NextVersions {
+    versions: NewVersions,
+    /// Tables that no new version has.
+    replaced: Vec<Arc<TableHandle>>,
+}
+
+impl NextVersions {
+    /// The edit is durable: the file of each table that it deletes goes with the last version that
+    /// names it (I9).
+    fn mark_replaced(&self) {
+        self.replaced.iter().for_each(|handle| handle.mark_obsolete());
     }
+}
+
+/// The tables that the edit adds and does not only move, by number.
+fn new_tables(edit: &VersionEdit) -> impl Iterator<Item = u64> {
+    let deleted: HashSet<u64> = edit.deleted.iter().map(|file| file.number).collect();
+    let added = edit.added.iter().map(|(_, meta)| meta.number);
+    added.filter(move |number| !deleted.contains(number))
 }
 
 #[cfg(test)]

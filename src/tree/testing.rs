@@ -50,7 +50,7 @@ pub(crate) fn drawn_levels(text: &str) -> LevelFiles {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (level, tables) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
         let level: usize = level.parse().unwrap();
-        levels[level].extend(tables.split_whitespace().map(drawn_table));
+        Arc::make_mut(&mut levels[level]).extend(tables.split_whitespace().map(drawn_table));
     }
     levels
 }

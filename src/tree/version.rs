@@ -21,13 +21,13 @@ use crate::table::reader::{FilterUse, TableReadOptions};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::level::{Level, TableProbe};
-use crate::tree::overlap::search_order;
 use siftdb_filter::bloom::fast_local::LineBits;
 use siftdb_filter::encoding::{FilterVerdict, PreparedFilter};
 use siftdb_filter::hash::KeyHash;
 
-/// The descriptions of the tables, by level: the input of the compaction picker.
-pub(crate) type LevelFiles = [Vec<Arc<FileMeta>>; LEVELS];
+/// The descriptions of the tables, by level: the input of the compaction picker. Versions share
+/// those of levels that did not change between them.
+pub(crate) type LevelFiles = [Arc<Vec<Arc<FileMeta>>>; LEVELS];
 
 /// The step of one lookup in one table, for `explain`.
 #[derive(Clone, Debug)]
@@ -60,10 +60,11 @@ impl TableStep {
 }
 
 /// The tables of the tree at one moment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Version {
     /// Level 0 first.
     pub levels: [Level; LEVELS],
+    files: LevelFiles,
     /// Levels down to the last that has a table.
     depth: usize,
     answers_ranges: bool,
@@ -86,23 +87,33 @@ impl Version {
     /// A version of these tables; puts each level into its order.
     #[must_use]
     pub(crate) fn new(tables: [Vec<Arc<TableHandle>>; LEVELS]) -> Self {
-        let mut number = 0;
-        let levels = tables.map(|mut handles| {
-            handles.sort_by(|a, b| search_order(number, &a.meta, &b.meta));
-            // I4: `Level::probe_for` finds at most one table for a key.
-            let disjoint =
-                |pair: &[Arc<TableHandle>]| pair[0].meta.ends_before(&pair[1].meta.start);
-            debug_assert!(number == 0 || handles.windows(2).all(disjoint), "I4");
-            number += 1;
-            Level::new(handles)
-        });
-        let mut handles = levels.iter().flat_map(|level| &level.handles);
-        let answers_ranges = handles.any(|handle| handle.table.answers_ranges());
-        let mut probes = levels.iter().flat_map(|level| &level.probes);
-        let pins_all_filters = probes.all(|probe| probe.filter.is_some());
+        Version::default().changed(&Default::default(), tables)
+    }
+
+    /// The version after this one: without the tables that are `gone`, by their places in each
+    /// level, ascending, and with `added`. It shares the levels that do not change.
+    #[must_use]
+    pub(crate) fn changed(
+        &self,
+        gone: &[Vec<usize>; LEVELS],
+        added: [Vec<Arc<TableHandle>>; LEVELS],
+    ) -> Self {
+        let (mut levels, mut files) = (self.levels.clone(), self.files.clone());
+        for (number, (gone, added)) in gone.iter().zip(added).enumerate() {
+            if gone.is_empty() && added.is_empty() {
+                continue;
+            }
+            let level = self.levels[number].changed(number, gone, added);
+            files[number] =
+                Arc::new(level.handles.iter().map(|handle| Arc::clone(&handle.meta)).collect());
+            levels[number] = level;
+        }
+        let probes = || levels.iter().flat_map(|level| level.probes.iter());
+        let answers_ranges = probes().any(|probe| probe.answers_ranges);
+        let pins_all_filters = probes().all(|probe| probe.filter.is_some());
         let depth = levels.iter().rposition(|level| !level.probes.is_empty()).map_or(0, |i| i + 1);
         let range_deletes = deleting_tables(&levels);
-        Version { levels, depth, answers_ranges, pins_all_filters, range_deletes }
+        Version { levels, files, depth, answers_ranges, pins_all_filters, range_deletes }
     }
 
     /// True if a filter of these tables can be asked for ranges.
@@ -126,7 +137,7 @@ impl Version {
         tables: &mut Vec<(usize, &'v TableProbe)>,
     ) {
         let [newest_first, sorted @ ..] = &self.levels[..self.depth] else { return };
-        for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
+        for (fence, probe) in newest_first.fences.iter().zip(&*newest_first.probes) {
             if !fence.excludes(head, user_key) {
                 tables.push((0, probe));
             }
@@ -150,7 +161,7 @@ impl Version {
 
     /// All tables, level by level, each in the order of [`level`](Self::level).
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
-        self.levels.iter().flat_map(|level| &level.handles)
+        self.levels.iter().flat_map(|level| level.handles.iter())
     }
 
     /// The same with their levels.
@@ -161,10 +172,8 @@ impl Version {
 
     /// The descriptions of the tables, by level.
     #[must_use]
-    pub(crate) fn files(&self) -> LevelFiles {
-        std::array::from_fn(|level| {
-            self.level(level).iter().map(|handle| Arc::clone(&handle.meta)).collect()
-        })
+    pub(crate) fn files(&self) -> &LevelFiles {
+        &self.files
     }
 
     /// The newest version of a key at or below the lookup's sequence: level 0 newest first, then
@@ -191,7 +200,7 @@ impl Version {
         let [newest_first, sorted @ ..] = &self.levels[..self.depth] else {
             return Ok(Lookup::Absent);
         };
-        for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
+        for (fence, probe) in newest_first.fences.iter().zip(&*newest_first.probes) {
             if fence.excludes(head, user_key) || lookup.is_denied(0, probe) {
                 continue;
             }
@@ -227,7 +236,7 @@ impl Version {
     pub(crate) fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
         let head = key_head(user_key);
         self.levels.iter().any(|level| {
-            level.fences.iter().zip(&level.probes).any(|(fence, probe)| {
+            level.fences.iter().zip(&*level.probes).any(|(fence, probe)| {
                 !fence.excludes(head, user_key)
                     && pinned_filter(probe).is_none_or(|filter| filter.may_contain(hash))
             })
@@ -236,18 +245,18 @@ impl Version {
 }
 
 fn deleting_tables(levels: &[Level; LEVELS]) -> Vec<DeletingTables> {
-    let has_any = |handle: &&Arc<TableHandle>| handle.table.range_deletes().is_some();
     let [newest_first, sorted @ ..] = levels;
-    let singles = newest_first.handles.iter().enumerate().filter(|(_, handle)| has_any(handle));
-    let singles = singles.map(|(index, handle)| DeletingTables {
+    let has_any = |(_, probe): &(usize, &TableProbe)| probe.has_range_deletes;
+    let singles = newest_first.probes.iter().enumerate().filter(has_any);
+    let singles = singles.map(|(index, probe)| DeletingTables {
         level: 0,
         index,
-        tables: vec![Arc::clone(handle)],
+        tables: vec![Arc::clone(&probe.handle)],
     });
-    let deeper = (1..).zip(sorted).map(|(level, own)| DeletingTables {
-        level,
-        index: 0,
-        tables: own.handles.iter().filter(has_any).cloned().collect(),
+    let deeper = (1..).zip(sorted).map(|(level, own)| {
+        let tables = own.probes.iter().filter(|probe| probe.has_range_deletes);
+        let tables = tables.map(|probe| Arc::clone(&probe.handle)).collect();
+        DeletingTables { level, index: 0, tables }
     });
     singles.chain(deeper.filter(|own| !own.tables.is_empty())).collect()
 }

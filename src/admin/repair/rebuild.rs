@@ -71,7 +71,8 @@ impl Target {
         levels: &[Vec<FileMeta>; LEVELS],
         level: usize,
     ) -> Self {
-        let shape = levels.each_ref().map(|metas| metas.iter().cloned().map(Arc::new).collect());
+        let shape =
+            levels.each_ref().map(|metas| Arc::new(metas.iter().cloned().map(Arc::new).collect()));
         Target {
             keyspace: KeyspaceLabel { id: keyspace.id, name: keyspace.name.clone() },
             options,

@@ -183,7 +183,7 @@ impl<'v> BudgetDivision<'v> {
 }
 
 fn runs_after(version: &Version, task: &CompactionTask) -> SortedRuns {
-    SortedRuns::after_rewrite(&version.files(), task.replaced(), task.output_level)
+    SortedRuns::after_rewrite(version.files(), task.replaced(), task.output_level)
 }
 
 fn own_millibits(handle: &TableHandle) -> f64 {
@@ -208,7 +208,7 @@ pub(crate) fn wanted_filters(
     keyspace: &KeyspaceState,
     version: &Version,
 ) -> [Option<TableFilter>; LEVELS] {
-    wanted_in(keyspace, version, SortedRuns::of(&version.files()))
+    wanted_in(keyspace, version, SortedRuns::of(version.files()))
 }
 
 /// The filter of the tables that `task` writes to get the filter that the options ask for.
@@ -252,7 +252,7 @@ pub(crate) fn ingest_filter(
 ) -> Option<TableFilter> {
     let options = &**keyspace.options.load();
     let shares = keyspace.filter_workload.lock().shares();
-    let runs = SortedRuns::of(&version.files()).with_more(level, before.entries + entries);
+    let runs = SortedRuns::of(version.files()).with_more(level, before.entries + entries);
     let runs = runs.asked_by(shares);
     let Some(division) = BudgetDivision::of(options, version, &runs, &runs) else {
         return options.table_filter_of(level, &runs, 0);
@@ -365,7 +365,7 @@ pub(crate) fn next_rewrite(
     let options = &**keyspace.options.load();
     let mut workload = keyspace.filter_workload.lock();
     let shape = version.files();
-    let runs = SortedRuns::of(&shape).asked_by(workload.shares());
+    let runs = SortedRuns::of(shape).asked_by(workload.shares());
     let planned = if is_idle { runs.clone() } else { with_usual_level0(options, &workload, &runs) };
     let division = BudgetDivision::of(options, version, &runs, &planned)?;
     let may_write = |handle: &TableHandle| {
@@ -382,5 +382,5 @@ pub(crate) fn next_rewrite(
     workload.rewritten_bytes += handle.meta.bytes;
     workload.pending_bytes += division.change_bytes(level, handle);
     let filter = options.table_filter_of(level, &runs, division.allotted[level]);
-    Some((CompactionTask::rewrite(&shape, level, vec![Arc::clone(&handle.meta)]), filter))
+    Some((CompactionTask::rewrite(shape, level, vec![Arc::clone(&handle.meta)]), filter))
 }

@@ -110,7 +110,7 @@ impl ManualCompaction {
             let inputs = match (level, self.goal) {
                 // With all tables that overlap them: an older table that stays would be searched
                 // first.
-                (0, _) => overlap_closure(&levels[0], due.clone()),
+                (0, _) => overlap_closure(0, &levels[0], due.clone()),
                 (_, ManualGoal::Compact { force }) => self.neighbours(&due, force, options),
                 (_, ManualGoal::RebuildFilters) => {
                     let next = due.iter().find(|meta| self.is_old(meta) && !self.is_done(meta));

@@ -55,7 +55,7 @@ pub(super) fn merge(
     drop(version);
     let deletes = runs.iter().flatten().filter_map(|handle| handle.table.range_deletes());
     let deletes: Vec<_> = deletes.flat_map(|deletes| deletes.deletes()).collect();
-    let below = KeysBelow::new(&task.below, &task.older);
+    let below = KeysBelow::new(task.below.iter().cloned().map(Arc::new), &task.older);
     let stripes = SnapshotStripes::new(snapshots, below, &deletes);
     let unread = leave_deleted_out(&mut runs, &stripes);
     let (mut entries, mut bytes, mut range_deletes) = (0, 0, 0);
@@ -275,7 +275,7 @@ mod tests {
         let oldest = |tree: &Tree| tree.needed()[0];
         let mut tasks = 0;
         while let Some(task) =
-            pick(&tree.version.files(), options, cursors, oldest(tree), 0, &[], &|_| false)
+            pick(tree.version.files(), options, cursors, oldest(tree), 0, &[], &|_| false)
         {
             tasks += 1;
             assert!(tasks < 1000, "compactions without an end");
@@ -302,7 +302,7 @@ mod tests {
         let is_due = |meta: &FileMeta| meta.overlaps(&range);
         let levels = tree.version.files();
         let mut compaction = ManualCompaction::new(goal, &levels, next_file_number, is_due);
-        while let Some(task) = compaction.next_task(&tree.version.files(), options, is_due) {
+        while let Some(task) = compaction.next_task(tree.version.files(), options, is_due) {
             apply(tree, &task, options);
             other(tree, compaction.bottom());
         }
@@ -543,7 +543,7 @@ mod tests {
             }
         }
         let shape = tree.version.files();
-        let task = CompactionTask::down(&shape, 0, shape[0].clone(), &OPTIONS);
+        let task = CompactionTask::down(&shape, 0, shape[0].to_vec(), &OPTIONS);
         assert_eq!(task.inputs.len(), 2);
         assert!(task.overlapping.len() > 1);
         (tree, task)
@@ -615,12 +615,12 @@ mod tests {
             tree.flush();
         }
         let newer = tree.version.files()[0][..2].to_vec();
-        let task = CompactionTask::rewrite(&tree.version.files(), 0, newer);
+        let task = CompactionTask::rewrite(tree.version.files(), 0, newer);
         apply(&mut tree, &task, &WIDE);
         tree.check();
-        let all = tree.version.files()[0].clone();
+        let all = tree.version.files()[0].to_vec();
         assert_eq!(all.len(), 2);
-        let task = CompactionTask::rewrite(&tree.version.files(), 0, all);
+        let task = CompactionTask::rewrite(tree.version.files(), 0, all);
         apply(&mut tree, &task, &WIDE);
         tree.check();
         assert!(tree.version.level(0).is_empty());
@@ -699,7 +699,7 @@ mod tests {
         tree.write(key(100), Some(vec![2]));
         tree.flush();
         let shape = tree.version.files();
-        let task = CompactionTask::down(&shape, 0, shape[0].clone(), &OPTIONS);
+        let task = CompactionTask::down(&shape, 0, shape[0].to_vec(), &OPTIONS);
         (tree, task)
     }
 

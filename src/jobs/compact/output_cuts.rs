@@ -78,7 +78,7 @@ mod tests {
     /// The same for the part of the task that begins with the key `start`.
     fn cut_from(start: u8, drawing: &str, bytes: u64) -> String {
         let levels = drawn_levels(drawing);
-        let task = CompactionTask::down(&levels, 0, levels[0].clone(), &OPTIONS);
+        let task = CompactionTask::down(&levels, 0, levels[0].to_vec(), &OPTIONS);
         let mut cuts = OutputCuts::new(&task, &OPTIONS, &[start]);
         let (mut open, mut firsts) = (0, String::new());
         for key in start..=b'z' {

@@ -49,7 +49,7 @@ mod tests {
 
     fn starts(drawing: &str) -> String {
         let levels = drawn_levels(drawing);
-        let task = CompactionTask::down(&levels, 0, levels[0].clone(), &OPTIONS);
+        let task = CompactionTask::down(&levels, 0, levels[0].to_vec(), &OPTIONS);
         let parts = key_parts(&task, &OPTIONS);
         assert!(parts.windows(2).all(|pair| pair[0].end.as_ref() == Some(&pair[1].start)));
         assert_eq!((&parts[0].start[..], &parts[parts.len() - 1].end), (&[][..], &None));

@@ -24,8 +24,8 @@ use crate::jobs::compact::task::CompactionTask;
 use crate::state::claim::Claim;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::overlap::{
-    borrowed, ends_before, key_span, overlap_closure, overlapping_tables, sequence_span,
-    total_bytes,
+    borrowed, ends_before, key_span, overlap_closure, overlapping_places, overlapping_tables,
+    sequence_span, total_bytes,
 };
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
@@ -88,7 +88,7 @@ fn without_leaving(levels: &LevelFiles, claims: &[Arc<Claim>]) -> LevelFiles {
     let mut staying = levels.clone();
     for claim in claims {
         for tables in &mut staying[*claim.levels.start()..*claim.levels.end()] {
-            tables.retain(|meta| !claim.tables.contains(&meta.number));
+            Arc::make_mut(tables).retain(|meta| !claim.tables.contains(&meta.number));
         }
     }
     staying
@@ -138,7 +138,7 @@ fn down(
     table: &Arc<FileMeta>,
     options: &CompactionOptions,
 ) -> CompactionTask {
-    let inputs = overlap_closure(&levels[level], vec![Arc::clone(table)]);
+    let inputs = overlap_closure(level, &levels[level], vec![Arc::clone(table)]);
     let down = CompactionTask::down(levels, level, inputs, options);
     let down = with_next_tables(levels, down, options);
     match level {
@@ -165,7 +165,8 @@ fn with_next_tables(
             _ => tables.iter().skip_while(|meta| !is_input(meta)).find(|meta| !is_input(meta)),
         };
         let Some(next) = next else { break };
-        let inputs = overlap_closure(tables, [&task.inputs[..], &[Arc::clone(next)]].concat());
+        let inputs =
+            overlap_closure(level, tables, [&task.inputs[..], &[Arc::clone(next)]].concat());
         let wider = CompactionTask::down(levels, level, inputs, options);
         let rewritten = total_bytes(&wider.overlapping);
         if !options.is_small(total_bytes(&wider.inputs) + rewritten)
@@ -211,7 +212,7 @@ fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
         return false;
     };
     let stays = |meta: &&Arc<FileMeta>| run.iter().all(|other| other.number != meta.number);
-    let overlapping = overlapping_tables(tables, &span);
+    let overlapping = overlapping_tables(0, tables, &span);
     overlapping
         .iter()
         .filter(stays)
@@ -267,7 +268,7 @@ fn garbage_task(
     options: &CompactionOptions,
     now: u64,
 ) -> Option<CompactionTask> {
-    let inputs = overlap_closure(&levels[level], vec![Arc::clone(meta)]);
+    let inputs = overlap_closure(level, &levels[level], vec![Arc::clone(meta)]);
     if level > 0 {
         let in_place = CompactionTask::rewrite(levels, level, inputs.clone());
         if in_place.below.iter().all(Vec::is_empty) {
@@ -287,8 +288,8 @@ fn garbage_task(
 
 /// True if no deeper table overlaps the table `meta` of a sorted level.
 fn is_last(levels: &LevelFiles, level: usize, meta: &FileMeta) -> bool {
-    let mut deeper = levels[level + 1..].iter().flatten();
-    level > 0 && !deeper.any(|other| other.span().overlaps(&meta.span()))
+    let mut deeper = levels[level + 1..].iter();
+    level > 0 && deeper.all(|tables| overlapping_places(tables, &meta.span()).is_empty())
 }
 
 #[cfg(test)]
@@ -568,7 +569,7 @@ mod tests {
             }
         }
         let mut levels = drawn_levels(&drawing);
-        levels[0].sort_by(|a, b| search_order(0, a, b));
+        Arc::make_mut(&mut levels[0]).sort_by(|a, b| search_order(0, a, b));
         levels
     }
 
@@ -594,7 +595,7 @@ mod tests {
                     let stay = levels[task.input_level].iter();
                     let stay = stay.filter(|m| task.inputs.iter().all(|i| i.number != m.number));
                     for meta in stay {
-                        prop_assert!(overlapping_tables(&task.inputs, &meta.span()).is_empty(), "{}", text);
+                        prop_assert!(overlapping_tables(0, &task.inputs, &meta.span()).is_empty(), "{}", text);
                     }
                 }
                 let next = after(&levels, &task, 1000 + steps);
@@ -609,6 +610,27 @@ mod tests {
         }
     }
 
+    /// Each table of level 1 is garbage that is not worth the entries below it, so all are looked
+    /// at, and no task comes of it.
+    #[test]
+    fn a_look_takes_no_square_of_the_number_of_tables() {
+        let options = CompactionOptions { level_base_bytes: 1 << 40, ..OPTIONS };
+        let look_at = |count: usize| {
+            let keys = || (0..count).map(|n| format!("[{n:05}..{n:05}]"));
+            let garbage: String = keys().map(|keys| format!(" 1{keys}e1g1")).collect();
+            let below: String = keys().map(|keys| format!(" 2{keys}e9999")).collect();
+            let levels = drawn_levels(&format!("L1:{garbage}\nL2:{below}"));
+            let started = std::time::Instant::now();
+            let cursors = CompactionCursors::default();
+            assert!(pick(&levels, &options, &cursors, 10, 0, &[], &|_| false).is_none());
+            started.elapsed()
+        };
+        let few = (0..3).map(|_| look_at(500)).min().unwrap();
+        let many = (0..3).map(|_| look_at(4_000)).min().unwrap();
+        // 8 times as many; the square of that is 64.
+        assert!(many < 24 * few, "{few:?} and {many:?}");
+    }
+
     #[test]
     fn ascending_single_entry_tables_are_merged() {
         let mut levels = LevelFiles::default();
@@ -619,7 +641,8 @@ mod tests {
         for flush in 0..3000u64 {
             let table =
                 format!("L0: {}[{flush:05}..{flush:05}]^{flush}@{flush}:1000", 2 * flush + 1);
-            levels[0].insert(0, Arc::clone(&drawn_levels(&table)[0][0]));
+            let new = Arc::clone(&drawn_levels(&table)[0][0]);
+            Arc::make_mut(&mut levels[0]).insert(0, new);
             while let Some(task) = pick(&levels, &options, &cursors, u64::MAX, 0, &[], &|_| false) {
                 cursors.advance(&task);
                 if !task.trivial_move {
@@ -627,7 +650,7 @@ mod tests {
                 }
                 levels = after(&levels, &task, 2 * flush + 2);
             }
-            most = most.max(levels.iter().map(Vec::len).sum());
+            most = most.max(levels.iter().map(|tables| tables.len()).sum());
         }
         assert!(most <= 12, "{most} tables at once");
         // Each entry is written a logarithmic number of times.

@@ -31,7 +31,7 @@ use crate::tree::edit::VersionEdit;
 use crate::tree::handle::TableHandle;
 use crate::tree::new_tables::{DurableTables, NewTables};
 use crate::tree::version::{LevelFiles, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Where the next compactions of each keyspace start. Workers share it.
 pub(crate) type Cursors = Mutex<BTreeMap<KeyspaceId, CompactionCursors>>;
@@ -82,7 +82,8 @@ pub(crate) fn compact_once(
         // Nothing was lost, and the next look leaves this task out.
         Err(Error::Defect { .. }) => Ok(true),
         Ok(false) => {
-            let is_kept = keeps_garbage(&keyspace.view.load().version.files(), &needed, now);
+            let version = Arc::clone(&keyspace.view.load().version);
+            let is_kept = keeps_garbage(version.files(), &needed, now);
             Ok(is_kept && !engine.catalog.snapshots.await_release(&needed))
         }
         changed => changed,
@@ -107,16 +108,17 @@ fn remember_refused(keyspace: &KeyspaceState, task: &CompactionTask) {
 fn forget_changed(keyspace: &KeyspaceState, shape: &LevelFiles) {
     let mut refused = keyspace.refused.lock();
     if !refused.is_empty() {
-        let there = |number: &u64| shape.iter().flatten().any(|meta| meta.number == *number);
-        refused.retain(|tables| tables.iter().all(there));
+        let tables = shape.iter().flat_map(|tables| tables.iter());
+        let there: HashSet<u64> = tables.map(|meta| meta.number).collect();
+        refused.retain(|tables| tables.iter().all(|number| there.contains(number)));
     }
 }
 
 /// How urgent a compaction of `keyspace` is: the highest score of its levels.
 pub(crate) fn urgency(keyspace: &KeyspaceState) -> f64 {
-    let shape = keyspace.view.load().version.files();
+    let version = Arc::clone(&keyspace.view.load().version);
     let options = keyspace.options.load().compaction_options();
-    (0..LEVELS - 1).map(|level| score(&shape, level, &options)).fold(0.0, f64::max)
+    (0..LEVELS - 1).map(|level| score(version.files(), level, &options)).fold(0.0, f64::max)
 }
 
 /// Rewrites the table whose filter is furthest off its share of a budget. False if none is.
@@ -145,7 +147,7 @@ pub(crate) fn run_compaction(
     pick: impl FnOnce(&LevelFiles, &[Arc<Claim>]) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
     let reservation =
-        Reservation::pick(engine, keyspace, |version, claims| pick(&version.files(), claims));
+        Reservation::pick(engine, keyspace, |version, claims| pick(version.files(), claims));
     let Some((mut reservation, version)) = reservation else { return Ok(None) };
     let task = reservation.task.clone();
     if task.trivial_move
@@ -163,7 +165,7 @@ pub(crate) fn run_compaction(
 /// it goes to has another codec, and not just another level of one.
 fn recompresses_move(keyspace: &KeyspaceState, version: &Version, task: &CompactionTask) -> bool {
     let options = keyspace.options.load();
-    let place = TablePlace::in_tree(task.output_level, &version.files());
+    let place = TablePlace::in_tree(task.output_level, version.files());
     let is_moved = |handle: &&Arc<TableHandle>| {
         task.inputs.iter().any(|meta| meta.number == handle.meta.number)
     };
@@ -182,7 +184,7 @@ pub(crate) fn run_filter_rebuild(
     keyspace: &KeyspaceState,
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
-    let reservation = Reservation::pick(engine, keyspace, |version, _| pick(&version.files()));
+    let reservation = Reservation::pick(engine, keyspace, |version, _| pick(version.files()));
     let Some((reservation, version)) = reservation else { return Ok(None) };
     let filter = filter_budget::rebuild_filter(keyspace, &version, &reservation.task);
     run_with_filter(&reservation, version, filter)?;
@@ -219,7 +221,7 @@ fn run_reserved(
     let (mut new, mut expired_through, mut dropped) = (NewTables::none(), None, 0);
     if !task.trivial_move {
         let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
-        let place = TablePlace::in_tree(task.output_level, &version.files());
+        let place = TablePlace::in_tree(task.output_level, version.files());
         let options = keyspace.options.load().compaction_options();
         let context = JobContext {
             rules: EntryRules::of_compaction(engine, keyspace, &snapshots),

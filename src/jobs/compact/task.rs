@@ -25,9 +25,10 @@ use crate::base::sync::Arc;
 use crate::state::claim::Claim;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
-use crate::tree::overlap::{key_span, overlapping_tables, total_bytes};
+use crate::tree::overlap::{key_span, overlapping_places, overlapping_tables, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
+use std::ops::Range;
 
 /// A small neighbour is merged if it has at most this many times the bytes of the task. So each
 /// such rewrite makes the table of an entry larger by half at least. In a row of small tables that
@@ -81,9 +82,9 @@ impl CompactionTask {
         options: &CompactionOptions,
     ) -> Self {
         let (mut upper, mut between) = (inputs.clone(), Vec::new());
-        for tables in &levels[level + 1..output_level] {
-            let shared = key_span(&upper).map(|span| overlapping_tables(tables, &span));
-            let shared = shared.unwrap_or_default();
+        for (passed, tables) in (level + 1..).zip(&levels[level + 1..output_level]) {
+            let overlapping = |span| overlapping_tables(passed, tables, &span);
+            let shared = key_span(&upper).map(overlapping).unwrap_or_default();
             upper.extend(shared.iter().cloned());
             between.push(shared);
         }
@@ -197,8 +198,7 @@ fn with_small_neighbours(
     options: &CompactionOptions,
 ) -> Vec<Arc<FileMeta>> {
     let Some(span) = key_span(inputs) else { return Vec::new() };
-    let mut first = tables.partition_point(|meta| meta.ends_before(span.start));
-    let mut end = tables.partition_point(|meta| !span.ends_before(&meta.start)).max(first);
+    let Range { start: mut first, mut end } = overlapping_places(tables, &span);
     let mut bytes = total_bytes(inputs) + total_bytes(&tables[first..end]);
     let joins = |meta: Option<&Arc<FileMeta>>, bytes: u64| {
         let small = meta.map(|meta| meta.bytes).filter(|own| options.is_small(*own));
@@ -226,8 +226,8 @@ fn tables_below(
 ) -> Vec<Vec<Arc<FileMeta>>> {
     let all = [inputs, overlapping].concat();
     let Some(span) = key_span(&all) else { return Vec::new() };
-    let deeper = levels.iter().take(LEVELS).skip(output_level + 1);
-    deeper.map(|tables| overlapping_tables(tables, &span)).collect()
+    let deeper = output_level + 1..LEVELS;
+    deeper.map(|level| overlapping_tables(level, &levels[level], &span)).collect()
 }
 
 /// True if a rewrite at the bottom level may drop entries of the table. Nothing says when the first
@@ -285,7 +285,7 @@ pub(crate) mod tests {
         let gone: Vec<u64> = task.replaced().map(|(_, meta)| meta.number).collect();
         let all: Vec<_> = task.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
         for tables in &mut next {
-            tables.retain(|meta| !gone.contains(&meta.number));
+            Arc::make_mut(tables).retain(|meta| !gone.contains(&meta.number));
         }
         let mut output = (*all[0]).clone();
         let span = key_span(&all).unwrap();
@@ -298,8 +298,9 @@ pub(crate) mod tests {
             output.bytes = all.iter().map(|meta| meta.bytes).sum();
             output.garbage = 0;
         }
-        next[task.output_level].push(Arc::new(output));
-        next[task.output_level].sort_by(|a, b| search_order(task.output_level, a, b));
+        let level = Arc::make_mut(&mut next[task.output_level]);
+        level.push(Arc::new(output));
+        level.sort_by(|a, b| search_order(task.output_level, a, b));
         next
     }
 
@@ -325,7 +326,7 @@ pub(crate) mod tests {
         );
         assert!(!runs.is_last(0) && !runs.is_last(1));
         // All of the last level moves down: then the level below is the last one.
-        let down = CompactionTask::down(&levels, 3, levels[3].clone(), &OPTIONS);
+        let down = CompactionTask::down(&levels, 3, levels[3].to_vec(), &OPTIONS);
         let runs = runs_after(&down, &levels);
         assert_eq!((runs.level(3), runs.level(4)), (&[][..], &[300][..]));
         assert!(!runs.is_last(3) && runs.is_last(4) && !runs.is_last(1));

@@ -110,9 +110,9 @@ fn flush_in_the_way(
 fn level_of(jobs: &Jobs, keyspace: &KeyspaceState, load: &LoadTables) -> usize {
     // A compaction claims its tables under the lock of versions, which the last call holds.
     let claims = jobs.claims_of(keyspace.id);
-    let levels = keyspace.view.load().version.files();
+    let version = Arc::clone(&keyspace.view.load().version);
     let options = keyspace.options.load().compaction_options();
-    deepest_level(&levels, &load.spans(), load.bytes(), &options, &claims)
+    deepest_level(version.files(), &load.spans(), load.bytes(), &options, &claims)
 }
 
 /// How an attempt ended.
@@ -214,7 +214,7 @@ fn wait_for_level0(engine: &Engine, keyspace: &KeyspaceState, load: &LoadTables)
         !view.dropped
             && view.version.level(0).len() >= stop
             && !keyspace.keeps_level0()
-            && deepest_level(&view.version.files(), &spans, load.bytes(), &options, &[]) == 0
+            && deepest_level(view.version.files(), &spans, load.bytes(), &options, &[]) == 0
     };
     if !is_full() {
         return Ok(());

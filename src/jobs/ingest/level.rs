@@ -6,7 +6,8 @@ use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::memtable::memtable::Memtable;
 use crate::state::claim::Claim;
-use crate::tree::overlap::{KeySpan, total_bytes};
+use crate::tree::file_meta::FileMeta;
+use crate::tree::overlap::{KeySpan, overlapping_places, total_bytes};
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
 use std::ops::Bound;
@@ -25,13 +26,17 @@ pub(crate) fn deepest_level(
     claims: &[Arc<Claim>],
 ) -> usize {
     let shares_keys = |other: &KeySpan<'_>| spans.iter().any(|span| span.overlaps(other));
+    let has_shared = |level: usize, tables: &[Arc<FileMeta>]| match level {
+        0 => tables.iter().any(|meta| shares_keys(&meta.span())),
+        _ => spans.iter().any(|span| !overlapping_places(tables, span).is_empty()),
+    };
     let last = levels.iter().rposition(|tables| !tables.is_empty()).unwrap_or(0).max(1);
     let has_room =
         |level: &usize| total_bytes(&levels[*level]) + bytes <= options.target_bytes(*level);
     let last = (last..LEVELS - 1).find(has_room).unwrap_or(LEVELS - 1);
     let mut deepest = 0;
     for (level, tables) in levels.iter().enumerate().take(last + 1) {
-        if tables.iter().any(|meta| shares_keys(&meta.span())) {
+        if has_shared(level, tables) {
             break;
         }
         let writes_here = |claim: &Arc<Claim>| *claim.levels.end() == level;

@@ -276,7 +276,7 @@ impl LoadTables {
         let bytes = self.ended_bytes + options.table_bytes;
         let compaction = options.compaction_options();
         let levels = version.files();
-        let level = deepest_level(&levels, &[span], bytes, &compaction, &[]);
+        let level = deepest_level(levels, &[span], bytes, &compaction, &[]);
         let expected = self.last_entries.unwrap_or(options.table_bytes / ENTRY_BYTES_GUESS);
         if options.filter_budget().is_some() {
             // What is left of the budget depends on the filter that is being written.
@@ -286,7 +286,7 @@ impl LoadTables {
         let filter = ingest_filter(&self.keyspace, &version, level, &before, expected);
         let label = KeyspaceLabel { id: self.keyspace.id, name: self.keyspace.name.clone() };
         let databases = self.engine.context.databases();
-        let place = TablePlace::in_tree(level, &levels);
+        let place = TablePlace::in_tree(level, levels);
         let mut table_options = options.table_options(label, databases, place, filter);
         table_options.construction.budget = Some(Arc::clone(&self.engine.context.cache) as _);
         table_options.events = self.engine.context.events.clone();

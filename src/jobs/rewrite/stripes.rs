@@ -25,15 +25,18 @@ use crate::tree::file_meta::FileMeta;
 pub(crate) struct KeysBelow {
     /// Disjoint tables sorted by key. Each run has the index of its first table that does not end
     /// before the current key.
-    runs: Vec<(Vec<Arc<FileMeta>>, usize)>,
+    runs: Vec<(Arc<Vec<Arc<FileMeta>>>, usize)>,
 }
 
 impl KeysBelow {
     /// `sorted` holds levels from 1 on, `unsorted` tables of level 0.
     #[must_use]
-    pub(crate) fn new(sorted: &[Vec<Arc<FileMeta>>], unsorted: &[Arc<FileMeta>]) -> Self {
-        let levels = sorted.iter().filter(|tables| !tables.is_empty()).cloned();
-        let singles = unsorted.iter().map(|meta| vec![Arc::clone(meta)]);
+    pub(crate) fn new(
+        sorted: impl IntoIterator<Item = Arc<Vec<Arc<FileMeta>>>>,
+        unsorted: &[Arc<FileMeta>],
+    ) -> Self {
+        let levels = sorted.into_iter().filter(|tables| !tables.is_empty());
+        let singles = unsorted.iter().map(|meta| Arc::new(vec![Arc::clone(meta)]));
         KeysBelow { runs: levels.chain(singles).map(|tables| (tables, 0)).collect() }
     }
 
@@ -222,7 +225,7 @@ mod tests {
 
     fn below(text: &str) -> KeysBelow {
         let levels = drawn_levels(text);
-        KeysBelow::new(&levels[1..], &levels[0])
+        KeysBelow::new(levels[1..].iter().cloned(), &levels[0])
     }
 
     const NONE: [i64; 0] = [];
