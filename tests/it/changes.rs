@@ -463,3 +463,27 @@ fn a_waiting_follower_does_not_spin() {
         assert!((2..=most).contains(&looks), "{looks} in {path:?}");
     }
 }
+
+/// A program asks for the newest changes again and again, and keeps many logs.
+#[test]
+fn new_changes_open_only_their_logs() {
+    let env = MemEnv::new();
+    let db = open(&env, &keeping(1 << 30)).unwrap();
+    for number in 0..20 {
+        db.put(key(number), "v").unwrap();
+        db.flush().unwrap();
+    }
+    let counting = FaultEnv::new(as_env(&env));
+    let options = small_options().env(Arc::new(counting.clone()));
+    let follower = options.open_follower(HOME).unwrap();
+    let opens = |from: u64, count: usize| {
+        let before = counting.calls_of(Calls::Named("open_random"));
+        let changes = follower.changes(from).unwrap();
+        let opens = counting.calls_of(Calls::Named("open_random")) - before;
+        assert_eq!(changes.count(), count);
+        opens
+    };
+    assert!(opens(1, 20) >= 20);
+    assert!(opens(follower.last_sequence(), 1) <= 3);
+    assert!(opens(follower.last_sequence() + 1, 0) <= 3);
+}

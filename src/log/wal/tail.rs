@@ -299,8 +299,8 @@ impl LogTail {
     }
 
     /// Places a new tail where the batch with `sequence` is to be found, or at the first log from
-    /// which on all logs are there. Opens all of these, and returns their numbers. `logs` are all
-    /// logs, sorted; of those that cannot be used, none is an error.
+    /// which on all logs are there. Opens these logs and none before, and returns their numbers.
+    /// `logs` are all logs, sorted; of those that cannot be used, none is an error.
     ///
     /// # Errors
     /// `Io`.
@@ -312,32 +312,30 @@ impl LogTail {
     ) -> Result<Vec<u64>> {
         let directory = Arc::clone(&self.directory);
         let mut check = ConsistencyCheck::new(&directory, facts);
-        for &number in logs {
-            match open_log(&*self.env, number, &mut check) {
-                Ok(Beginning::Start(log)) => {
-                    self.ahead.insert(number, log);
-                }
-                Ok(_) => {}
-                Err(error) if error.is_corruption() => {}
+        let mut later: Option<WalStart> = None;
+        for &number in logs.iter().rev() {
+            let log = match open_log(&*self.env, number, &mut check) {
+                Ok(Beginning::Start(log)) => log,
+                Ok(_) => continue,
+                Err(error) if error.is_corruption() => continue,
                 Err(error) => return Err(error),
+            };
+            let start = log.start;
+            let follows = later.map_or(SequenceNumber::MAX, |later| later.previous_last_sequence);
+            // As in `next_log`: a recovery dropped it.
+            if start.previous_last_sequence > follows {
+                continue;
             }
-        }
-        let mut first = None;
-        while let Some((number, start)) = self.next_log_before(first) {
-            let is_unbroken =
-                first.is_none_or(|(_, later): (u64, WalStart)| later.previous_log <= number);
-            if !is_unbroken {
+            if later.is_some_and(|later| later.previous_log > number) {
                 break;
             }
-            first = Some((number, start));
-            if start.previous_last_sequence < sequence {
-                break;
-            }
-        }
-        if let Some((number, start)) = first {
+            self.ahead.insert(number, log);
             self.first_log = number;
             (self.last, self.next) = (start.previous_last_sequence, start.first_sequence);
-            self.ahead.retain(|log, _| *log >= number);
+            later = Some(start);
+            if self.last < sequence {
+                break;
+            }
         }
         Ok(self.ahead.keys().copied().collect())
     }
