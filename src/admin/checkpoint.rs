@@ -362,10 +362,8 @@ fn make_current(
 ) -> Result<()> {
     // One identity for all its generations, and never that of this database: a log of one is
     // damage to the other.
-    let database = before.map_or_else(DatabaseIdentity::random, |state| DatabaseIdentity {
-        epoch: state.facts.database.epoch + 1,
-        ..state.facts.database
-    });
+    let database =
+        before.map_or_else(DatabaseIdentity::random, |state| state.facts.database.next_epoch());
     // Older generations may have left tables of databases that this one never knew.
     let known = before.into_iter().flat_map(|state| &state.ancestors);
     let mut ancestors = context.databases();

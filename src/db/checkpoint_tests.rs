@@ -4,7 +4,10 @@
 use crate::env::mem::MemEnv;
 use crate::env::watched::{Call, WatchedEnv, Watcher};
 use crate::options::database::Options;
+use crate::tree::current::{read_current, set_current};
+use crate::tree::manifest::{ManifestWriter, replay};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
@@ -71,4 +74,39 @@ fn a_checkpoint_beside_a_drop_is_one_moment() {
     let is_in_old = copy.keyspaces().iter().any(|name| name == "old");
     let is_moved = copy.get("k").unwrap().is_some();
     assert!(is_in_old || is_moved, "the checkpoint has neither: {:?}", copy.keyspaces());
+}
+
+/// Gives the database in `home` the last epoch, under correct checksums.
+fn give_last_epoch(disk: &MemEnv, home: &str) {
+    let home = Path::new(home);
+    let current = read_current(disk, home).unwrap().unwrap();
+    let mut state = replay(disk, home, current).unwrap();
+    state.facts.database.epoch = u64::MAX;
+    state.next_file_number = 1002;
+    ManifestWriter::create(disk, home, 1000, &state.snapshot()).unwrap();
+    set_current(disk, home, 1000, 1001).unwrap();
+}
+
+#[test]
+fn the_last_epoch_is_followed_by_a_new_identity() {
+    let disk = MemEnv::new();
+    let options = Options::new().env(Arc::new(disk.clone()));
+    let db = options.clone().open("/db").unwrap();
+    db.put("k", "v").unwrap();
+    db.checkpoint("/copy").unwrap();
+    give_last_epoch(&disk, "/copy");
+    db.put("k2", "v").unwrap();
+    db.checkpoint("/copy").unwrap();
+    db.close().unwrap();
+    drop(db);
+    give_last_epoch(&disk, "/db");
+    assert!(options.clone().repair("/db").unwrap().changed);
+    for home in ["/copy", "/db"] {
+        let db = options.clone().open(home).unwrap();
+        assert_eq!(db.iter().count(), 2, "{home}");
+        db.put("k3", "v").unwrap();
+        db.close().unwrap();
+        drop(db);
+        assert!(!options.clone().repair(home).unwrap().changed, "{home}");
+    }
 }

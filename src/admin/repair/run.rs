@@ -91,7 +91,8 @@ pub(crate) fn repair_with(
     let logged = logged_keyspaces(options, directory, &history)?;
     let keyspaces = FoundKeyspaces::find(&found, &history, &logged);
     let first = found.next_file_number.max(number_after(&found.files));
-    let database = next_identity(history.database);
+    // The same database, whose logs of before are told apart by the epoch.
+    let database = history.database.next_epoch();
     let databases = databases_of(&found, database);
     let rebuild = Rebuild::new(options, directory, first, databases, index_bytes_max);
     let from = Sources {
@@ -196,14 +197,5 @@ fn clear(trees: Trees, from: &Sources<'_>, new: Range<u64>) -> RepairReport {
         entries: trees.tables().map(|meta| meta.entries).sum(),
         last_sequence: trees.last_sequence,
         ..trees.report
-    }
-}
-
-/// The identity after the repair: the same database, whose logs of before are told apart by the
-/// epoch.
-fn next_identity(found: DatabaseIdentity) -> DatabaseIdentity {
-    match found.id {
-        0 => DatabaseIdentity::random(),
-        id => DatabaseIdentity { id, epoch: found.epoch + 1 },
     }
 }

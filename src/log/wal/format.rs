@@ -36,6 +36,16 @@ impl DatabaseIdentity {
         let [high, low] = [(), ()].map(|()| random());
         DatabaseIdentity { id: u128::from(high) << 64 | u128::from(low), epoch: 1 }
     }
+
+    /// The identity of the same database in the next epoch; a new one if no file says the id, or
+    /// after the last epoch, which only a forged file has.
+    #[must_use]
+    pub(crate) fn next_epoch(self) -> Self {
+        match (self.id, self.epoch.checked_add(1)) {
+            (0, _) | (_, None) => DatabaseIdentity::random(),
+            (id, Some(epoch)) => DatabaseIdentity { id, epoch },
+        }
+    }
 }
 
 /// A random number.
