@@ -24,6 +24,9 @@ const VERSION: u32 = 1;
 /// No version of this file is longer: that of the most keyspaces takes some kilobytes for each.
 pub(crate) const BYTES_MAX: u64 = 256 << 20;
 
+/// The most that all counters may be together.
+const SUM_MAX: u64 = u64::MAX / 2;
+
 /// Saved counters and when counting began, in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SavedStats {
@@ -61,10 +64,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SavedStats> {
     }
     let since_unix_seconds = decoder.u64()?;
     let mut stats = SavedStats { since_unix_seconds, database: Vec::new(), keyspaces: Vec::new() };
+    let mut sum: u64 = 0;
     while !decoder.is_empty() {
         let owner = decoder.varint()?;
         let count = decoder.varint()?.min(decoder.rest().len() as u64);
         let totals: Vec<u64> = (0..count).map_while(|_| decoder.varint()).collect();
+        // No computer counts that far, and no sum of some of these overflows.
+        sum = totals.iter().try_fold(sum, |sum, total| sum.checked_add(*total))?;
+        (sum <= SUM_MAX).then_some(())?;
         match owner.checked_sub(1) {
             None => stats.database = totals,
             Some(id) => stats.keyspaces.push((id.try_into().ok()?, totals)),
@@ -101,7 +108,7 @@ mod tests {
     fn a_damaged_stats_file_means_no_counters() {
         let stats = SavedStats {
             since_unix_seconds: 1_800_000_000,
-            database: vec![1, 2, u64::MAX],
+            database: vec![1, 2, SUM_MAX - 15],
             keyspaces: vec![(0, vec![3]), (7, vec![4, 5])],
         };
         let good = encode(&stats);
@@ -114,5 +121,18 @@ mod tests {
             bad[index] ^= 1;
             assert_eq!(decode(&bad), None, "byte {index}");
         }
+    }
+
+    /// Under a correct checksum: the sums of the figures would not fit.
+    #[test]
+    fn impossible_counters_mean_no_counters() {
+        let stats = |last: u64| SavedStats {
+            since_unix_seconds: 1_800_000_000,
+            database: vec![1, u64::MAX / 4],
+            keyspaces: vec![(0, vec![u64::MAX / 8]), (7, vec![last])],
+        };
+        assert_eq!(decode(&encode(&stats(5))), Some(stats(5)));
+        assert_eq!(decode(&encode(&stats(u64::MAX / 4))), None);
+        assert_eq!(decode(&encode(&stats(u64::MAX))), None);
     }
 }
