@@ -57,9 +57,10 @@ pub(crate) fn remove_unfinished(env: &dyn Env, directory: &Path) -> Result<()> {
     files.retain(|name| !matches!(name, FileName::Current | FileName::Lock));
     files.into_iter().try_for_each(|name| remove(env, directory, name))?;
     sync(env, directory)?;
-    match env.remove(&FileName::Current.path(directory)) {
+    let current = FileName::Current.path(directory);
+    match env.remove(&current) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        removed => removed.map_err(|error| Error::io("remove", directory, error))?,
+        removed => removed.map_err(|error| Error::io("remove", &current, error))?,
     }
     sync(env, directory)
 }

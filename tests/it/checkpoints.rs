@@ -850,3 +850,40 @@ fn any_failing_call_leaves_the_checkpoint_before() {
         }
     }
 }
+
+/// What a program tells its user to look at.
+#[test]
+fn a_failed_removal_names_its_file() {
+    let mut unfinished = 0;
+    for n in 0..60 {
+        let memory = MemEnv::new();
+        let fault = FaultEnv::new(as_env(&memory));
+        let env: Arc<dyn Env> = Arc::new(fault.clone());
+        let db = small_options().env(Arc::clone(&env)).open(HOME).unwrap();
+        db.put("k", "v").unwrap();
+        let (changes, removals) = (Calls::Changes, Calls::Named("remove"));
+        let full = Fault::from_then_on(FaultKind::Error(EIO)).among(changes);
+        fault.fail_at(fault.calls_of(changes) + n, full);
+        let made = db.checkpoint(BACKUP);
+        fault.heal();
+        if made.is_ok() {
+            break;
+        }
+        if !matches!(open_at(&env, BACKUP), Err(Error::Unfinished { .. })) {
+            continue;
+        }
+        unfinished += 1;
+        for removal in 0.. {
+            let failing = Fault::once(FaultKind::Error(EIO)).among(removals);
+            fault.fail_at(fault.calls_of(removals) + removal, failing);
+            match small_options().env(Arc::clone(&env)).destroy(BACKUP) {
+                Ok(()) => break,
+                Err(Error::Io { path, .. }) => {
+                    assert!(memory.list_files().contains(&path), "{n} {removal}: {path:?}");
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    assert!(unfinished > 3, "{unfinished}");
+}
