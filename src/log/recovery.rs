@@ -65,8 +65,8 @@ impl fmt::Display for DroppedPart {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// The last sequence number that was recovered, tables included. If nothing was dropped, this
-    /// is the number of entries that were ever written.
+    /// The last sequence number that was recovered, tables included. Each entry that was ever
+    /// written took one, and each bulk load; numbers of refused writes may be skipped.
     pub last_sequence: SequenceNumber,
     /// The dropped parts, in the order of the files.
     pub dropped: Vec<DroppedPart>,

@@ -140,6 +140,10 @@ result! {
         /// of a log: offset, synced_through, previous_log, previous_last_sequence, first_sequence,
         /// manifest, manifest_bytes, database_id in hexadecimal, epoch
         start;
+        /// of a log: offset, tables of bulk loads that follow one by one: how many
+        loads;
+        /// table_id and sequence: that of all entries of the table
+        loaded_table;
         /// offset, entries, sequence of the first, synced_through
         batch;
         /// of a manifest: offset, ordinal, and first_log, flushed_through, next_file,

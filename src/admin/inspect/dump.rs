@@ -327,6 +327,22 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_records_are_documented() {
+        let env = MemEnv::new();
+        let mut paths = records(&env).to_vec();
+        paths.push(table(&env, None));
+        let env: Arc<dyn Env> = Arc::new(env);
+        for path in paths {
+            let sink: RecordSink<'_> = &mut |record| {
+                let kind = format!("`{}`", record.kind);
+                assert!(include_str!("text.rs").contains(&kind), "{kind}");
+                Ok(())
+            };
+            dump_records(&env, path, &DumpOptions::default(), sink).unwrap();
+        }
+    }
+
+    #[test]
     fn renamed_files_are_recognized_by_content() {
         let env = MemEnv::new();
         let mut paths = records(&env).to_vec();

@@ -79,9 +79,9 @@ pub struct TableFacts {
 /// with each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct DumpRecord<'a> {
-    /// The kind of record: `block`, `entry`, `deletion`, `log`, `start`, `batch`, `damage`,
-    /// `manifest`, `edit`, `created`, `settings`, `flushed`, `dropped`, `removed`, `added`,
-    /// `state`, `keyspace`, `current`, `statistics` or `counter`.
+    /// The kind of record: `block`, `entry`, `deletion`, `range_deletion`, `log`, `start`, `loads`,
+    /// `loaded_table`, `batch`, `damage`, `manifest`, `edit`, `created`, `settings`, `flushed`,
+    /// `dropped`, `removed`, `added`, `state`, `keyspace`, `current`, `statistics` or `counter`.
     pub kind: &'static str,
     /// Its fields by name.
     pub fields: &'a [(&'static str, DumpValue<'a>)],
