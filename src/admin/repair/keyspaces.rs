@@ -109,10 +109,16 @@ impl FoundKeyspaces {
         by_age.sort_by_key(|table| (table.meta().map_or(0, |m| m.largest_sequence), table.number));
         let missing = numbers.iter().filter(|id| !self.there.contains_key(id));
         let missing: Vec<KeyspaceId> = missing.copied().collect();
+        // By number, the newest first.
+        let mut all_said: BTreeMap<KeyspaceId, Vec<&str>> = BTreeMap::new();
+        for table in by_age.iter().rev() {
+            if let (Some(id), Some(name)) = (self.number_of(table), &table.keyspace_name) {
+                all_said.entry(id).or_default().push(name);
+            }
+        }
         let mut names: BTreeMap<KeyspaceId, Option<&str>> = BTreeMap::new();
         for &id in &missing {
-            let of_it = by_age.iter().filter(|table| self.number_of(table) == Some(id));
-            let mut said = of_it.filter_map(|table| table.keyspace_name.as_deref()).rev();
+            let mut said = all_said.get(&id).into_iter().flatten().copied();
             let name = said.next();
             names.insert(id, name);
             if let Some((name, other)) = name.zip(said.find(|other| Some(*other) != name)) {
@@ -207,4 +213,40 @@ fn made_up(like: &str, id: KeyspaceId, taken: &BTreeSet<String>) -> String {
     });
     let mut free = names.filter(|name| !taken.contains(name));
     free.next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::repair::inventory::TableState;
+    use crate::base::error::Error;
+    use std::time::{Duration, Instant};
+
+    /// Programs with a keyspace for each of thousands of customers lose the manifest, too.
+    #[test]
+    fn a_keyspace_is_named_without_asking_all_tables() {
+        let table = |number: u64| TableFound {
+            number,
+            table_id: Some(number),
+            keyspace: Some(number as KeyspaceId),
+            keyspace_name: Some(number.to_string()),
+            databases: Vec::new(),
+            global_sequence: None,
+            lacks_sequence: false,
+            state: TableState::Unusable(Error::Closed),
+        };
+        let time_of = |count: u64| -> Duration {
+            let tables = (1..=count).map(table).collect();
+            let found = Inventory { tables, ..Inventory::default() };
+            let started = Instant::now();
+            let keyspaces = FoundKeyspaces::find(&found, &History::default(), &BTreeSet::new());
+            let took = started.elapsed();
+            assert_eq!(keyspaces.there.len() as u64, 1 + count);
+            assert!(keyspaces.renamed.is_empty());
+            took
+        };
+        let best_of = |count: u64| (0..9).map(|_| time_of(count)).min().unwrap();
+        let (few, many) = (best_of(1_000), best_of(10_000));
+        assert!(many < 50 * few, "{few:?} and {many:?}");
+    }
 }
