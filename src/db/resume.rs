@@ -71,8 +71,10 @@ fn probe(context: &Context, catalog: &Catalog) -> Result<()> {
     let written = file.allocate_zeroed(0, bytes).map_err(|e| Error::io("write_at", &path, e));
     let synced = written.and_then(|()| file.sync_all().map_err(|e| Error::io("sync", &path, e)));
     drop(file);
-    // If that fails, the next session removes it: it is a temporary file.
-    let _ = context.env.remove(&path);
+    if context.env.remove(&path).is_err() {
+        // A worker tries again after the `resume`.
+        catalog.obsolete.add([name]);
+    }
     synced
 }
 

@@ -71,6 +71,8 @@ pub(crate) struct SessionManifest {
     session_log: Option<u64>,
     sessions: Vec<SessionBegin>,
     abandoned: Vec<FileName>,
+    /// What starts that failed may have left of the files that become CURRENT.
+    left: Vec<FileName>,
     numbers: Arc<SharedNumbers>,
 }
 
@@ -105,6 +107,7 @@ impl SessionManifest {
             session_log: None,
             sessions: state.sessions.clone(),
             abandoned: Vec::new(),
+            left: Vec::new(),
             numbers: Arc::new(numbers),
         }
     }
@@ -137,6 +140,11 @@ impl SessionManifest {
     /// The files of a manifest that could not be written and never became current.
     pub(crate) fn abandoned(&self) -> &[FileName] {
         &self.abandoned
+    }
+
+    /// Takes the names of temporary files that starts which failed may have left.
+    pub(crate) fn take_left(&mut self) -> Vec<FileName> {
+        std::mem::take(&mut self.left)
     }
 
     /// Sets the log that the next manifest names as the one that the session begins with, after
@@ -242,12 +250,14 @@ impl SessionManifest {
             ..snapshot
         })?;
         self.abandoned = vec![FileName::Manifest(number), FileName::Temporary(temporary)];
+        self.left.push(FileName::Temporary(temporary));
         let (env, directory) = (&*self.env, &self.directory);
         let writer = ManifestWriter::create(env, directory, number, &snapshot)?;
         stage_current(env, directory, number, temporary)?;
         // From here on the new manifest may be current, whatever the answer.
         self.abandoned.clear();
         switch_current(env, directory, temporary)?;
+        self.left.pop();
         self.writer = Some(writer);
         self.show_position();
         Ok(())

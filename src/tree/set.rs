@@ -341,7 +341,7 @@ impl VersionSet {
         let live = self.live_tables();
         let uncertain = std::mem::take(&mut self.uncertain);
         let unnamed = uncertain.into_iter().filter(|number| !live.contains(number));
-        self.obsolete.add(unnamed.map(FileName::Table));
+        self.obsolete.add(unnamed.map(FileName::Table).chain(self.manifest.take_left()));
         Ok(replaced)
     }
 

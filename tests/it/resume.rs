@@ -641,3 +641,28 @@ fn resume_waits_for_no_compaction_that_is_in_vain() {
     db.put("k", "v").unwrap();
     db.close().unwrap();
 }
+
+/// What a `resume` could not put in place goes with the next one.
+#[test]
+fn failed_resumes_leave_no_temporary_files() {
+    let mut failed = 0;
+    for n in 0..40 {
+        let disk = MemEnv::new();
+        let env = FaultEnv::new(as_env(&disk));
+        let db = small_options().env(Arc::new(env.clone())).open(HOME).unwrap();
+        db.put("k", "v").unwrap();
+        let full = Fault::from_then_on(FaultKind::Error(ENOSPC)).among(Calls::Changes);
+        env.fail_at(env.calls_of(Calls::Changes), full);
+        db.put("refused", "v").unwrap_err();
+        env.heal();
+        let full = Fault::once(FaultKind::Error(ENOSPC)).among(Calls::Changes);
+        env.fail_at(env.calls_of(Calls::Changes) + n, full);
+        failed += usize::from(db.resume().is_err());
+        env.heal();
+        match db.resume() {
+            Ok(()) => until("without temporary files", || files_ending(&disk, ".tmp").is_empty()),
+            Err(error) => assert!(matches!(error, Error::ReadOnly { .. }), "{n}: {error}"),
+        }
+    }
+    assert!(failed > 6, "{failed}");
+}
