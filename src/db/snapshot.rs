@@ -51,6 +51,8 @@ pub struct Snapshot {
     drops: u64,
     /// Keeps the directory locked; `Closed` if it was taken of a closed database.
     lock: Result<Arc<DirectoryLock>>,
+    /// Why this keyspace cannot be read: others can.
+    refused: Option<Error>,
 }
 
 impl Snapshot {
@@ -61,6 +63,7 @@ impl Snapshot {
             moment,
             drops,
             lock,
+            refused: None,
         };
         if let Err(forked) = engine.context.process.check() {
             // Not registered, so its drop does not release it.
@@ -94,15 +97,16 @@ impl Snapshot {
             moment: self.moment,
             drops: self.drops,
             lock: self.lock.clone(),
+            refused: None,
         };
         // One that was created after this moment has a later number: at this sequence it is empty.
         let was_created =
             || u64::from(state.id) < self.engine.catalog.versions.lock().next_keyspace();
         if here.is_some_and(|here| here.is_none()) && was_created() {
-            moved.lock = self.lock.clone().and(Err(state.dropped()));
+            moved.refused = Some(state.dropped());
         } else if !is_here && !is_of_moment {
             let what = format!("the keyspace {:?} is of another database", state.name);
-            moved.lock = self.lock.clone().and(Err(Error::InvalidArgument { what }));
+            moved.refused = Some(Error::InvalidArgument { what });
         }
         moved.refused_if_dropped()
     }
@@ -110,8 +114,8 @@ impl Snapshot {
     /// Refuses all reads if its keyspace was dropped before the snapshot was taken.
     fn refused_if_dropped(mut self) -> Self {
         let dropped_as = self.keyspace.dropped_as.load(Ordering::SeqCst);
-        if dropped_as != 0 && dropped_as <= self.drops && self.lock.is_ok() {
-            self.lock = Err(self.keyspace.dropped());
+        if dropped_as != 0 && dropped_as <= self.drops && self.refused.is_none() {
+            self.refused = Some(self.keyspace.dropped());
         }
         self
     }
@@ -182,7 +186,8 @@ impl Snapshot {
         options: &ReadOptions,
         transaction: Option<Box<TransactionScan>>,
     ) -> Iter {
-        let of = ScanOf { sequence: self.sequence(), lock: self.lock.clone(), transaction };
+        let lock = self.readable().map(Arc::clone);
+        let of = ScanOf { sequence: self.sequence(), lock, transaction };
         Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
@@ -213,7 +218,12 @@ impl Snapshot {
 
     /// The error that all its reads return, if there is one.
     pub(super) fn check(&self) -> Result<()> {
-        self.lock.as_ref().map_err(Error::clone).and_then(|_| self.engine.context.check_reads())
+        self.readable().and_then(|_| self.engine.context.check_reads())
+    }
+
+    fn readable(&self) -> Result<&Arc<DirectoryLock>> {
+        let lock = self.lock.as_ref().map_err(Error::clone)?;
+        self.refused.clone().map_or(Ok(lock), Err)
     }
 }
 

@@ -643,3 +643,32 @@ fn a_dropped_keyspace_cannot_be_flushed() {
     db.close().unwrap();
     assert!(matches!(dropped.flush(), Err(Error::Closed)));
 }
+
+/// Its handle was dropped, and it refused all keyspaces.
+#[test]
+fn a_snapshot_of_a_dropped_keyspace_reads_others() {
+    let db = open(&MemEnv::new(), &small_options()).unwrap();
+    let gone = db.keyspace("gone").unwrap();
+    gone.put("k", "gone").unwrap();
+    db.drop_keyspace("gone").unwrap();
+    db.put("k", "v").unwrap();
+    let is_dropped = |result: siftdb::Result<Option<siftdb::Value>>| {
+        assert!(matches!(result, Err(Error::KeyspaceDropped { .. })), "{result:?}");
+    };
+    let snapshot = gone.snapshot();
+    is_dropped(snapshot.get("k"));
+    let here = snapshot.in_keyspace(&db);
+    assert_eq!(here.get("k").unwrap().unwrap(), "v");
+    assert_eq!(here.iter().count(), 1);
+    is_dropped(here.in_keyspace(&gone).get("k"));
+    assert_eq!(here.in_keyspace(&gone).in_keyspace(&db).get("k").unwrap().unwrap(), "v");
+    let transaction = gone.transaction();
+    is_dropped(transaction.get("k"));
+    assert!(transaction.put("k", "w").is_err());
+    transaction.in_keyspace(&db).put("k", "w").unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(db.get("k").unwrap().unwrap(), "w");
+    db.close().unwrap();
+    assert!(matches!(snapshot.in_keyspace(&db).get("k"), Ok(Some(_))));
+    assert!(matches!(gone.snapshot().in_keyspace(&db).get("k"), Err(Error::Closed)));
+}
