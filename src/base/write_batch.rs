@@ -314,17 +314,21 @@ impl WriteBatch {
         batch
     }
 
-    /// The entries after the first `bytes` bytes of them, numbered on from `sequence`.
-    pub(crate) fn rest(&self, bytes: usize, count: usize, sequence: u64) -> DecodedBatch<'_> {
-        let entries = self.entries.get(bytes..).unwrap_or_default();
-        DecodedBatch::trusted(sequence, (self.len() - count) as u32, entries)
+    /// The entries between two places, numbered from `sequence` on.
+    pub(crate) fn piece(
+        &self,
+        begin: BatchPlace,
+        end: BatchPlace,
+        sequence: SequenceNumber,
+    ) -> DecodedBatch<'_> {
+        let entries = self.entries.get(begin.bytes..end.bytes).unwrap_or_default();
+        DecodedBatch::trusted(sequence, end.count - begin.count, entries)
     }
 
     /// The present end of the batch, to go back to.
     pub(crate) fn mark(&self) -> BatchMark {
         BatchMark {
-            entry_bytes: self.entries.len(),
-            count: self.count,
+            end: BatchPlace { bytes: self.entries.len(), count: self.count },
             payload_bytes: self.payload_bytes,
             deletes_ranges: self.deletes_ranges,
             expire_after: self.expire_after.len(),
@@ -336,8 +340,8 @@ impl WriteBatch {
 
     /// Removes all entries after `mark`, an earlier end of this batch.
     pub(crate) fn truncate(&mut self, mark: &BatchMark) {
-        self.entries.truncate(mark.entry_bytes);
-        self.count = mark.count;
+        self.entries.truncate(mark.end.bytes);
+        self.count = mark.end.count;
         self.payload_bytes = mark.payload_bytes;
         self.deletes_ranges = mark.deletes_ranges;
         self.expire_after.truncate(mark.expire_after);
@@ -472,11 +476,20 @@ impl WriteBatch {
     }
 }
 
+/// A place between two entries of a [`WriteBatch`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BatchPlace {
+    /// Bytes of the entries before it.
+    pub bytes: usize,
+    /// How many these are.
+    pub count: u32,
+}
+
 /// An end of a [`WriteBatch`], before later entries were added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BatchMark {
-    entry_bytes: usize,
-    count: u32,
+    /// The end of its entries.
+    pub end: BatchPlace,
     payload_bytes: usize,
     deletes_ranges: bool,
     expire_after: usize,

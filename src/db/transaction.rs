@@ -543,7 +543,7 @@ impl Part<'_> {
             let mut own = self.transaction.own.lock();
             let own_writes = own.count();
             let reads = Arc::clone(&self.transaction.reads);
-            TransactionScan { own: own.memtable(self.id()).cloned(), own_writes, reads }
+            TransactionScan { own: own.memtables(self.id()).cloned().collect(), own_writes, reads }
         };
         self.snapshot.iterate_with(bounds, options, Some(Box::new(scan)))
     }

@@ -145,28 +145,26 @@ fn deletes_of(handle: &TableHandle) -> &RangeDeletes {
 
 impl RangeDeleteIter {
     /// The range deletes of a scan of `view` at `at`; `None` if nothing in it has one. `own` are
-    /// the writes of a transaction, newer than the view, and the sequence that they are read at.
+    /// the writes of a transaction, newer than the view and newest first, and the sequence that
+    /// they are read at.
     #[inline]
     pub(crate) fn of(
         view: &ReadView,
         at: SequenceNumber,
-        own: Option<(&Arc<Memtable>, SequenceNumber)>,
+        own: (&[Arc<Memtable>], SequenceNumber),
     ) -> Option<Box<Self>> {
         let has_any = |memtable: &Arc<Memtable>| memtable.range_deletes().count() > 0;
         let any = !view.version.range_deletes().is_empty()
             || view.memtables().any(has_any)
-            || own.is_some_and(|(own, _)| has_any(own));
+            || own.0.iter().any(has_any);
         any.then(|| Box::new(Self::new(view, at, own)))
     }
 
     #[cold]
-    fn new(
-        view: &ReadView,
-        at: SequenceNumber,
-        own: Option<(&Arc<Memtable>, SequenceNumber)>,
-    ) -> Self {
+    fn new(view: &ReadView, at: SequenceNumber, own: (&[Arc<Memtable>], SequenceNumber)) -> Self {
         let shared = view.memtables().map(|memtable| (memtable, at));
-        let memtables: Vec<_> = own.into_iter().chain(shared).collect();
+        let own = own.0.iter().map(|memtable| (memtable, own.1));
+        let memtables: Vec<_> = own.chain(shared).collect();
         let mut deletes = Self::with_ranks(memtables.len(), view.version.level(0).len());
         for (rank, (memtable, at)) in memtables.into_iter().enumerate() {
             if memtable.range_deletes().count() > 0 {

@@ -3,7 +3,7 @@
 //! A scan is a range of keys in one view, at one sequence. It is `'static`: it owns its
 //! keyspace and its view, and so every memtable and table in it. It reads at the sequence that was
 //! published when it was created. It compares all expiring entries with one time, fixed at the
-//! first of them. A scan of a transaction also reads the writes of that, from a memtable of its
+//! first of them. A scan of a transaction also reads the writes of that, from memtables of its
 //! own, and notes how far it went ([`ReadRange`]).
 //!
 //! Tables whose filter proves that they hold no key of the range are skipped: see
@@ -47,8 +47,8 @@ pub(crate) struct ScanOf {
 
 /// What a scan of a transaction knows besides the snapshot.
 pub(crate) struct TransactionScan {
-    /// The writes of the transaction to this keyspace, if there are any,
-    pub own: Option<Arc<Memtable>>,
+    /// The writes of the transaction to this keyspace, newest first,
+    pub own: Vec<Arc<Memtable>>,
     /// and how many writes to all keyspaces there are so far.
     pub own_writes: u64,
     /// Where to note what is crossed.
@@ -128,9 +128,9 @@ impl Scan {
         }
     }
 
-    /// The own writes of the transaction, if there are any in this keyspace.
-    fn own(&self) -> Option<&Arc<Memtable>> {
-        self.transaction.as_ref()?.own.as_ref()
+    /// The own writes of the transaction, newest first.
+    fn own(&self) -> &[Arc<Memtable>] {
+        self.transaction.as_ref().map_or(&[], |transaction| &transaction.own)
     }
 
     /// Registers a walk of a transaction.
@@ -235,13 +235,13 @@ impl Scan {
     /// A merge of all sources that may hold keys of the whole range, without a position, and the
     /// range deletes that cover some of them. It asks filters for the present bounds.
     pub(crate) fn merge(&self, direction: Direction) -> MergeOfScan {
-        let own = self.own().map(|own| (own, OWN_SEQUENCE_FIRST + self.own_writes - 1));
+        let own = (self.own(), OWN_SEQUENCE_FIRST + self.own_writes.saturating_sub(1));
         let mut deletes = RangeDeleteIter::of(&self.view, self.sequence, own);
         // An `Arc` from the first source of tables on: a scan without one allocates nothing.
         let (mut range, mut shared_range) = (self.probe(), None);
         let mut sources = Vec::new();
         // What the transaction wrote is the newest.
-        for (age, memtable) in self.own().into_iter().chain(self.view.memtables()).enumerate() {
+        for (age, memtable) in self.own().iter().chain(self.view.memtables()).enumerate() {
             if memtable.is_empty() {
                 continue;
             }

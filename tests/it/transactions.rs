@@ -3,8 +3,10 @@
 use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{as_env, small_options};
 use siftdb::env::MemEnv;
-use siftdb::{Cursor, Db, Error, Keyspace, Result, Transaction, WriteBatch, WriteOptions};
-use std::collections::{BTreeMap, BTreeSet};
+use siftdb::{
+    Cursor, Db, Error, Keyspace, Result, Savepoint, Transaction, WriteBatch, WriteOptions,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -448,5 +450,113 @@ fn one_entry_syncs_its_transaction_and_batch() {
         tx.put("d", "2").unwrap();
         tx.commit().unwrap();
         assert_eq!(syncs() - before, if synced { 2 } else { 0 });
+    }
+}
+
+/// Rolled back in a loop, each read once made all earlier writes of the transaction anew.
+#[test]
+fn a_rollback_costs_what_it_takes_back() {
+    let db = open(&MemEnv::new());
+    let time_of = |writes: u32| {
+        let tx = db.transaction();
+        (0..writes).for_each(|n| tx.put(n.to_be_bytes(), "v").unwrap());
+        let outer = tx.savepoint();
+        assert!(tx.get("a").unwrap().is_none());
+        let started = Instant::now();
+        for n in 0..1000u32 {
+            let savepoint = tx.savepoint();
+            tx.put("a", n.to_be_bytes()).unwrap();
+            let inner = tx.savepoint();
+            tx.put("b", "c").unwrap();
+            assert!(tx.get("a").unwrap().is_some() && tx.get("b").unwrap().is_some());
+            tx.rollback_to(&inner).unwrap();
+            assert!(tx.get("a").unwrap().is_some() && tx.get("b").unwrap().is_none());
+            tx.rollback_to(if n % 2 == 0 { &savepoint } else { &outer }).unwrap();
+            assert!(tx.get("a").unwrap().is_none());
+        }
+        started.elapsed()
+    };
+    let few = (0..3).map(|_| time_of(50)).min().unwrap();
+    let many = time_of(20_000);
+    assert!(many < 6 * few, "{few:?} and {many:?}");
+}
+
+/// A walk over what a transaction saw when it was begun, and what it has yet to yield.
+struct Scan {
+    iter: siftdb::Iter,
+    left: VecDeque<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Scan {
+    fn step(&mut self, rng: &mut Rng) {
+        let (found, expected) = match rng.chance(50) {
+            true => (self.iter.next(), self.left.pop_front()),
+            false => (self.iter.next_back(), self.left.pop_back()),
+        };
+        let found = found.map(|entry| entry.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap());
+        assert_eq!(found, expected);
+    }
+}
+
+/// Writes, savepoints and rollbacks of one transaction; every scan that was begun keeps its writes.
+#[test]
+fn scans_and_rollbacks_agree_with_a_map() {
+    for seed in seeds(40) {
+        let (mut rng, db) = (Rng::new(seed), open(&MemEnv::new()));
+        let other = db.keyspace("other").unwrap();
+        let mut values = 0u32;
+        let mut sees = Map::new();
+        for n in (0..KEYS).step_by(2) {
+            db.put(key(n), "before").unwrap();
+            sees.insert(key(n), b"before".to_vec());
+        }
+        let tx = db.transaction();
+        let mut savepoints: Vec<(Savepoint, Map)> = Vec::new();
+        let mut scans: Vec<Scan> = Vec::new();
+        for _ in 0..400 {
+            let first = rng.below(KEYS.into()) as u8;
+            let range = key(first)..key(first + rng.below(10) as u8);
+            match rng.below(16) {
+                0..=4 => {
+                    values += 1;
+                    tx.put(key(first), values.to_string()).unwrap();
+                    sees.insert(key(first), values.to_string().into_bytes());
+                }
+                5 => {
+                    tx.delete(key(first)).unwrap();
+                    sees.remove(&key(first));
+                }
+                6 => {
+                    tx.delete_range(range.clone()).unwrap();
+                    sees.retain(|key, _| !range.contains(key));
+                }
+                7 => tx.in_keyspace(&other).put(key(first), "other").unwrap(),
+                8 | 9 => savepoints.push((tx.savepoint(), sees.clone())),
+                10 if !savepoints.is_empty() => {
+                    savepoints.truncate(1 + rng.below(savepoints.len()));
+                    let (savepoint, then) = savepoints.last().unwrap();
+                    tx.rollback_to(savepoint).unwrap();
+                    sees.clone_from(then);
+                }
+                11 => {
+                    let within = sees.iter().filter(|(key, _)| range.contains(*key));
+                    let left = within.map(|(key, value)| (key.clone(), value.clone())).collect();
+                    scans.push(Scan { iter: tx.range(range), left });
+                }
+                12 if !scans.is_empty() => {
+                    scans.swap_remove(rng.below(scans.len()));
+                }
+                13 | 14 => scans.iter_mut().for_each(|scan| scan.step(&mut rng)),
+                _ => {
+                    let found = tx.get(key(first)).unwrap();
+                    assert_eq!(found.as_deref(), sees.get(&key(first)).map(|v| &v[..]));
+                }
+            }
+        }
+        scans.iter_mut().for_each(|scan| (0..12).for_each(|_| scan.step(&mut rng)));
+        drop(scans);
+        tx.commit().unwrap();
+        let entries = db.iter().map(|entry| entry.unwrap());
+        assert_eq!(entries.map(|(k, v)| (k.into_vec(), v.into_vec())).collect::<Map>(), sees);
     }
 }
