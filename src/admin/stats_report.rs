@@ -102,7 +102,7 @@ fn report(
                 *weighted_fpr += handle.meta.entries as f64 * fpr;
             }
         }
-        stats.memtable_bytes += view.memtables().map(|m| m.bytes() as u64).sum::<u64>();
+        stats.memtable_bytes += view.memtables().map(|m| m.memory_bytes()).sum::<u64>();
         stats.memtable_entries += view.memtables().map(|m| m.entries() as u64).sum::<u64>();
     }
     for (report, weighted_fpr) in stats.levels.iter_mut().zip(weighted_fpr) {
@@ -110,7 +110,7 @@ fn report(
     }
     if database.is_some() {
         let retired = catalog.retired.lock();
-        stats.memtable_bytes += retired.iter().map(|memtable| memtable.bytes() as u64).sum::<u64>();
+        stats.memtable_bytes += retired.iter().map(|memtable| memtable.memory_bytes()).sum::<u64>();
     }
     stats.cache_capacity_bytes = context.cache.capacity_bytes();
     stats.cache_bytes = context.cache.used_bytes();

@@ -382,6 +382,11 @@ impl Memtable {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// As [`bytes`](Self::bytes), with what reads have added.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.bytes() as u64 + self.range_deletes.cached_bytes()
+    }
+
     /// Entries: every version counts. Range deletes are none.
     pub(crate) fn entries(&self) -> usize {
         // Of a memtable that is written the two counts may be of different moments.

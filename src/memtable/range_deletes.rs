@@ -17,7 +17,7 @@
 use crate::base::key::SequenceNumber;
 use crate::base::range::KeyBounds;
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
-use crate::base::sync::plain::{Mutex, RwLock};
+use crate::base::sync::plain::{AtomicU64, Mutex, RwLock};
 use crate::base::sync::{Arc, AtomicUsize, Ordering};
 use std::collections::BTreeMap;
 
@@ -39,6 +39,8 @@ pub(crate) struct MemtableRangeDeletes {
     lists: RwLock<Lists>,
     /// Lists of some consecutive deletes, by the index of the first and their number.
     cached: Mutex<BTreeMap<(usize, usize), Arc<RangeDeletes>>>,
+    /// Bytes of these lists.
+    cached_bytes: AtomicU64,
 }
 
 /// The state that the lock protects.
@@ -81,6 +83,12 @@ impl MemtableRangeDeletes {
         lists.all.push(Arc::new(delete));
         drop(lists);
         self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// About how many bytes of memory the cached lists take, besides [`bytes_of`](Self::bytes_of)
+    /// their deletes: the writer does not know of them.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.cached_bytes.load(Ordering::Relaxed)
     }
 
     /// All deletes, oldest first.
@@ -173,7 +181,11 @@ impl MemtableRangeDeletes {
         let deletes = self.lists.read().all[first..first + length].to_vec();
         let mut list = RangeDeletes::default();
         deletes.iter().for_each(|delete| list.cover(delete));
-        Arc::clone(self.cached.lock().entry((first, length)).or_insert_with(|| Arc::new(list)))
+        let mut cached = self.cached.lock();
+        Arc::clone(cached.entry((first, length)).or_insert_with(|| {
+            self.cached_bytes.fetch_add(list.memory_bytes(), Ordering::Relaxed);
+            Arc::new(list)
+        }))
     }
 }
 

@@ -396,3 +396,21 @@ fn purged_logs_are_read_from_the_start_quickly() {
         assert_eq!(db.iter().rev().count(), 100);
     }
 }
+
+/// A read of an older snapshot makes lists of range deletes, which stay with the memtable.
+#[test]
+fn lists_for_old_snapshots_count_as_memory() {
+    let options = Options::new().auto_compaction(false);
+    let db = options.env(as_env(&MemEnv::new())).open("/db").unwrap();
+    let keys: Vec<_> = (0..128u32).map(u32::to_be_bytes).collect();
+    keys.iter().for_each(|key| db.delete_range(key..=key).unwrap());
+    let snapshot = db.snapshot();
+    db.delete_range(..).unwrap();
+    let before = db.stats().memtable_bytes;
+    assert_eq!(snapshot.get(keys[0]).unwrap(), None);
+    let made = db.stats().memtable_bytes - before;
+    assert!(made > 128 * 2 * 4, "{made}");
+    assert_eq!(db.stats().memtable_bytes, db.keyspace("default").unwrap().stats().memtable_bytes);
+    drop(snapshot);
+    db.flush().unwrap();
+}
