@@ -76,9 +76,10 @@ pub(crate) fn write_checked(
     }
     check_batch(engine, &batch, options)?;
     let timer = engine.context.timer();
+    let sync = options.sync || batch.asks_for_sync();
     let reads = CheckedReads { set, through: since, alone: false };
     let written = submit_checked(engine, batch, options, reads);
-    timer.stop(&engine.context.counters, timed_as(options.sync));
+    timer.stop(&engine.context.counters, timed_as(sync));
     written
 }
 
