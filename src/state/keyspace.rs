@@ -240,7 +240,8 @@ fn is_tombstone_flush(meta: &FileMeta) -> bool {
 pub(crate) struct Keyspaces {
     by_id: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
     by_name: BTreeMap<String, KeyspaceId>,
-    /// Dropped keyspaces that a snapshot may read, with the last sequence before the drop.
+    /// Dropped keyspaces that a snapshot may read, with the last sequence before the drop. They
+    /// ascend by that.
     dropped: Vec<(SequenceNumber, Arc<KeyspaceState>)>,
     /// The names of the last [`DROPPED_NAMES_MAX`] that were dropped, for errors.
     dropped_names: BTreeMap<KeyspaceId, String>,
@@ -317,8 +318,8 @@ impl Keyspaces {
         oldest: Option<SequenceNumber>,
     ) -> Vec<Arc<KeyspaceState>> {
         let is_unread = |dropped: &SequenceNumber| oldest.is_none_or(|oldest| oldest > *dropped);
-        let unread = self.dropped.extract_if(.., |(sequence, _)| is_unread(sequence));
-        unread.map(|(_, keyspace)| keyspace).collect()
+        let unread = self.dropped.partition_point(|(sequence, _)| is_unread(sequence));
+        self.dropped.drain(..unread).map(|(_, keyspace)| keyspace).collect()
     }
 
     /// True if a dropped keyspace waits for its last snapshot.

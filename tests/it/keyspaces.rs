@@ -672,3 +672,27 @@ fn a_snapshot_of_a_dropped_keyspace_reads_others() {
     assert!(matches!(snapshot.in_keyspace(&db).get("k"), Ok(Some(_))));
     assert!(matches!(gone.snapshot().in_keyspace(&db).get("k"), Err(Error::Closed)));
 }
+
+/// They wait for an old snapshot, and each release of another one looked at all of them.
+#[test]
+fn dropped_keyspaces_do_not_slow_snapshots() {
+    let time_of = |keyspaces: u32| {
+        let db = open(&MemEnv::new(), &small_options()).unwrap();
+        let (mut create, mut remove) = (WriteBatch::new(), WriteBatch::new());
+        for n in 0..keyspaces {
+            _ = create.create_keyspace(&n.to_string(), &KeyspaceOptions::new());
+            remove.drop_keyspace(&n.to_string());
+        }
+        db.write(create).unwrap();
+        let old = db.snapshot();
+        db.write(remove).unwrap();
+        let started = Instant::now();
+        (0..2_000).for_each(|_| drop(db.snapshot()));
+        let elapsed = started.elapsed();
+        drop(old);
+        elapsed
+    };
+    let few = (0..3).map(|_| time_of(1)).min().unwrap();
+    let many = (0..2).map(|_| time_of(5_000)).min().unwrap();
+    assert!(many < 6 * few, "{few:?} and {many:?}");
+}
