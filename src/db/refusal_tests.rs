@@ -26,10 +26,12 @@ use crate::state::session;
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::TableHandle;
 use crate::tree::version::Version;
+use siftdb_filter::policy::FilterPolicy;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
-use std::thread::{scope, sleep, yield_now};
+use std::thread::{scope, yield_now};
 use std::time::{Duration, Instant};
 
 fn open(env: Arc<dyn Env>) -> Db {
@@ -378,6 +380,23 @@ fn obsolete_files_wait_for_a_resume() {
     }
 }
 
+/// Counts how often it is asked for its name.
+#[derive(Debug, Default)]
+struct AskedPolicy(AtomicUsize);
+
+impl FilterPolicy for AskedPolicy {
+    fn name(&self) -> &str {
+        self.0.fetch_add(1, SeqCst);
+        "test.asked"
+    }
+
+    fn create_filter(&self, _: &[&[u8]], _: &mut Vec<u8>) {}
+
+    fn key_may_match(&self, _: &[u8], _: &[u8]) -> bool {
+        true
+    }
+}
+
 /// A close of a failed database does not wait for the lock of the log, which a change of settings
 /// may wait for. It must not write to the manifest afterwards: the directory is free by then.
 #[test]
@@ -391,7 +410,8 @@ fn settings_are_not_saved_once_the_directory_is_free() {
     db.put_with("k", "v", &WriteOptions::new().sync(true)).unwrap();
     let (is_held, held) = channel();
     let (release, released) = channel();
-    let options = KeyspaceOptions::new().block_bytes(512);
+    let asked = Arc::new(AskedPolicy::default());
+    let options = KeyspaceOptions::new().filter(Filter::custom(asked.clone()));
     scope(|scope| {
         let log = &db.engine().writer.log;
         scope.spawn(move || {
@@ -401,9 +421,12 @@ fn settings_are_not_saved_once_the_directory_is_free() {
             drop(log);
         });
         held.recv().unwrap();
+        let before = asked.0.load(SeqCst);
         let saved = scope.spawn(|| db.keyspace_with("a", &options).map(drop));
-        // It has time to come to the lock. Nothing tells when it waits there.
-        sleep(Duration::from_millis(300));
+        // It compares settings after it has found the database open, and before it takes the lock.
+        while asked.0.load(SeqCst) == before {
+            yield_now();
+        }
         let cause = std::io::Error::from_raw_os_error(EIO);
         db.engine().set_background_error(Error::io("write_at", "/db", cause));
         let closed = db.close();
