@@ -172,7 +172,7 @@ impl Keyspace {
     /// pinned count as "may contain".
     ///
     /// # Errors
-    /// `Closed`.
+    /// `Closed`; `KeyspaceDropped`.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         point::may_contain(&self.state, key.as_ref())
     }

@@ -42,16 +42,17 @@
 //!   [`CompactionFilter`] meets the entries when a compaction does.
 //! - **Cost:** a second thread compresses, writes and syncs, where the machine has one. In memory
 //!   are about 1.5 MiB of blocks, and the indexes and filter keys of two tables. Others read
-//!   and write during the load. In the last step writers wait for a flush of this keyspace,
-//!   which holds what was written since a first flush a moment before, and for some syncs.
-//! - **Followers:** a [`Follower`] shows a load whole. [`Follower::changes`] ends before it with
-//!   [`Error::ChangesGone`], because no log has its entries. All of them have one sequence number,
-//!   which the manifest and the logs know and the tables do not: a repair without both puts such
-//!   tables into `lost` and reports them as a loss.
+//!   and write during the load. In the last step writers wait for some syncs. If keys of the load
+//!   were written since a first flush a moment before, or the load goes to level 0, they wait for
+//!   a flush of this keyspace, too.
+//! - **Followers and watches:** a [`Follower`] shows a load whole. [`Follower::changes`] and a
+//!   [`Watch`] have one [`ChangedEntry::Load`] in place of its entries, which no log has.
+//! - **Repair:** all entries have one sequence number, which the manifest and the logs know and the
+//!   tables do not: a repair without both puts such tables into `lost` and reports them as a loss.
 //!
+//! [`ChangedEntry::Load`]: crate::ChangedEntry::Load
 //! [`CompactionFilter`]: crate::CompactionFilter
 //! [`Db::resume`]: crate::Db::resume
-//! [`Error::ChangesGone`]: crate::Error::ChangesGone
 //! [`Error::KeyOrder`]: crate::Error::KeyOrder
 //! [`Follower`]: crate::Follower
 //! [`Follower::changes`]: crate::Follower::changes
@@ -61,3 +62,4 @@
 //! [`KeyspaceOptions::expire_after`]: crate::KeyspaceOptions::expire_after
 //! [`TableWriter`]: crate::TableWriter
 //! [`TableWriter::put_with`]: crate::TableWriter::put_with
+//! [`Watch`]: crate::Watch

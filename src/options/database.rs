@@ -218,9 +218,9 @@ options! {
         allow_unregistered_filters(yes: bool) = false;
     }
     data {
-        /// Bytes of key and value in a data block before compression. Default: 4 KiB; 64 B to 4
-        /// MiB. Larger blocks compress better and need smaller indexes; each point lookup reads
-        /// more.
+        /// Most bytes that a data block takes of its file before compression, unless one entry
+        /// alone is larger. Default: 4 KiB, a page of the disk; 64 B to 4 MiB. Larger blocks
+        /// compress better and need smaller indexes; each point lookup reads more.
         block_bytes(bytes: usize);
 
         /// Give data blocks a hash index for point lookups. Default: true. It takes a byte per
