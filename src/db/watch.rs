@@ -195,20 +195,21 @@ impl Watch {
         poll_fn(|context| self.poll_next(context))
     }
 
-    /// As `Stream::poll_next` of the crate `futures`. A writer calls the waker: it must return
-    /// soon, and must not write to the database.
+    /// As `Stream::poll_next` of the crate `futures`. A writer calls the waker after its write,
+    /// without a lock, and waits until it returns. A waker may use the database, but one that polls
+    /// and writes each time calls itself without end.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Change>>> {
-        loop {
-            let generation = self.registration.watchers().generation();
-            match self.step() {
-                Step::Change(change) => return Poll::Ready(Some(change)),
-                Step::End => return Poll::Ready(None),
-                Step::Wait => {
-                    let (number, waker) = (self.registration.number, context.waker().clone());
-                    if self.registration.watchers().wake_by(number, generation, waker) {
-                        return Poll::Pending;
-                    }
+        let generation = self.registration.watchers().generation();
+        match self.step() {
+            Step::Change(change) => Poll::Ready(Some(change)),
+            Step::End => Poll::Ready(None),
+            Step::Wait => {
+                let (number, waker) = (self.registration.number, context.waker().clone());
+                if !self.registration.watchers().wake_by(number, generation, waker) {
+                    // Looked for again by the next poll: writes that concern others may go on.
+                    context.waker().wake_by_ref();
                 }
+                Poll::Pending
             }
         }
     }
@@ -221,7 +222,9 @@ impl Watch {
                 Step::Change(change) => return Some(change.map(Some)),
                 Step::End => return None,
                 Step::Wait => {
-                    if !self.registration.watchers().wait_past(generation, deadline) {
+                    // Each look may meet a wakeup by a write that concerns others.
+                    let is_over = deadline.is_some_and(|deadline| deadline <= Instant::now());
+                    if is_over || !self.registration.watchers().wait_past(generation, deadline) {
                         return Some(Ok(None));
                     }
                 }

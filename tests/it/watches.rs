@@ -5,12 +5,14 @@ use crate::support::mirror::{Mirror, write_some};
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options, until};
 use siftdb::env::testing::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
-use siftdb::env::{Env, MemEnv};
+use siftdb::env::{Env, EnvLayer, MemEnv, RandomFile};
 use siftdb::{
     Change, ChangedEntry, Db, Error, KeyspaceOptions, Result, Watch, WriteBatch, WriteOptions,
 };
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
@@ -636,4 +638,81 @@ fn only_an_open_writer_can_be_watched() {
     drop((db, follower));
     let reader = small_options().env(as_env(&env)).open_read_only(HOME).unwrap();
     assert!(matches!(reader.watch_from(1), Err(Error::OpenedReadOnly)));
+}
+
+/// A disk beside a busy writer: each read of a log comes with a write to the keyspace `default`.
+#[derive(Clone, Debug, Default)]
+struct Busy {
+    disk: MemEnv,
+    db: Arc<Mutex<Option<Db>>>,
+    writes: Arc<AtomicUsize>,
+}
+
+const BUSY_WRITES_MAX: usize = 1000;
+
+impl Busy {
+    fn write(&self) {
+        let db = self.db.lock().unwrap().clone();
+        if let Some(db) = db.filter(|_| self.writes.load(Ordering::SeqCst) < BUSY_WRITES_MAX) {
+            self.writes.fetch_add(1, Ordering::SeqCst);
+            db.put("k", "v").unwrap();
+        }
+    }
+
+    /// Has the watch of another keyspace look for changes; answers how many writes came with that.
+    fn writes_during(look: impl FnOnce(&mut Watch)) -> usize {
+        let busy = Busy::default();
+        let db = small_options().env(Arc::new(busy.clone())).open(HOME).unwrap();
+        let mut watch = db.keyspace("quiet").unwrap().watch(..).unwrap();
+        db.put("k", "v").unwrap();
+        *busy.db.lock().unwrap() = Some(db);
+        look(&mut watch);
+        *busy.db.lock().unwrap() = None;
+        busy.writes.load(Ordering::SeqCst)
+    }
+}
+
+impl EnvLayer for Busy {
+    fn inner(&self) -> &dyn Env {
+        &self.disk
+    }
+
+    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        let file = self.disk.open_random(path)?;
+        let is_log = path.extension().is_some_and(|end| end == "wal");
+        Ok(if is_log { Arc::new(BusyLog(file, self.clone())) } else { file })
+    }
+}
+
+#[derive(Debug)]
+struct BusyLog(Arc<dyn RandomFile>, Busy);
+
+impl RandomFile for BusyLog {
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.1.write();
+        self.0.read_exact_at(offset, buffer)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}
+
+/// Each write wakes every watch. One without changes looked again, however late it was.
+#[test]
+fn writes_elsewhere_do_not_lengthen_a_wait() {
+    let writes = Busy::writes_during(|watch| assert_eq!(watch.next_timeout(NOW).unwrap(), None));
+    assert!((1..20).contains(&writes), "{writes}");
+}
+
+/// A poll that looks again after each write blocks its executor.
+#[test]
+fn writes_elsewhere_do_not_hold_a_poll() {
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let writes = Busy::writes_during(|watch| {
+        assert!(watch.poll_next(&mut Context::from_waker(&waker)).is_pending());
+    });
+    assert!((1..20).contains(&writes), "{writes}");
+    assert!(count.0.load(Ordering::SeqCst) > 0, "its task looks again");
 }
