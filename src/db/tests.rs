@@ -383,6 +383,28 @@ fn a_scan_past_tombstones_flushes_them() {
     db.close().unwrap();
 }
 
+/// The note of such a scan stayed until the next flush for tombstones. Then the first 512 deletes
+/// of a later memtable caused one, although no scan had passed them.
+#[test]
+fn tombstones_in_tables_ask_for_no_flush() {
+    let db = open(&MemEnv::new(), &Filter::none(), true);
+    let keys = || (0..2 * TOMBSTONES_PASSED_MAX).map(usize::to_be_bytes);
+    // So that the flush of their tombstones keeps these.
+    keys().for_each(|key| db.put(key, "v").unwrap());
+    db.flush().unwrap();
+    keys().for_each(|key| db.delete(key).unwrap());
+    let passed = || {
+        assert_eq!(db.first().unwrap(), None);
+        db.engine().catalog.default.scans_pass_tombstones.load(Ordering::Relaxed)
+    };
+    assert!(passed(), "they are in the memtable");
+    db.flush().unwrap();
+    assert!(!db.engine().catalog.default.scans_pass_tombstones.load(Ordering::Relaxed));
+    assert!(!passed());
+    (0..100u32).for_each(|n| db.delete(n.to_le_bytes()).unwrap());
+    assert!(!passed(), "too few are in the memtable");
+}
+
 /// No write followed to look at the tombstones again, so they stayed in memory.
 #[test]
 fn piled_tombstones_are_flushed_after_the_job_before() {

@@ -67,7 +67,7 @@ pub(crate) struct KeyspaceState {
     /// The tables of compactions whose results were refused. Workers do not try such a compaction
     /// again while all its tables are there.
     pub refused: Mutex<Vec<Vec<u64>>>,
-    /// A scan passed many tombstones since a memtable was last switched for that.
+    /// A scan passed many tombstones while the active memtable had many.
     pub scans_pass_tombstones: AtomicBool,
     /// Which drop of a keyspace dropped this one, counted from 1 in this opening; 0 while it is
     /// there.
@@ -131,10 +131,13 @@ impl KeyspaceState {
         }
     }
 
-    /// Called by a scan that passed many tombstones on its way to one entry. The worker checks
-    /// whether the memtable holds them; the scan does not know where they were.
+    /// Called by a scan that passed many tombstones on its way to one entry. It does not know where
+    /// they were: they count if the memtable may hold them.
     #[cold]
     pub(crate) fn note_passed_tombstones(&self) {
+        if self.view.load().active.tombstones() < TOMBSTONES_PASSED_MAX / 2 {
+            return;
+        }
         self.scans_pass_tombstones.store(true, Ordering::Relaxed);
         if self.needs_tombstone_flush() {
             self.served.work.wake();

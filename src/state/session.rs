@@ -113,9 +113,6 @@ pub(crate) fn switch_for_tombstones(
     if log.current.is_none() || due.is_empty() {
         return Ok(false);
     }
-    for keyspace in &due {
-        keyspace.scans_pass_tombstones.store(false, Ordering::Relaxed);
-    }
     switch_memtables(engine, &mut log, &due)?;
     Ok(true)
 }
@@ -144,6 +141,7 @@ pub(crate) fn switch_memtables(
                 return view.clone();
             }
             engine.writer.active_bytes.fetch_sub(freed, Ordering::Relaxed);
+            keyspace.scans_pass_tombstones.store(false, Ordering::Relaxed);
             let old = ImmutableMemtable {
                 memtable: Arc::clone(&view.active),
                 first_log: view.active_log,
