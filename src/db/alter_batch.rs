@@ -68,6 +68,7 @@ pub(super) fn write(
 
 /// The keyspaces of a batch that are there.
 struct Targets {
+    /// Ascending by number.
     written: Vec<Arc<KeyspaceState>>,
     dropped: Vec<Arc<KeyspaceState>>,
 }
@@ -85,18 +86,26 @@ impl Targets {
         }
         let dropped = changes.dropped.iter().map(|name| to_drop(&keyspaces, name));
         let dropped = dropped.collect::<Result<Vec<_>>>()?;
-        if let Some(keyspace) = dropped.iter().find(|gone| batch.keyspaces().contains(&gone.id)) {
+        let is_default = |id: KeyspaceId| id == DEFAULT_KEYSPACE;
+        let default = batch.decoded(0).runs().any(|(id, ..)| is_default(id));
+        let ids = batch.keyspaces().iter().copied().chain(default.then_some(DEFAULT_KEYSPACE));
+        let written = ids.map(|id| written(&keyspaces, id).cloned());
+        let mut written = written.collect::<Result<Vec<_>>>()?;
+        written.sort_by_key(|keyspace| keyspace.id);
+        let is_written = |gone: &&Arc<KeyspaceState>| find(&written, gone.id).is_some();
+        if let Some(keyspace) = dropped.iter().find(is_written) {
             return refuse(format!(
                 "a batch that writes to the keyspace {:?} and drops it",
                 keyspace.name
             ));
         }
-        let is_default = |id: KeyspaceId| id == DEFAULT_KEYSPACE;
-        let default = batch.decoded(0).runs().any(|(id, ..)| is_default(id));
-        let ids = batch.keyspaces().iter().copied().chain(default.then_some(DEFAULT_KEYSPACE));
-        let written = ids.map(|id| written(&keyspaces, id).cloned()).collect::<Result<Vec<_>>>()?;
         Ok(Targets { written, dropped })
     }
+}
+
+/// The keyspace of that number; `all` ascend.
+fn find(all: &[Arc<KeyspaceState>], id: KeyspaceId) -> Option<&Arc<KeyspaceState>> {
+    all.binary_search_by_key(&id, |keyspace| keyspace.id).ok().map(|index| &all[index])
 }
 
 /// Writes the batch while nothing else is written. The keyspaces that it writes to have no entry in
@@ -193,7 +202,7 @@ impl<'a> Entries<'a> {
     fn add(&mut self, batch: &WriteBatch, to: &[Arc<KeyspaceState>]) -> Result<()> {
         let of = |id: KeyspaceId| match to {
             [one] => Some(one),
-            all => all.iter().find(|keyspace| keyspace.id == id),
+            all => find(all, id),
         };
         let own = |id| self.expiry.or_else(|| of(id).and_then(|keyspace| keyspace.expiry()));
         let batch = batch.with_expiry(self.now, own);
