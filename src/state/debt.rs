@@ -71,14 +71,15 @@ fn memtable_debt(engine: &Engine, view: &ReadView) -> f64 {
     }
     let count_max = engine.context.options.immutable_memtables_max;
     let may_wait = view.immutables.len() < count_max
-        && engine.catalog.immutable_bytes() + buffer <= memtable_bytes_max(buffer, count_max);
+        && engine.catalog.immutable_bytes().saturating_add(buffer)
+            <= memtable_bytes_max(buffer, count_max);
     if may_wait { 0.0 } else { share(active, buffer / 2, buffer) }
 }
 
 /// Bytes of memtables that may wait for their flush. A memtable exceeds its buffer by its last
 /// batch.
 pub(crate) fn memtable_bytes_max(buffer: usize, count_max: usize) -> usize {
-    buffer * count_max + buffer / 8
+    buffer.saturating_mul(count_max).saturating_add(buffer / 8)
 }
 
 /// The debt of a tree with `tables` in level 0 and levels of these `bytes`. Writes stop at `stop`
@@ -138,6 +139,13 @@ mod tests {
         assert!(delays[1..].windows(2).all(|pair| pair[1] < 3 * pair[0]), "{delays:?}");
         assert_eq!(delay_nanos(0.5, 1000), 20_000);
         assert_eq!(delay_nanos(1.0, 1000), delay_nanos(DEBT_MAX, 1000));
+    }
+
+    /// With 32 bits, sixteen write buffers of 256 MiB are more than a `usize` counts.
+    #[test]
+    fn large_write_buffers_do_not_overflow() {
+        assert_eq!(memtable_bytes_max(64 << 10, 2), (128 << 10) + (8 << 10));
+        assert_eq!(memtable_bytes_max(usize::MAX / 16, 16), usize::MAX);
     }
 
     #[test]
