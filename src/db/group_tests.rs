@@ -2,6 +2,7 @@
 //! commit several requests as one group, or lead the queue themselves.
 
 use crate::base::error::{Error, Result};
+use crate::base::sync::Ordering;
 use crate::base::write_batch::WriteBatch;
 use crate::db::database::Db;
 use crate::db::transaction::Transaction;
@@ -9,6 +10,7 @@ use crate::env::mem::MemEnv;
 use crate::env::testing::crash::CrashModel;
 use crate::env::testing::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use crate::options::database::Options;
+use crate::options::keyspace::KeyspaceOptions;
 use crate::state::write_queue::{Committed, Joined, Request};
 use crate::write::commit::{CHECKS_MAX, commit_together};
 use proptest::prelude::*;
@@ -16,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread::{scope, spawn, yield_now};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn open(env: &MemEnv) -> (Db, FaultEnv) {
     let faulty = FaultEnv::new(Arc::new(env.clone()));
@@ -387,4 +389,44 @@ fn a_waker_that_closes_waits_for_no_load_that_waits_for_its_writer() {
     drop(waker);
     spawn(move || db.put("a", "1"));
     closed.recv_timeout(Duration::from_secs(20)).expect("closed").unwrap();
+}
+
+/// While memtables wait for their flush and old logs are long, each group once looked at all
+/// keyspaces, several times.
+#[test]
+fn writes_cost_the_same_with_many_keyspaces() {
+    let time_of = |keyspaces: u32, active_bytes: usize| {
+        let options = Options::new().write_buffer_bytes(64 << 10).immutable_memtables_max(16);
+        let db = options.env(Arc::new(MemEnv::new())).open("/db").unwrap();
+        let mut batch = WriteBatch::new();
+        for n in 0..keyspaces {
+            _ = batch.create_keyspace(&n.to_string(), &KeyspaceOptions::new());
+        }
+        db.write(batch).unwrap();
+        let engine = db.engine();
+        // The flush waits.
+        let flushes = engine.jobs.flushes.lock();
+        scope(|scope| {
+            // Another thread writes: this one may take no lock before `flushes`.
+            let time = scope.spawn(|| {
+                let waiting = || engine.catalog.default.view.load().immutables.len();
+                let active = || engine.writer.active_bytes.load(Ordering::Relaxed);
+                while waiting() < 7 || active() < active_bytes {
+                    db.put("k", [7; 900]).unwrap();
+                }
+                let started = Instant::now();
+                (0..200).for_each(|_| db.put("k", "v").unwrap());
+                assert_eq!(waiting(), 7);
+                started.elapsed()
+            });
+            let time = time.join().unwrap();
+            drop(flushes);
+            time
+        })
+    };
+    for active_bytes in [0, 40 << 10] {
+        let few = (0..3).map(|_| time_of(2, active_bytes)).min().unwrap();
+        let many = (0..3).map(|_| time_of(3_000, active_bytes)).min().unwrap();
+        assert!(many < 6 * few, "{few:?} and {many:?}");
+    }
 }

@@ -397,6 +397,7 @@ pub(super) fn assemble(
         context: Arc::clone(&context),
         published: Arc::new(Published::new(log.last_sequence)),
         work: Arc::clone(versions.obsolete().wakeup()),
+        immutable_bytes: Arc::default(),
     };
     let of_before = |before: &Engine| Arc::clone(&before.catalog.empty_memtable);
     let empty_memtable = before.map_or_else(|| Arc::new(Memtable::new(0, false)), of_before);

@@ -12,7 +12,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
-use crate::base::sync::{Arc, AtomicU64, Mutex};
+use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::env::api::Env;
 use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::Memtable;
@@ -159,8 +159,7 @@ impl Catalog {
 
     /// Bytes of the memtables that wait for their flush.
     pub(crate) fn immutable_bytes(&self) -> usize {
-        let views = self.all_keyspaces().into_iter().map(|keyspace| keyspace.view.load_full());
-        views.map(|view| view.immutables.iter().map(|f| f.memtable.bytes()).sum::<usize>()).sum()
+        self.default.served.immutable_bytes.load(Ordering::SeqCst)
     }
 }
 

@@ -12,7 +12,9 @@ use crate::base::expiry::Expiry;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
 use crate::base::levels::LEVELS;
 use crate::base::stats::counters::{Counters, Timer};
-use crate::base::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering, Wakeup, thread};
+use crate::base::sync::{
+    Arc, ArcSwap, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, Wakeup, thread,
+};
 use crate::memtable::memtable::{Memtable, Published};
 use crate::options::database::Options;
 use crate::state::context::Context;
@@ -40,6 +42,8 @@ pub(crate) struct ReadServices {
     /// The last sequence that reads may see.
     pub published: Arc<Published>,
     pub work: Arc<Wakeup>,
+    /// Bytes of the memtables that wait for their flush, in all keyspaces.
+    pub immutable_bytes: Arc<AtomicUsize>,
 }
 
 /// The state of one keyspace.
@@ -180,8 +184,13 @@ impl KeyspaceState {
     /// Replaces the read view by what `change` makes of the current one.
     pub(crate) fn update_view(&self, change: impl FnOnce(&ReadView) -> ReadView) {
         let _one_at_a_time = self.view_update.lock();
-        let next = change(&self.view.load());
+        let before = self.view.load_full();
+        let next = change(&before);
+        let (bytes_before, bytes) = (before.immutable_bytes(), next.immutable_bytes());
         self.view.store(Arc::new(next));
+        // A difference below zero wraps around, as the sum does.
+        let change = bytes.wrapping_sub(bytes_before);
+        self.served.immutable_bytes.fetch_add(change, Ordering::SeqCst);
     }
 
     /// Why a read finds no lock in `view`, which is of this keyspace. The caller holds no lock.

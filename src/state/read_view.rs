@@ -54,6 +54,14 @@ impl ReadView {
                 || !self.version.range_deletes().is_empty())
     }
 
+    /// Bytes of the memtables that wait for their flush. Those of a dropped keyspace do not.
+    pub(crate) fn immutable_bytes(&self) -> usize {
+        match self.dropped {
+            true => 0,
+            false => self.immutables.iter().map(|full| full.memtable.bytes()).sum(),
+        }
+    }
+
     /// All memtables, newest first.
     #[inline]
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {

@@ -268,15 +268,34 @@ pub(crate) fn has_room(engine: &Engine) -> bool {
     full_and_long(engine) == (false, false)
 }
 
+/// The oldest log, if that is not written any more and an active memtable needs it.
+pub(crate) fn oldest_held_log(engine: &Engine) -> Option<u64> {
+    let oldest = {
+        let logs = engine.writer.live_logs.lock();
+        logs.oldest().map(|log| log.number).filter(|oldest| *oldest < logs.current())?
+    };
+    if oldest <= engine.writer.unheld_log.load(Ordering::Relaxed) {
+        return None;
+    }
+    let holds =
+        |keyspace: &Arc<KeyspaceState>| (1..=oldest).contains(&keyspace.view.load().active_log);
+    if engine.catalog.all_keyspaces().iter().any(holds) {
+        return Some(oldest);
+    }
+    // None will: a memtable begins in the log that is written. So the next group does not ask all
+    // keyspaces again.
+    engine.writer.unheld_log.store(oldest, Ordering::Relaxed);
+    None
+}
+
 /// The keyspaces whose memtables are switched now, besides those that a caller asks for.
 pub(crate) fn full_keyspaces(engine: &Engine) -> Vec<Arc<KeyspaceState>> {
     let buffer = engine.context.options.write_buffer_bytes;
     let (is_full, is_long) = full_and_long(engine);
-    if !is_full && !is_long {
+    let oldest_log = if is_long { oldest_held_log(engine) } else { None };
+    if !is_full && oldest_log.is_none() {
         return Vec::new();
     }
-    let oldest_log =
-        engine.writer.live_logs.lock().oldest().filter(|_| is_long).map(|log| log.number);
     let mut active = engine.catalog.all_keyspaces();
     active.retain(|keyspace| keyspace.view.load().active_log != 0);
     let bytes = |keyspace: &Arc<KeyspaceState>| keyspace.view.load().active.bytes();

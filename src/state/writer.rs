@@ -22,6 +22,8 @@ pub(crate) struct Writer {
     pub live_logs: RankedMutex<LiveLogs>,
     /// Bytes of these logs but the current one.
     pub old_log_bytes: AtomicU64,
+    /// No active memtable needs this log or an older one.
+    pub unheld_log: AtomicU64,
     /// Bytes of all active memtables.
     pub active_bytes: AtomicUsize,
     /// Nanoseconds that writes have yet to wait, because the background work is behind.
@@ -73,6 +75,7 @@ impl Writer {
             log: RankedMutex::new(LockRank::Log, log),
             live_logs: RankedMutex::new(LockRank::LiveLogs, live_logs),
             old_log_bytes: AtomicU64::new(0),
+            unheld_log: AtomicU64::new(0),
             active_bytes: AtomicUsize::new(0),
             owed_nanos: AtomicU64::new(0),
             slowed_since: Mutex::default(),

@@ -12,7 +12,7 @@ use crate::state::context::Context;
 use crate::state::debt::{debt, delay_nanos, memtable_bytes_max};
 use crate::state::engine::Engine;
 use crate::state::keyspace::KeyspaceState;
-use crate::state::session::{LOG_BUFFERS_MAX, full_keyspaces, has_room};
+use crate::state::session::{LOG_BUFFERS_MAX, full_keyspaces, has_room, oldest_held_log};
 use crate::state::stalls::{self, Stall};
 use crate::state::write_queue::{Request, Switch};
 
@@ -126,16 +126,8 @@ fn find_to_switch(engine: &Engine, group: &[Request]) -> Vec<Arc<KeyspaceState>>
 #[inline]
 fn logs_wait_for_flush(engine: &Engine) -> bool {
     let bytes_max = 2 * LOG_BUFFERS_MAX * engine.context.options.write_buffer_bytes as u64;
-    engine.writer.old_log_bytes.load(Ordering::Relaxed) > bytes_max && a_flush_frees_logs(engine)
-}
-
-/// True if no active memtable needs the oldest log.
-#[cold]
-fn a_flush_frees_logs(engine: &Engine) -> bool {
-    let oldest = engine.writer.live_logs.lock().oldest().map_or(0, |log| log.number);
-    let needs =
-        |keyspace: &Arc<KeyspaceState>| (1..=oldest).contains(&keyspace.view.load().active_log);
-    !engine.catalog.all_keyspaces().iter().any(needs)
+    engine.writer.old_log_bytes.load(Ordering::Relaxed) > bytes_max
+        && oldest_held_log(engine).is_none()
 }
 
 /// True if the memtables of `switched` may join those that wait for their flush: not more than
