@@ -579,7 +579,7 @@ mod tests {
             let started = std::time::Instant::now();
             for n in 0..keyspaces {
                 batch.create_named(&format!("customer {n}"), &[]).put("k", "v");
-                batch.put(n.to_be_bytes(), "customer");
+                batch.put(n.to_le_bytes(), "customer");
                 batch.drop_named(&format!("former customer {n}"));
             }
             let elapsed = started.elapsed();

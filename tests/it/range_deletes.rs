@@ -402,7 +402,7 @@ fn purged_logs_are_read_from_the_start_quickly() {
 fn lists_for_old_snapshots_count_as_memory() {
     let options = Options::new().auto_compaction(false);
     let db = options.env(as_env(&MemEnv::new())).open("/db").unwrap();
-    let keys: Vec<_> = (0..128u32).map(u32::to_be_bytes).collect();
+    let keys: Vec<_> = (0..128u32).map(u32::to_le_bytes).collect();
     keys.iter().for_each(|key| db.delete_range(key..=key).unwrap());
     let snapshot = db.snapshot();
     db.delete_range(..).unwrap();

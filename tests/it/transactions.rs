@@ -459,13 +459,13 @@ fn a_rollback_costs_what_it_takes_back() {
     let db = open(&MemEnv::new());
     let time_of = |writes: u32| {
         let tx = db.transaction();
-        (0..writes).for_each(|n| tx.put(n.to_be_bytes(), "v").unwrap());
+        (0..writes).for_each(|n| tx.put(n.to_le_bytes(), "v").unwrap());
         let outer = tx.savepoint();
         assert!(tx.get("a").unwrap().is_none());
         let started = Instant::now();
         for n in 0..1000u32 {
             let savepoint = tx.savepoint();
-            tx.put("a", n.to_be_bytes()).unwrap();
+            tx.put("a", n.to_le_bytes()).unwrap();
             let inner = tx.savepoint();
             tx.put("b", "c").unwrap();
             assert!(tx.get("a").unwrap().is_some() && tx.get("b").unwrap().is_some());

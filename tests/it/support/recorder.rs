@@ -86,6 +86,8 @@ impl Space {
 }
 
 /// A snapshot or iterator. It shows the moment of its creation.
+// There are few of them.
+#[allow(clippy::large_enum_variant)]
 enum Moment {
     /// With handles of all keyspaces that were taken before it.
     Snapshot(Snapshot, [Space; 3]),
