@@ -38,28 +38,31 @@ pub struct MdbReader {
 
 impl Reader for MdbReader {
     fn next(&mut self, input: &mut Input) -> Outcome<Option<Record>> {
-        if !self.in_data {
-            let settings = Box::default();
-            let name = match self.header(input)? {
-                Header::Keyspace(name) => name,
-                Header::Unnamed if self.was_named => "default".into(),
-                Header::Unnamed => return self.next(input),
-                Header::EndOfFile if self.has_parts => return Ok(None),
-                Header::EndOfFile => {
-                    return Err(Failure::usage("the file is empty: no header of a dump"));
-                }
+        // A file may have any number of parts without a record.
+        loop {
+            if !self.in_data {
+                let settings = Box::default();
+                let name = match self.header(input)? {
+                    Header::Keyspace(name) => name,
+                    Header::Unnamed if self.was_named => "default".into(),
+                    Header::Unnamed => continue,
+                    Header::EndOfFile if self.has_parts => return Ok(None),
+                    Header::EndOfFile => {
+                        return Err(Failure::usage("the file is empty: no header of a dump"));
+                    }
+                };
+                self.was_named = true;
+                return Ok(Some(Record::Keyspace { name, settings, left_out: Vec::new() }));
+            }
+            let Some(key) = self.bytes(input)? else {
+                self.in_data = false;
+                continue;
             };
-            self.was_named = true;
-            return Ok(Some(Record::Keyspace { name, settings, left_out: Vec::new() }));
+            let Some(value) = self.bytes(input)? else {
+                return Err(Failure::usage("the data ends with a key without its value"));
+            };
+            return Ok(Some(Record::Entry { key, value, expiry: Expiry::OfKeyspace }));
         }
-        let Some(key) = self.bytes(input)? else {
-            self.in_data = false;
-            return self.next(input);
-        };
-        let Some(value) = self.bytes(input)? else {
-            return Err(Failure::usage("the data ends with a key without its value"));
-        };
-        Ok(Some(Record::Entry { key, value, expiry: Expiry::OfKeyspace }))
     }
 }
 

@@ -446,6 +446,16 @@ fn dumps_in_text_are_read() {
     assert_eq!(found["other"], [entry(b"a", b"\n\xff")]);
 }
 
+/// Any number of them: each is read in the same room.
+#[test]
+fn parts_of_dumps_without_entries_are_passed() {
+    let place = Place::new();
+    let (file, db) = (place.path("file"), place.path("db"));
+    let part = "VERSION=3\nformat=bytevalue\nHEADER=END\nDATA=END\n";
+    write(&file, part.repeat(100_000).as_bytes());
+    assert_eq!(json(&["import", "mdb", &file, &db, "--json"])["entries"], 0);
+}
+
 /// Dumps that the tools of the stores printed: `ldb` of RocksDB 11.8.1, LMDB 0.9.24, Berkeley DB
 /// 5.3.28. A database was made of the same entries by each. In RocksDB one key was deleted, and
 /// another written again.
