@@ -9,6 +9,7 @@
 //! - `mdb_load` needs the size of its map, `mapsize`, a line that `db_load` refuses.
 //! - LMDB has a database without a name besides those with names. A file of Berkeley DB has one or
 //!   the other.
+//! - Berkeley DB spells names of databases with the escapes of text, LMDB as they are.
 //! - `mdb_dump -p` of older versions does not escape backslashes, so its text may say other bytes.
 //!   Escapes that it never writes show that, and are refused.
 //! - LMDB takes keys of 1 to 511 bytes only.
@@ -75,8 +76,7 @@ enum Header {
 
 impl MdbReader {
     fn header(&mut self, input: &mut Input) -> Outcome<Header> {
-        let mut header = Header::Unnamed;
-        let mut format = None;
+        let (mut database, mut format) = (None, None);
         let mut fields = 0;
         self.is_of_lmdb = false;
         loop {
@@ -102,7 +102,7 @@ impl MdbReader {
                     let what = "the database may have several values of one key; siftdb has one";
                     return Err(Failure::usage(what));
                 }
-                ("database", name) => header = Header::Keyspace(name.into()),
+                ("database", name) => database = Some(name.to_string()),
                 ("mapsize" | "maxreaders", _) => self.is_of_lmdb = true,
                 ("HEADER", "END") => break,
                 // Sizes and flags of the other store.
@@ -111,7 +111,14 @@ impl MdbReader {
         }
         self.is_text = format.ok_or_else(|| Failure::usage("the header has no format"))?;
         (self.in_data, self.has_parts) = (true, true);
-        Ok(header)
+        let Some(name) = database else { return Ok(Header::Unnamed) };
+        if self.is_of_lmdb {
+            return Ok(Header::Keyspace(name));
+        }
+        let bytes = from_print(name.as_bytes(), false);
+        let name = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+        let name = name.ok_or_else(|| Failure::usage("the name of a database is malformed"))?;
+        Ok(Header::Keyspace(name))
     }
 
     /// The bytes of a line of data; `None` at the end of the data.
@@ -162,6 +169,16 @@ fn from_print(text: &[u8], is_of_lmdb: bool) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// The spelling of a name that `from_print` reads back, as Berkeley DB has it.
+fn printed(name: &str) -> String {
+    let spelled = |byte| match byte {
+        b'\\' => "\\\\".into(),
+        b' '..=b'~' => char::from(byte).to_string(),
+        byte => format!("\\{byte:02x}"),
+    };
+    name.bytes().map(spelled).collect()
+}
+
 /// Writes a dump in hex, for LMDB's tool or for Berkeley DB's.
 pub enum MdbWriter {
     Lmdb,
@@ -178,8 +195,10 @@ impl Writer for MdbWriter {
     fn keyspace(&mut self, out: &mut dyn Write, begins: &KeyspaceBegin<'_>) -> Outcome {
         writeln!(out, "VERSION=3\nformat=bytevalue")?;
         let is_unnamed = begins.name == "default" && (begins.alone || self.is_for_lmdb());
-        if !is_unnamed {
-            writeln!(out, "database={}", begins.name)?;
+        match self {
+            _ if is_unnamed => {}
+            MdbWriter::Lmdb => writeln!(out, "database={}", begins.name)?,
+            MdbWriter::Berkeley => writeln!(out, "database={}", printed(begins.name))?,
         }
         writeln!(out, "type=btree")?;
         if self.is_for_lmdb() {

@@ -456,6 +456,41 @@ fn parts_of_dumps_without_entries_are_passed() {
     assert_eq!(json(&["import", "mdb", &file, &db, "--json"])["entries"], 0);
 }
 
+/// `db_dump` spells bytes of names as it does those of text, and `db_load` reads them so.
+/// `mdb_dump` prints names as they are.
+#[test]
+fn names_in_berkeley_dumps_have_escapes() {
+    let place = Place::new();
+    let db = place.database();
+    let names = ["a\\b", "gr\u{fc}n", "c d"];
+    names.iter().for_each(|name| drop(ok(&["keyspace", "create", &db, name])));
+    let dumped = |format: &str| {
+        let dump = ok(&["export", &db, "--format", format]);
+        dump.lines().filter_map(|line| Some(line.strip_prefix("database=")?.into())).collect()
+    };
+    let of_berkeley: Vec<String> = dumped("bdb");
+    assert_eq!(of_berkeley, ["default", "a\\\\b", "gr\\c3\\bcn", "c d"]);
+    let of_lmdb: Vec<String> = dumped("mdb");
+    assert_eq!(of_lmdb, names);
+    for format in ["bdb", "mdb"] {
+        let (file, copy) = (place.path(&format!("{format}.dump")), place.path(format));
+        ok(&["export", &db, "--format", format, "-o", &file]);
+        json(&["import", format, &file, &copy, "--json"]);
+        let found = contents(&copy).into_keys();
+        assert!(
+            found.filter(|name| name != "default").eq(["a\\b", "c d", "gr\u{fc}n"]),
+            "{format}"
+        );
+    }
+    let file = place.path("file");
+    for name in ["a\\q", "\\ff"] {
+        let header = format!("VERSION=3\nformat=print\ndatabase={name}\nHEADER=END\nDATA=END\n");
+        write(&file, header.as_bytes());
+        let refused = fails(2, &["import", "bdb", &file, &place.path("none")]);
+        assert!(refused.contains("the name of a database"), "{refused}");
+    }
+}
+
 /// Dumps that the tools of the stores printed: `ldb` of RocksDB 11.8.1, LMDB 0.9.24, Berkeley DB
 /// 5.3.28. A database was made of the same entries by each. In RocksDB one key was deleted, and
 /// another written again.
