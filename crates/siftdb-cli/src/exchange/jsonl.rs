@@ -94,7 +94,12 @@ fn bytes_of(fields: &Map<String, Value>, name: &str) -> Outcome<Vec<u8>> {
 /// The settings, and those that only a program can name.
 fn settings_in(fields: &Map<String, Value>) -> Outcome<(KeyspaceOptions, Vec<Setting>)> {
     let (mut settings, mut left_out) = (KeyspaceOptions::new(), Vec::new());
-    for setting in fields.get("settings").and_then(Value::as_array).into_iter().flatten() {
+    let all = match fields.get("settings") {
+        None => &[][..],
+        Some(Value::Array(all)) => all,
+        Some(_) => return Err(Failure::usage("`settings` is no array")),
+    };
+    for setting in all {
         let text = |name: &str| setting.get(name).and_then(Value::as_str);
         let (Some(name), Some(value)) = (text("name"), text("value")) else {
             return Err(Failure::usage("a setting has a `name` and a `value`"));

@@ -597,6 +597,12 @@ fn unusable_files_are_named_with_their_line() {
             1,
             "x",
         ),
+        (
+            "jsonl",
+            "{\"keyspace\":\"a\",\"settings\":{\"filter\":\"none\"}}\n".into(),
+            1,
+            "no array",
+        ),
         ("jsonl", "{\"keyspace\":\"a\"}\n{\"entries\":1}\n".into(), 2, "0 entries"),
         ("jsonl", "{\"keyspace\":\"a\"}\n{\"entries\":0}\n{}\n".into(), 3, "after the end"),
         ("mdb", "hello\n".into(), 1, "NAME=VALUE"),
