@@ -47,6 +47,10 @@ pub fn replace_with<T>(
     #[expect(clippy::disallowed_methods, reason = "the user's own file, no part of a database")]
     uninterrupted.on_interrupt(move || drop(std::fs::remove_file(path)));
     drop(uninterrupted);
+    // As a file that is written over keeps them.
+    if let Ok(replaced) = target.metadata() {
+        whole.as_file().set_permissions(replaced.permissions()).map_err(refuse)?;
+    }
     let written = fill(file, whole.as_file(), write)?;
     whole.as_file().sync_all().map_err(refuse)?;
     whole.persist(&target).map_err(|error| refuse(error.error))?;

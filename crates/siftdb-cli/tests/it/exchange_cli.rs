@@ -902,6 +902,17 @@ fn exports_replace_a_file_whole() {
 }
 
 #[test]
+fn replaced_files_keep_their_permissions() {
+    let place = Place::new();
+    let (db, file) = (place.database(), place.path("file"));
+    let mode = || std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+    write(&file, b"secret");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    ok(&["export", &db, "-o", &file]);
+    assert_eq!(mode(), 0o600);
+}
+
+#[test]
 fn sorted_imports_are_bulk_loads() {
     let place = Place::new();
     let (path, file) = (place.path("db"), place.path("file"));
