@@ -47,7 +47,9 @@ pub struct RocksDbArgs {
     merge: Option<Merge>,
     /// For a database of DBWithTTL: each value ends with the time of its write. Take that from the
     /// value; the entry expires SECONDS later
+    // Its operands of merges have stamps, too, which no operator here takes from them.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(conflicts_with = "merge")]
     ttl_db: Option<u32>,
     /// Read column families in the order of rocksdb.ReverseBytewiseComparator, too. Their keys
     /// ascend in siftdb; `siftdb scan --reverse` has RocksDB's order

@@ -193,6 +193,9 @@ fn operands_of_merges_come_in_with_their_operator() {
     json(&["import", "rocksdb", &old, &db, "--merge", "append", "--json"]);
     assert_eq!(contents(&db).families, expected.families);
     assert!(fails(2, &["import", "leveldb", &old, &db, "--merge", "max"]).contains("--merge"));
+    // In a database of DBWithTTL each operand has a stamp, which would end up within values.
+    let both = ["import", "rocksdb", &old, &db, "--merge", "append", "--ttl-db", "60"];
+    assert!(fails(2, &both).contains("cannot be used with"));
 }
 
 /// The keyspace that is there lets entries expire at once, so no lookup finds them.
