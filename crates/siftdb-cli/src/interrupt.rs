@@ -11,9 +11,16 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// A thread came to [`wait_if_interrupted`] after a signal.
+static IS_WAITING: AtomicBool = AtomicBool::new(false);
+
+/// How long clean-ups wait for that thread. It may wait for input itself, or compute.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Clean-ups to make before the process ends. `None` until a thread waits for signals.
 static CLEAN_UPS: Mutex<Option<Vec<CleanUp>>> = Mutex::new(None);
@@ -52,6 +59,11 @@ fn lock() -> MutexGuard<'static, Option<Vec<CleanUp>>> {
 fn clean_up_on(mut signals: Signals) {
     if let Some(signal) = signals.forever().next() {
         INTERRUPTED.store(true, Ordering::SeqCst);
+        // A thread that is about to open a database would create what was removed again.
+        let began = Instant::now();
+        while !IS_WAITING.load(Ordering::SeqCst) && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // Locked until the end.
         let mut clean_ups = lock();
         clean_ups.iter_mut().flat_map(|all| all.drain(..)).for_each(|clean_up| clean_up());
@@ -72,6 +84,7 @@ fn is_ignored(signal: i32) -> bool {
 /// [`Uninterrupted`] time, whose end the clean-up awaits.
 pub fn wait_if_interrupted() {
     while INTERRUPTED.load(Ordering::SeqCst) {
+        IS_WAITING.store(true, Ordering::SeqCst);
         std::thread::park();
     }
 }
@@ -107,6 +120,7 @@ pub fn remove_whole(directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siftdb::env::{DiskEnv, Env};
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
@@ -129,10 +143,33 @@ mod tests {
             drop(time);
             wait_if_interrupted();
         }
+        expect_nothing_left("a_signal_during_a_creation_leaves_nothing");
+    }
+
+    /// Once, a database that was opened after the clean-up had its directory created again.
+    #[test]
+    fn a_signal_before_an_opening_leaves_nothing() {
+        if let Some(parent) = std::env::var_os(CHILD) {
+            let made = temporary_directory("made-", Path::new(&parent), false, "").unwrap();
+            signal_hook::low_level::raise(SIGTERM).unwrap();
+            let (env, began) = (DiskEnv::new(), Instant::now());
+            while began.elapsed() < Duration::from_millis(20) {
+                // As an opening does.
+                let _ = env.create_dir(made.path());
+                let _ = env.create_dir(&made.path().join("database"));
+            }
+            wait_if_interrupted();
+        }
+        for _ in 0..5 {
+            expect_nothing_left("a_signal_before_an_opening_leaves_nothing");
+        }
+    }
+
+    /// Runs a test of this module as a child, which ends by a signal.
+    fn expect_nothing_left(test: &str) {
         let directory = tempfile::tempdir().unwrap();
-        let name = "interrupt::tests::a_signal_during_a_creation_leaves_nothing";
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name])
+            .args(["--exact", &format!("interrupt::tests::{test}")])
             .env(CHILD, directory.path())
             .output()
             .unwrap();
