@@ -9,8 +9,10 @@ use crate::numbers::{bits, size};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use siftdb::filter::Encoding;
+use siftdb::inspect::LEVELS;
 use siftdb::{Compression, Filter, FilterLayout, FilterPinning, KeyspaceOptions, Prefix};
 use siftdb_cli::filter_advice::{FilterAdvice, LevelAdvice};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The encoding that is the library's default.
@@ -93,43 +95,73 @@ impl WantedFilter {
             .fold(settings, |settings, level| settings.filter_at_level(level.level, filter(level)))
     }
 
-    /// The settings with this filter at all levels; none if no argument was given.
-    pub fn settings(&self) -> Outcome<KeyspaceOptions> {
-        let named = (&self.encoding, self.bits, self.layout, self.monkey);
-        let filter = match named {
-            (None, None, None, None) => return Ok(KeyspaceOptions::new()),
+    /// The filter; `None` if no argument was given.
+    fn filter(&self) -> Outcome<Option<Filter>> {
+        let filter = match (&self.encoding, self.bits, self.layout, self.monkey) {
+            (None, None, None, None) => return Ok(None),
             (.., Some(bytes)) => Filter::monkey(bytes),
             (encoding, bits, ..) => {
                 let label = encoding.as_deref().unwrap_or(ENCODING_DEFAULT);
                 Filter::from(encoding_of(label, bits.unwrap_or(10.0))?)
             }
         };
-        Ok(KeyspaceOptions::new().filter(match self.layout {
+        Ok(Some(match self.layout {
             Some(layout) => filter.layout(layout),
             None => filter,
         }))
     }
+
+    /// The settings with this filter; none if no argument was given.
+    pub fn settings(&self) -> Outcome<KeyspaceOptions> {
+        let settings = KeyspaceOptions::new();
+        Ok(match self.filter()? {
+            Some(filter) => settings.filter(filter),
+            None => settings,
+        })
+    }
+
+    /// The same for a comparison, which saves nothing: no filter that is saved for a level counts.
+    pub fn settings_at_all_levels(&self) -> Outcome<KeyspaceOptions> {
+        let settings = self.settings()?;
+        // A budget applies only to levels without a filter of their own.
+        let Some(filter) = self.filter()?.filter(|_| self.monkey.is_none()) else {
+            return Ok(settings);
+        };
+        let at_level =
+            |settings: KeyspaceOptions, level| settings.filter_at_level(level, filter.clone());
+        let settings = (0..LEVELS).fold(settings, at_level);
+        Ok(settings.filter_at_last_level(filter).filter_last_level(true))
+    }
 }
 
-/// `named`, with its filter set at every level that has a filter of its own in `saved`. Otherwise
-/// the saved filter of a level would win over the argument, which is meant for all levels.
+/// `named`, with its filter set at every level that has a filter of its own in `saved`, or none;
+/// so may the last level. Otherwise what is saved for a level would win over the argument, which is
+/// meant for all levels.
 pub fn at_saved_levels(
     named: KeyspaceOptions,
     saved: &KeyspaceOptions,
 ) -> Outcome<KeyspaceOptions> {
     let settings = named.settings();
-    // A budget (`monkey:`) applies only to levels without a filter of their own.
-    let is_of_levels =
-        |(name, value): &&(String, String)| name == "filter" && !value.starts_with("monkey:");
-    let Some((_, filter)) = settings.iter().find(is_of_levels) else { return Ok(named) };
-    let filter = parse_filter(filter)?;
-    let levels =
-        saved.settings().into_iter().filter_map(|(name, _)| level_of(&name, FILTER_AT_LEVEL));
-    Ok(levels
-        .filter(|level| {
-            settings.iter().all(|(name, _)| level_of(name, FILTER_AT_LEVEL) != Some(*level))
-        })
-        .fold(named, |named, level| named.filter_at_level(level, filter.clone())))
+    let Some((_, filter)) = settings.iter().find(|(name, _)| name == "filter") else {
+        return Ok(named);
+    };
+    let of_levels: BTreeMap<usize, &String> = settings
+        .iter()
+        .filter_map(|(name, value)| Some((level_of(name, FILTER_AT_LEVEL)?, value)))
+        .collect();
+    let of_last = of_levels.values().next_back().copied().unwrap_or(filter);
+    let (filter, of_last) = (parse_filter(filter)?, parse_filter(of_last)?);
+    let with = |named: KeyspaceOptions, (name, _): (String, String)| match &*name {
+        "filter_at_last_level" => named.filter_at_last_level(of_last.clone()),
+        "filter_last_level" => named.filter_last_level(true),
+        name => match level_of(name, FILTER_AT_LEVEL) {
+            Some(level) if !of_levels.contains_key(&level) => {
+                named.filter_at_level(level, filter.clone())
+            }
+            _ => named,
+        },
+    };
+    Ok(saved.settings().into_iter().fold(named, with))
 }
 
 /// The level of a setting `NAME.LEVEL`.

@@ -204,7 +204,7 @@ impl Stats {
             return Err(Failure::usage(what));
         }
         let options = options().block_cache_bytes(self.cache.unwrap_or(CACHE_BYTES_DEFAULT));
-        let settings = self.wanted.settings()?;
+        let settings = self.wanted.settings_at_all_levels()?;
         let reports = self.place.read_all(options, &settings, |_, keyspaces| {
             // Keys are of one keyspace: `default`, which is the first, or the one that is named.
             let is_probe = self.probe.is_some() || self.probe_ranges.is_some();

@@ -550,6 +550,33 @@ fn rebuild_applies_what_advise_recommends() {
     fails(2, &["filter", "rebuild", &db, "--monkey", "5kB", "--bits", "10"]);
 }
 
+/// Its saved settings leave the last level without filters, or give it others.
+#[test]
+fn arguments_are_for_the_last_level_too() {
+    let last = ["filter_at_last_level=none", "filter_last_level=false", "filter_at_level.1=none"];
+    for saved in last {
+        let place = Place::new();
+        let db = database(&place, "db", Filter::bloom(10.0));
+        ok(&["settings", &db, "--set", saved]);
+        ok(&["compact", &db, "--force"]);
+        let bits = |report: &Value, of: &str| report["levels"][0][of].clone();
+        let stats = json(&["filter", "stats", &db, "--bits", "12", "--json"]);
+        assert_eq!(bits(&stats, "wanted")["bits_per_key"], 12.0, "{saved}: {stats}");
+        assert_eq!(bits(&stats, "filters")[0]["differs"], true, "{saved}: {stats}");
+        for wanted in [["--bits", "12"], ["--monkey", "3kB"]] {
+            let rebuild = ["filter", "rebuild", &db, "--json"];
+            let rebuilt = json(&[&rebuild[..], &wanted].concat());
+            assert_eq!(rebuilt["tables_rewritten"], 1, "{saved}, {wanted:?}: {rebuilt}");
+            assert_ne!(rebuilt["filter_bytes_after"], 0, "{saved}, {wanted:?}: {rebuilt}");
+        }
+        // Later tables have them, too.
+        ok(&["compact", &db, "--force"]);
+        let stats = json(&["filter", "stats", &db, "--json"]);
+        assert_eq!(bits(&stats, "filters")[0]["differs"], false, "{saved}: {stats}");
+        assert_eq!(bits(&stats, "filters")[0]["encoding"], "fast-local-bloom", "{saved}: {stats}");
+    }
+}
+
 #[test]
 fn stats_judges_filters_by_their_budget() {
     let place = Place::new();
