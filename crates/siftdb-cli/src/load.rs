@@ -99,7 +99,7 @@ struct BadLines {
 impl BadLines {
     /// Those of `--bad-lines FILE`.
     fn new(path: Option<&Path>) -> Outcome<Self> {
-        // Said before anything is written; the file is created with its first line.
+        // Said before the database is created; the file is created with its first line.
         if let Some(path) = path.filter(|path| path.symlink_metadata().is_ok()) {
             return Err(unwritable(path, std::io::ErrorKind::AlreadyExists.into()));
         }
@@ -191,18 +191,18 @@ impl Load {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         // Before anything is created.
         let (columns, settings) = (self.columns()?, self.named.settings()?);
+        let mut bad = BadLines::new(self.bad_lines.as_deref())?;
         let mut input = Input::open(&self.file, "load")?;
         let mut started = Instant::now();
-        let (entries, bad) = self.place.write(&settings, |db, keyspace| {
+        let entries = self.place.write(&settings, |db, keyspace| {
             started = Instant::now();
-            let mut bad = BadLines::new(self.bad_lines.as_deref())?;
             let mut sink = Sink::new(db, keyspace.clone());
             let loaded = self.write_lines(&columns, &mut input, &mut sink, &mut bad);
             bad.finish()?;
             loaded?;
             // Only tables have filters and appear in most figures.
             keyspace.flush()?;
-            Ok((sink.taken(), bad))
+            Ok(sink.taken())
         })?;
         drop(input);
         let seconds = started.elapsed().as_secs_f64();

@@ -38,6 +38,16 @@ fn columns_are_chosen_by_number() {
 }
 
 #[test]
+fn existing_files_for_bad_lines_create_nothing() {
+    let place = Place::new();
+    let (db, lines, bad) = (place.path("db"), place.path("lines"), place.path("bad"));
+    write(&lines, b"a\t1\n");
+    write(&bad, b"");
+    let message = fails(4, &["load", "--create", &db, &lines, "--bad-lines", &bad]);
+    assert!(message.contains("name a new file") && !Path::new(&db).exists(), "{message}");
+}
+
+#[test]
 fn lines_with_too_few_columns_are_named() {
     let place = Place::new();
     let (db, lines) = (place.path("db"), place.path("lines"));
