@@ -14,7 +14,7 @@
 use crate::args::{InKeyspace, Spelling, ToWrite, options, prefix_range, range, unnamed};
 use crate::described::{help, result};
 use crate::failure::{Failure, Outcome};
-use crate::lines::{each_line, open_lines};
+use crate::lines::{VALUE_BYTES_MAX, each_line, open_lines};
 use crate::output::{KeyValue, Output, Rows, Shown};
 use crate::text::escaped;
 use clap::Args;
@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 const KEYS_AT_ONCE: usize = 1 << 10;
 
 /// More bytes than a value may have.
-const VALUE_READ_MAX: u64 = (1 << 30) + 1;
+const VALUE_READ_MAX: u64 = VALUE_BYTES_MAX as u64 + 1;
 
 result! {
     /// Examples:

@@ -194,11 +194,12 @@ impl Import {
     }
 
     fn open_source(&self) -> Outcome<Source> {
-        let reader: Box<dyn Reader> = match self.format {
-            Format::Jsonl => Box::new(JsonlReader::default()),
-            Format::Tsv => Box::new(Tsv),
-            Format::Mdb | Format::Bdb => Box::new(MdbReader::default()),
-            Format::Ldb => Box::new(Ldb::default()),
+        // With the most bytes that a line takes for a byte of a key or a value.
+        let (reader, byte_bytes): (Box<dyn Reader>, _) = match self.format {
+            Format::Jsonl => (Box::new(JsonlReader::default()), 6),
+            Format::Tsv => (Box::new(Tsv), 4),
+            Format::Mdb | Format::Bdb => (Box::new(MdbReader::default()), 3),
+            Format::Ldb => (Box::new(Ldb::default()), 2),
             Format::Leveldb => {
                 let (database, lock) = leveldb::open(&self.source, self.salvage)?;
                 return Ok(Source::LevelDb(database, lock));
@@ -208,7 +209,7 @@ impl Import {
                 return Ok(Source::RocksDb(Box::new(source)));
             }
         };
-        let input = Input::open(&self.source, "import")?;
+        let input = Input::open(&self.source, "import", byte_bytes)?;
         Ok(Source::Lines { reader, input, begin: None })
     }
 }

@@ -9,6 +9,18 @@ use std::path::Path;
 /// A file of lines.
 pub type Lines = BufReader<Box<dyn Read>>;
 
+/// The largest value of the library.
+pub const VALUE_BYTES_MAX: usize = 1 << 30;
+
+/// The longest line of a key, also if each of its bytes is an escape. That of a range is shorter.
+const KEY_LINE_BYTES_MAX: u64 = 4 * KeySet::KEY_BYTES_MAX as u64;
+
+/// The longest line of an entry with the spelling of a byte that takes `byte_bytes`. Names and
+/// marks around key and value take little.
+pub fn entry_line_bytes_max(byte_bytes: u64) -> u64 {
+    byte_bytes * (KeySet::KEY_BYTES_MAX + VALUE_BYTES_MAX) as u64 + (64 << 10)
+}
+
 /// Opens a file of lines with its length, if it has one; `-` is standard input.
 #[expect(clippy::disallowed_methods, reason = "the user's own file, no part of a database")]
 pub fn open_lines(path: &Path) -> Outcome<(Lines, Option<u64>)> {
@@ -26,22 +38,34 @@ pub fn open_lines(path: &Path) -> Outcome<(Lines, Option<u64>)> {
 }
 
 /// Reads the next line without its end into `line`, and returns the bytes it took from the file.
-/// `None` at the end of the file.
-pub fn next_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Outcome<Option<u64>> {
+/// `None` at the end of the file. Of a line longer than `bytes_max` no more is read.
+pub fn next_line(
+    lines: &mut Lines,
+    line: &mut Vec<u8>,
+    path: &Path,
+    bytes_max: u64,
+) -> Outcome<Option<u64>> {
     line.clear();
-    let taken = lines.read_until(b'\n', line).map_err(|source| Failure::io(path, source))?;
+    let taken = lines.take(bytes_max + 1).read_until(b'\n', line);
+    let taken = taken.map_err(|source| Failure::io(path, source))? as u64;
     if line.last() == Some(&b'\n') {
         line.pop();
+    } else if taken > bytes_max {
+        let what = format!("a line of more than {bytes_max} bytes, longer than any that is read");
+        return Err(Failure::usage(what));
     }
-    Ok((taken > 0).then_some(taken as u64))
+    Ok((taken > 0).then_some(taken))
 }
 
-/// Calls `each` with the number and the bytes of every line.
+/// Calls `each` with the number and the bytes of every line, which has a key or two.
 pub fn each_line(path: &Path, mut each: impl FnMut(u64, &mut Vec<u8>) -> Outcome) -> Outcome {
     let (mut lines, _) = open_lines(path)?;
-    let (mut line, mut number) = (Vec::new(), 0);
-    while next_line(&mut lines, &mut line, path)?.is_some() {
-        number += 1;
+    let mut line = Vec::new();
+    for number in 1.. {
+        let next = next_line(&mut lines, &mut line, path, KEY_LINE_BYTES_MAX);
+        if next.map_err(|failure| failure.at_line(path, number, None))?.is_none() {
+            break;
+        }
         each(number, &mut line)?;
     }
     Ok(())
@@ -62,4 +86,29 @@ pub fn key_set(path: &Path) -> Outcome<KeySet> {
         }
     })?;
     Ok(KeySet::new(keys))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    #[test]
+    fn lines_are_read_up_to_their_limit() {
+        let read = |text: &'static str, bytes_max| {
+            let mut lines: Lines = BufReader::new(Box::new(Cursor::new(text)));
+            let (mut line, mut found) = (Vec::new(), Vec::new());
+            loop {
+                match next_line(&mut lines, &mut line, Path::new("file"), bytes_max) {
+                    Ok(Some(_)) => found.push(String::from_utf8_lossy(&line).into_owned()),
+                    Ok(None) => return found,
+                    Err(_) => return [found, vec![format!("{} bytes", line.len())]].concat(),
+                }
+            }
+        };
+        assert_eq!(read("abc\n\nab\n", 3), ["abc", "", "ab"]);
+        assert_eq!(read("abc", 3), ["abc"], "the last line needs no end");
+        assert_eq!(read("a\nabcdefgh\n", 3), ["a", "4 bytes"], "no more is read");
+        assert_eq!(read("abcd", 3), ["4 bytes"]);
+    }
 }

@@ -192,7 +192,7 @@ impl Load {
         // Before anything is created.
         let (columns, settings) = (self.columns()?, self.named.settings()?);
         let mut bad = BadLines::new(self.bad_lines.as_deref())?;
-        let mut input = Input::open(&self.file, "load")?;
+        let mut input = Input::open(&self.file, "load", if self.raw { 1 } else { 4 })?;
         let mut started = Instant::now();
         let entries = self.place.write(&settings, |db, keyspace| {
             started = Instant::now();

@@ -6,7 +6,9 @@
 
 use crate::exchange::record::Expiry;
 use crate::failure::{Failure, Outcome};
+use crate::lines::VALUE_BYTES_MAX;
 use siftdb::{Db, Keyspace, TableWriter, WriteBatch, WriteOptions};
+use siftdb_cli::experiment::KeySet;
 use std::time::Duration;
 
 /// Bytes at which a batch is written, and at which ascending keys become a bulk load.
@@ -14,10 +16,6 @@ const BATCH_BYTES: usize = 256 << 10;
 
 /// Memory of an entry that waits, besides its bytes.
 const WAITING_BYTES: usize = 64;
-
-/// The limits of the library. Larger entries are refused here, to be reported with their line.
-const KEY_BYTES_MAX: usize = 65_535;
-const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// Writes entries to a keyspace. All entries that it took are visible after [`Sink::finish`].
 pub struct Sink<'a> {
@@ -46,13 +44,14 @@ struct Waiting {
 
 const NO_ENTRIES: State = State::Waiting { entries: Vec::new(), bytes: 0 };
 
-/// The limit that an entry of these lengths breaks, if any.
+/// The limit that an entry of these lengths breaks, if any. The library refuses it too, but without
+/// its line.
 pub fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
     let refuse = |what: &str, bytes: usize, limit: usize| {
         Err(Failure::usage(format!("a {what} of {bytes} bytes; at most {limit} are allowed")))
     };
     match (key.len(), value.len()) {
-        (bytes, _) if bytes > KEY_BYTES_MAX => refuse("key", bytes, KEY_BYTES_MAX),
+        (bytes, _) if bytes > KeySet::KEY_BYTES_MAX => refuse("key", bytes, KeySet::KEY_BYTES_MAX),
         (_, bytes) if bytes > VALUE_BYTES_MAX => refuse("value", bytes, VALUE_BYTES_MAX),
         _ => Ok(()),
     }

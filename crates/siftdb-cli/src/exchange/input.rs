@@ -2,7 +2,7 @@
 
 use crate::bars::Bar;
 use crate::failure::{Failure, Outcome};
-use crate::lines::{Lines, next_line, open_lines};
+use crate::lines::{Lines, entry_line_bytes_max, next_line, open_lines};
 use std::path::{Path, PathBuf};
 
 /// The file, and where in it reading is.
@@ -12,21 +12,24 @@ pub struct Input {
     line: Vec<u8>,
     /// The number of the line that was read last, from 1.
     number: u64,
+    line_bytes_max: u64,
     bar: Bar,
 }
 
 impl Input {
-    /// Opens the file, `-` for standard input. A bar of this name shows how far it was read.
-    pub fn open(path: &Path, name: &'static str) -> Outcome<Self> {
+    /// Opens the file, `-` for standard input. Its lines spell a byte of a key or a value in up to
+    /// `byte_bytes`. A bar of this name shows how far it was read.
+    pub fn open(path: &Path, name: &'static str, byte_bytes: u64) -> Outcome<Self> {
         let (lines, length) = open_lines(path)?;
-        let (line, path) = (Vec::new(), path.to_path_buf());
-        Ok(Input { lines, path, line, number: 0, bar: Bar::bytes(name, length) })
+        let (line, path, bar) = (Vec::new(), path.to_path_buf(), Bar::bytes(name, length));
+        let line_bytes_max = entry_line_bytes_max(byte_bytes);
+        Ok(Input { lines, path, line, number: 0, line_bytes_max, bar })
     }
 
     /// The next line, without its end.
     pub fn line(&mut self) -> Outcome<Option<&[u8]>> {
         self.number += 1;
-        match next_line(&mut self.lines, &mut self.line, &self.path)? {
+        match next_line(&mut self.lines, &mut self.line, &self.path, self.line_bytes_max)? {
             Some(bytes) => {
                 self.bar.add(bytes);
                 Ok(Some(&self.line))

@@ -99,6 +99,19 @@ fn keys_come_from_files_and_standard_input() {
     assert!(fails(4, &["get", &db, "--input", &db]).contains("is a directory"));
 }
 
+/// A line that no key can have is refused before it is read to its end.
+#[test]
+fn lines_longer_than_keys_are_refused() {
+    let place = Place::new();
+    let (db, keys) = (letters(&place), place.path("keys"));
+    write(&keys, format!("a\n{}\nb\n", "x".repeat(300_000)).as_bytes());
+    for command in [["get", &db, "--input", &keys], ["filter", "stats", &db, "--probe"]] {
+        let more: &[&str] = if command[0] == "get" { &[] } else { &[&keys] };
+        let refused = fails(2, &[&command, more].concat());
+        assert!(refused.contains(": line 2: a line of more than"), "{refused}");
+    }
+}
+
 #[test]
 fn values_come_from_files_with_all_bytes() {
     let place = Place::new();
