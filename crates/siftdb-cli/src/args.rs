@@ -200,7 +200,7 @@ impl ToWrite {
         let was_there = is_there();
         let mut is_new_keyspace = false;
         let opened = options.create_if_missing(self.create.create).open(&database.directory);
-        let done = database.with(opened, Some("use --create"), |db| {
+        let work = |db: &Db| {
             let had_keyspace = name.is_none_or(|name| db.keyspaces().iter().any(|one| one == name));
             let keyspace = keyspace(db, name, settings, Some(self.create))?;
             is_new_keyspace = !had_keyspace;
@@ -208,7 +208,12 @@ impl ToWrite {
                 db.save_settings()?;
             }
             work(db, &keyspace)
-        });
+        };
+        let done = match opened {
+            // What is missing then, such as the target of a link, is not created by --create.
+            Err(error) if self.create.create => Err(error.into()),
+            opened => database.with(opened, Some("use --create"), work),
+        };
         done.map_err(|failure| match name {
             _ if !was_there && is_there() => {
                 let directory = database.directory.display();

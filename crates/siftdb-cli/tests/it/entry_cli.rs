@@ -137,6 +137,17 @@ fn values_come_from_files_with_all_bytes() {
     }
 }
 
+/// The directory of a link that leads nowhere is not created.
+#[test]
+fn impossible_databases_are_not_called_missing() {
+    let place = Place::new();
+    let (link, target) = (place.path("link"), place.path("nowhere"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let refused = fails(4, &["put", &link, "a", "1", "--create"]);
+    assert!(refused.contains(&link) && !refused.contains("no database"), "{refused}");
+    assert!(fails(4, &["put", &link, "a", "1"]).contains("no database"));
+}
+
 #[test]
 fn delete_takes_keys_ranges_and_prefixes() {
     let place = Place::new();
