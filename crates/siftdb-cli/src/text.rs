@@ -99,8 +99,10 @@ pub fn unescaped(spelled: &[u8]) -> Result<Vec<u8>, String> {
             _ => (None, 0),
         };
         let Some(byte) = byte else {
-            let what = "an escape that is none of \\t \\n \\\\ \\xNN in";
-            return Err(format!("{what} {}", spelled.escape_ascii()));
+            // Without the rest, which may be a large value.
+            let bytes = if rest.starts_with(b"x") { 3 } else { 1 };
+            let escape = rest.get(..bytes).unwrap_or(rest).escape_ascii();
+            return Err(format!("an escape that is none of \\t \\n \\\\ \\xNN: \\{escape}"));
         };
         bytes.push(byte);
         rest = rest.get(used..).unwrap_or_default();
@@ -153,7 +155,8 @@ mod tests {
             assert_eq!(unescaped(escaped(&[byte]).as_bytes()).unwrap(), [byte]);
         }
         for wrong in ["\\", "\\q", "\\x", "\\x1", "\\xg0"] {
-            assert!(unescaped(wrong.as_bytes()).is_err(), "{wrong}");
+            let refused = unescaped(format!("\\ta{wrong}").as_bytes()).unwrap_err();
+            assert!(refused.ends_with(&format!(": {wrong}")), "{refused}");
         }
     }
 }
