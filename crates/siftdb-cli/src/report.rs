@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 use crate::memory_args::GivenMemory;
 use crate::output::{Output, Shown};
 use crate::page_args::{PageArgs, PageJson};
-use crate::text::{date, escaped, shell_word};
+use crate::text::{date, escaped, keyspace_option, shell_word};
 use clap::Args;
 use siftdb::{Db, Keyspace};
 use siftdb_cli::experiment::{Page, Unit, bytes, contents_figures, memory_figure};
@@ -60,10 +60,7 @@ impl Report {
     fn page(&self, db: &Db, keyspace: &Keyspace, key: Option<&[u8]>) -> Outcome<Page> {
         let directory = shell_word(&db.path().to_string_lossy());
         let name = keyspace.name();
-        let of = match name {
-            "default" => String::new(),
-            name => format!(" --keyspace {}", shell_word(name)),
-        };
+        let of = keyspace_option(name);
         let explain = |key: &[u8]| {
             let key = shell_word(&escaped(key));
             // After `--` a key may begin with a dash.

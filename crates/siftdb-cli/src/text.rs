@@ -56,6 +56,14 @@ pub fn shell_word(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
+/// The option that names a keyspace in a command, after a space; nothing for `default`.
+pub fn keyspace_option(name: &str) -> String {
+    match name {
+        "default" => String::new(),
+        name => format!(" --keyspace {}", shell_word(name)),
+    }
+}
+
 /// The spelling of `bytes`.
 pub fn escaped(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
@@ -158,5 +166,7 @@ mod tests {
             let refused = unescaped(format!("\\ta{wrong}").as_bytes()).unwrap_err();
             assert!(refused.ends_with(&format!(": {wrong}")), "{refused}");
         }
+        let long = unescaped(&[&b"\\q"[..], &[0; 10_000]].concat()).unwrap_err();
+        assert!(long.ends_with(": \\q"), "{} bytes", long.len());
     }
 }

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::json::{Dropped, ErrorFields, ranges};
 use crate::output::{Output, Shown};
 use crate::sst::check_tables;
-use crate::text::{counted, counted_entries};
+use crate::text::{counted, counted_entries, keyspace_option};
 use clap::Args;
 use siftdb::env::{DiskEnv, Env};
 use siftdb::{
@@ -142,6 +142,20 @@ fn tables_in_words(tables: u64, damaged: u64) -> String {
     }
 }
 
+/// How to repair the filters of the damaged tables. A rebuild concerns one keyspace.
+fn filters_way(report: &VerifyReport) -> String {
+    let damaged = report.keyspaces.iter().filter(|keyspace| keyspace.damaged > 0);
+    let command = |keyspace: &VerifiedKeyspace| {
+        format!("`siftdb filter rebuild DIR{}`", keyspace_option(&keyspace.name))
+    };
+    let commands: Vec<String> = damaged.map(command).collect();
+    match commands.len() {
+        0 => "; `siftdb filter rebuild DIR` repairs filters".into(),
+        1 => format!("; {} repairs filters", commands[0]),
+        _ => format!("; {} repair filters", commands.join(" and ")),
+    }
+}
+
 fn print(
     report: &VerifyReport,
     unclean_end: Option<&RecoveryReport>,
@@ -174,11 +188,9 @@ fn print(
         // A repair refuses files of a newer siftdb, and the database of another store.
         let is_refused = |error: &Error| matches!(error, Error::UnsupportedFormat { .. });
         let way = match &report.damage[..] {
-            damage if damage.iter().all(of_filter) => {
-                "; `siftdb filter rebuild DIR` repairs filters"
-            }
-            damage if damage.iter().any(is_refused) => "",
-            _ => "; `siftdb repair DIR` saves the readable part",
+            damage if damage.iter().all(of_filter) => filters_way(report),
+            damage if damage.iter().any(is_refused) => String::new(),
+            _ => "; `siftdb repair DIR` saves the readable part".into(),
         };
         match report.damage.len() {
             0 => writeln!(out, "all in order"),

@@ -18,7 +18,7 @@ use crate::filter_args::ENCODING_DEFAULT;
 use crate::memory_args::GivenMemory;
 use crate::numbers::{percent, size};
 use crate::output::{Output, Shown, Text};
-use crate::text::write_log_note;
+use crate::text::{keyspace_option, write_log_note};
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use siftdb_cli::experiment::bytes;
@@ -126,10 +126,12 @@ impl Advise {
     pub fn run(self, output: Output) -> Outcome<Shown> {
         self.given.check()?;
         let options = options().block_cache_bytes(self.given.cache);
+        let name = self.place.name.as_deref().unwrap_or("default");
         let (filters, memory, log_entries, finding) = self.place.read(options, |_, keyspace| {
             let report = keyspace.filter_report();
             let filters = self.budget.map(|budget| filter_advice::advice(&report, budget));
-            let (log_entries, finding) = (report.stats.memtable_entries, empty_scans(&report));
+            let (log_entries, finding) =
+                (report.stats.memtable_entries, empty_scans(&report, name));
             Ok((filters, self.given.advice(keyspace), log_entries, finding))
         })?;
         let advised = Advised {
@@ -140,7 +142,7 @@ impl Advise {
         };
         output.show(&advised, |out| {
             if let Some(filters) = &filters {
-                print(filters, out)?;
+                print(filters, &keyspace_option(name), out)?;
             }
             if let Some(memory) = &memory {
                 print_memory(memory, out)?;
@@ -177,7 +179,8 @@ fn print_memory(advice: &MemoryAdvice, out: &mut Text<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> io::Result<()> {
+/// Prints the advice for a keyspace, which the option `of` names.
+fn print(advice: &FilterAdvice, of: &str, out: &mut Text<'_>) -> io::Result<()> {
     if advice.levels.is_empty() {
         return writeln!(out, "no tables, so no filters");
     }
@@ -206,7 +209,7 @@ fn print(advice: &FilterAdvice, out: &mut Text<'_>) -> io::Result<()> {
         writeln!(out, "  .filter_at_level({}, {})", level.level, filter_of(level))?;
     }
     writeln!(out, "tables change when they are compacted, or by Db::rebuild_filters, or now by")?;
-    writeln!(out, "  siftdb filter rebuild DIR --monkey {budget}")
+    writeln!(out, "  siftdb filter rebuild DIR{of} --monkey {budget}")
 }
 
 /// A number for each lookup.

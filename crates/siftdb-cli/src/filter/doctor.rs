@@ -25,7 +25,7 @@
 //! - `empty-scans`: most scans find nothing, and enter tables without a range filter.
 
 use crate::numbers::percent;
-use crate::text::counted;
+use crate::text::{counted, keyspace_option};
 use serde::Serialize;
 use serde_json::{Value, json};
 use siftdb::filter::Encoding;
@@ -67,8 +67,9 @@ pub struct Finding {
     figures: Value,
 }
 
-/// The problems of each level, then those of all levels together.
-pub fn findings(report: &FilterReport) -> Vec<Finding> {
+/// The problems of each level, then those of all levels together. `keyspace` is the name of the
+/// keyspace that the report is about.
+pub fn findings(report: &FilterReport, keyspace: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for level in 0..report.wanted.len().max(report.stats.levels.len()) {
         let level = Level {
@@ -88,7 +89,7 @@ pub fn findings(report: &FilterReport) -> Vec<Finding> {
     findings.extend(unreadable(report));
     findings.extend(off_budget(report));
     findings.extend(too_large(report));
-    findings.extend(empty_scans(report));
+    findings.extend(empty_scans(report, keyspace));
     findings
 }
 
@@ -306,7 +307,7 @@ fn too_large(report: &FilterReport) -> Option<Finding> {
 }
 
 /// Scans that a range filter could answer: most find nothing, and they enter tables without one.
-pub fn empty_scans(report: &FilterReport) -> Option<Finding> {
+pub fn empty_scans(report: &FilterReport, keyspace: &str) -> Option<Finding> {
     let (scans, empty) = (report.stats.scans, report.stats.scans_empty);
     let has_none = |level: &usize| {
         report.groups(*level).iter().any(|group| group.like.range_bits_per_key.is_none())
@@ -315,12 +316,12 @@ pub fn empty_scans(report: &FilterReport) -> Option<Finding> {
     let entered: u64 = levels.map(|(_, counts)| counts.scan_tables).sum();
     let each = entered as f64 / scans.max(1) as f64;
     let share = empty as f64 / scans.max(1) as f64;
+    let (share_empty, of) = (percent(share), keyspace_option(keyspace));
     let what = format!(
-        "{} of {scans} scans found nothing, and a scan entered {each:.1} tables without a range \
-         filter; for keys that are numbers, times or UUIDs take Filter::ranges(12.0), or `siftdb \
-         settings DIR --set filter='bloom ranges=12'` and `siftdb filter rebuild DIR`; `siftdb \
-         filter stats DIR --probe-ranges FILE` then counts what they exclude",
-        percent(share)
+        "{share_empty} of {scans} scans found nothing, and a scan entered {each:.1} tables without \
+         a range filter; for keys that are numbers, times or UUIDs take Filter::ranges(12.0), or \
+         `siftdb settings DIR{of} --set filter='bloom ranges=12'` and `siftdb filter rebuild \
+         DIR{of}`; `siftdb filter stats DIR{of} --probe-ranges FILE` then counts what they exclude"
     );
     let figures = json!({ "scans": scans, "empty": share, "tables_per_scan": each });
     let pays = scans >= LOOKUPS_MIN && share >= EMPTY_SHARE && each >= ENTERED_MIN;
@@ -378,7 +379,7 @@ mod tests {
     }
 
     fn kinds(report: &FilterReport) -> Vec<&'static str> {
-        let findings = findings(report);
+        let findings = findings(report, "default");
         for finding in &findings {
             let text = &finding.what;
             assert!(text.contains(';') && text.len() > 60 && !text.contains('\n'), "{text}");
@@ -396,7 +397,7 @@ mod tests {
         assert!(kinds(&report(good(), 99_000, 500, 1_000)).is_empty());
         // Better than wanted, better than expected.
         assert!(kinds(&report(table("fast-local-bloom", 16.0, 10), 1_000_000, 0, 0)).is_empty());
-        assert!(findings(&FilterReport::default()).is_empty());
+        assert!(findings(&FilterReport::default(), "default").is_empty());
         let mut none_wanted = report(with(|table: &mut FilterFacts| table.level = 1), 0, 0, 0);
         none_wanted.wanted[1] = None;
         assert!(kinds(&none_wanted).is_empty());
@@ -438,7 +439,7 @@ mod tests {
         let broken_table = changed(good(), |table| table.damage = Some(damage));
         let mut broken = report(broken_table, 0, 0, 0);
         assert_eq!(kinds(&broken), ["damaged"]);
-        let text = &findings(&broken)[0].what;
+        let text = &findings(&broken, "default")[0].what;
         assert!(text.contains("table 7 at byte 99: wrong checksum"), "{text}");
         broken.stats.filter_errors = 3;
         assert_eq!(kinds(&broken), ["damaged", "unreadable"]);

@@ -53,7 +53,10 @@ result! {
         };
         /// what needs attention: kind, what, and the figures it is about, such as level, tables,
         /// table, offset, filter_bytes, cache_bytes, errors, found, low, few_keys_fpr, wanted_fpr
-        findings: Vec<Value> = findings(report).iter().map(|finding| json!(finding)).collect();
+        findings: Vec<Value> = {
+            let all = findings(report, &reported.name);
+            all.iter().map(|finding| json!(finding)).collect()
+        };
         /// when counting began; 0 if not known
         since_unix_seconds: u64 => stats;
         /// scans, and those that found nothing
@@ -219,7 +222,7 @@ impl Stats {
                     let blank = if place > 0 { "\n" } else { "" };
                     writeln!(out, "{blank}keyspace {:?}:", reported.name)?;
                 }
-                print(&reported.report, reported.probed.as_ref(), out)
+                print(reported, out)
             })?;
         }
         rows.end()
@@ -318,7 +321,8 @@ fn has_scans(counts: &LevelStats) -> bool {
     counts.scan_tables + counts.scan_negatives > 0
 }
 
-fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>) -> io::Result<()> {
+fn print(reported: &Reported<'_>, out: &mut Text<'_>) -> io::Result<()> {
+    let Reported { name, report, probed } = reported;
     write!(out, "level tables       keys bits/key encoding         layout            ")?;
     write!(out, " filters    ranges  expected    lookups   negative     true +  false +  ")?;
     writeln!(out, "observed (95 %)")?;
@@ -350,7 +354,7 @@ fn print(report: &FilterReport, probed: Option<&Probed<'_>>, out: &mut Text<'_>)
         }
         None => {}
     }
-    let findings = findings(report);
+    let findings = findings(report, name);
     match findings.len() {
         0 => writeln!(out, "doctor: nothing to say")?,
         count => writeln!(out, "doctor: {}", counted(count as u64, "finding"))?,

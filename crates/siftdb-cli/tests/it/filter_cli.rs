@@ -279,18 +279,39 @@ fn the_doctor_names_what_is_wrong_with_filters() {
     assert!(stats(&weak, &[]).is_empty());
 }
 
-#[test]
-fn damaged_filters_are_named_with_their_remedy() {
-    let place = Place::new();
-    let db = database(&place, "db", Filter::bloom(10.0).layout(FilterLayout::Full));
-    let [table] = &files(&db, ".sst")[..] else { panic!("one table") };
+fn damage_filter(table: &Path) {
     let text = ok(&["sst", "layout", table.to_str().unwrap()]);
     let line = text.lines().find(|line| line.starts_with("  filter ")).unwrap();
     let (_, end) = line.split_whitespace().nth(1).unwrap().split_once("..").unwrap();
     let mut bytes = read(table);
     bytes[end.parse::<usize>().unwrap() - 100] ^= 1;
     write(table.to_str().unwrap(), &bytes);
+}
 
+/// A rebuild concerns one keyspace: that of the advice.
+#[test]
+fn advised_commands_name_the_keyspace() {
+    let place = Place::new();
+    let (db, one) = (place.path("db"), lines(&place, "lines", (0..900).map(|i| format!("{i}\tv"))));
+    ok(&["load", "--create", &db, &one]);
+    ok(&["load", "--create", &db, &one, "--keyspace", "seen"]);
+    let advised = ok(&["filter", "advise", &db, "--budget", "1kB", "--keyspace", "seen"]);
+    assert!(advised.contains("filter rebuild DIR --keyspace seen --monkey 1000\n"), "{advised}");
+    damage_filter(files(&db, ".sst").last().unwrap());
+    let checked = siftdb(&["verify", &db]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    let advice = "1 not in order; `siftdb filter rebuild DIR --keyspace seen` repairs filters\n";
+    assert!(text.ends_with(advice), "{text}");
+    ok(&["filter", "rebuild", &db, "--keyspace", "seen"]);
+    ok(&["verify", &db]);
+}
+
+#[test]
+fn damaged_filters_are_named_with_their_remedy() {
+    let place = Place::new();
+    let db = database(&place, "db", Filter::bloom(10.0).layout(FilterLayout::Full));
+    let [table] = &files(&db, ".sst")[..] else { panic!("one table") };
+    damage_filter(table);
     assert_eq!(findings(&["filter", "stats", &db]), ["damaged"]);
     let report = json(&["filter", "stats", &db, "--json"]);
     assert_eq!(report["levels"][0]["filters"][0]["damaged"], 1);
