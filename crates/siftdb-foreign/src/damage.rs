@@ -3,6 +3,7 @@
 use crate::error;
 use parking_lot::Mutex;
 use siftdb::{Error, Result};
+use std::cmp::Ordering;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +33,10 @@ impl Loss {
     }
 }
 
+/// The losses that are listed. Seven bytes of a log can be one: a list of all would take many times
+/// the memory of the file.
+pub(crate) const LOSSES_MAX: usize = 1 << 14;
+
 /// The damage found so far. Clones share the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
@@ -47,7 +52,13 @@ impl Damage {
 
     /// Notes a part that is not read, whether damage is an error or not.
     pub(crate) fn note(&self, path: &Path, offset: u64, what: impl Into<String>) {
-        self.losses.lock().push(Loss { path: path.into(), offset, what: what.into() });
+        let mut losses = self.losses.lock();
+        let what = match losses.len().cmp(&LOSSES_MAX) {
+            Ordering::Less => what.into(),
+            Ordering::Equal => "this part and those found after it are not listed".into(),
+            Ordering::Greater => return,
+        };
+        losses.push(Loss { path: path.into(), offset, what });
     }
 
     /// Notes `error` if it is damage and damage is noted.

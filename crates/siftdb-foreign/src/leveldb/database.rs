@@ -111,7 +111,7 @@ impl LevelDb {
     }
 
     /// The parts that were not read so far: a record that a crash cut short and, if the database
-    /// was opened to salvage, damage.
+    /// was opened to salvage, damage. The list ends after 16,384 of them, and says so.
     #[must_use]
     pub fn losses(&self) -> Vec<Loss> {
         self.damage.losses()

@@ -1,7 +1,7 @@
 //! The entries of LevelDB's logs, sorted in memory.
 
 use crate::coding::Decoder;
-use crate::damage::{Damage, Loss};
+use crate::damage::{Damage, LOSSES_MAX, Loss};
 use crate::error;
 use crate::internal_key::{SEQUENCE_MAX, internal_key};
 use crate::key_order::KeyOrder;
@@ -31,6 +31,7 @@ pub(crate) fn read_logs(env: &dyn Env, logs: &[&PathBuf], damage: &Damage) -> Re
         loop {
             match reader.step()? {
                 Step::End | Step::Compressed => break,
+                Step::Bad { .. } if end.len() > LOSSES_MAX => {}
                 Step::Bad { offset, what, .. } => {
                     let path = path.to_path_buf();
                     end.push(Loss { path, offset, what: what.into() });

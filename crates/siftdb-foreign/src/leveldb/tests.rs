@@ -1,7 +1,8 @@
 //! Reads of LevelDB databases, compared with LevelDB's own answers and with models.
 
 use crate::block_based::BlockBasedFilter;
-use crate::damage::{Damage, Loss};
+use crate::checksum::masked_crc32c;
+use crate::damage::{Damage, LOSSES_MAX, Loss};
 use crate::filter_figures::FilterFigures;
 use crate::internal_key::{internal_key, user_key};
 use crate::key_order::KeyOrder;
@@ -501,6 +502,23 @@ fn table_keys(env: &Arc<dyn Env>, old: &LevelDb) -> BTreeSet<Vec<u8>> {
     let mut keys = BTreeSet::new();
     for file in old.newest_first() {
         let mut run = TableRun::new(env, open_expected, vec![file.clone()], &Damage::new(false));
+#[test]
+fn losses_of_hostile_logs_are_limited() {
+    // Middle parts of no record, as many as a block has room for.
+    let mut part = masked_crc32c(&[&[3]]).to_le_bytes().to_vec();
+    part.extend([0, 0, 3]);
+    let mut block = part.repeat((32 << 10) / part.len());
+    block.resize(32 << 10, 0);
+    let mut files = sample().files();
+    files.insert("000022.log".into(), block.repeat(5));
+    for salvage in [false, true] {
+        let (_, old) = read(&env_of(&files), salvage).unwrap();
+        let losses = old.losses();
+        assert_eq!(losses.len(), LOSSES_MAX + 1, "salvage {salvage}");
+        assert!(losses[LOSSES_MAX].what.contains("not listed"), "{}", losses[LOSSES_MAX]);
+    }
+}
+
         while run.next().unwrap() {
             keys.insert(user_key(run.key()).to_vec());
         }

@@ -426,7 +426,7 @@ impl RocksDb {
     }
 
     /// The parts that were not read so far: ends of logs and, if the database was opened to
-    /// salvage, damage.
+    /// salvage, damage. The list ends after 16,384 of them, and says so.
     #[must_use]
     pub fn losses(&self) -> Vec<Loss> {
         self.damage.losses()
