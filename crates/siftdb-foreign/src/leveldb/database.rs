@@ -59,7 +59,8 @@ impl LevelDb {
     /// the same time.
     ///
     /// # Errors
-    /// [`Error::Io`](siftdb::Error::Io) if there is no `CURRENT`, or a file cannot be read;
+    /// [`Error::Io`](siftdb::Error::Io) if there is no `CURRENT`, or a file cannot be read. With
+    /// `salvage` a missing `CURRENT` is noted, if there are tables or logs;
     /// [`Error::Corruption`](siftdb::Error::Corruption) and
     /// [`Error::Missing`](siftdb::Error::Missing) for damage;
     /// [`Error::UnsupportedFormat`](siftdb::Error::UnsupportedFormat) for a comparator that is not
@@ -70,7 +71,9 @@ impl LevelDb {
         let manifest = match read_manifest(&*env, directory) {
             Ok(manifest) => Some(manifest),
             Err(error) => {
-                damage.pass(error)?;
+                // Without any file there is no database.
+                let is_lost = salvage && !(files.tables.is_empty() && files.logs.is_empty());
+                damage.pass(if is_lost { error::of_lost_file(error) } else { error })?;
                 None
             }
         };

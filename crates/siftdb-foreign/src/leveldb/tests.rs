@@ -426,10 +426,15 @@ fn without_a_manifest_every_file_is_salvaged() {
     let mut files = written.files();
     files.retain(|name, _| name != "000003.log" && name != "000004.ldb");
     files.get_mut("MANIFEST-000005").unwrap()[20] ^= 1;
-    let (found, old) = read(&env_of(&files), true).unwrap();
-    assert_eq!(found, written.live(usize::MAX));
-    assert_eq!(old.losses().len(), 1);
-    assert_eq!(old.tables(), 4);
+    for lost in ["no file", "CURRENT"] {
+        files.remove(lost);
+        let (found, old) = read(&env_of(&files), true).unwrap();
+        assert_eq!(found, written.live(usize::MAX));
+        assert_eq!(old.losses().len(), 1);
+        assert_eq!(old.tables(), 4);
+    }
+    assert!(!read(&env_of(&files), false).unwrap_err().is_corruption());
+    assert!(read(&env_of(&Files::new()), true).is_err(), "an empty directory has no database");
 }
 
 /// Files that are sound by themselves and not what the manifest, or each other, say.
@@ -497,11 +502,6 @@ fn records_cut_between_their_parts_are_noted() {
     assert_eq!((found, old.losses().len()), (Vec::new(), 1));
 }
 
-/// All keys in tables, deleted ones included.
-fn table_keys(env: &Arc<dyn Env>, old: &LevelDb) -> BTreeSet<Vec<u8>> {
-    let mut keys = BTreeSet::new();
-    for file in old.newest_first() {
-        let mut run = TableRun::new(env, open_expected, vec![file.clone()], &Damage::new(false));
 #[test]
 fn losses_of_hostile_logs_are_limited() {
     // Middle parts of no record, as many as a block has room for.
@@ -519,6 +519,11 @@ fn losses_of_hostile_logs_are_limited() {
     }
 }
 
+/// All keys in tables, deleted ones included.
+fn table_keys(env: &Arc<dyn Env>, old: &LevelDb) -> BTreeSet<Vec<u8>> {
+    let mut keys = BTreeSet::new();
+    for file in old.newest_first() {
+        let mut run = TableRun::new(env, open_expected, vec![file.clone()], &Damage::new(false));
         while run.next().unwrap() {
             keys.insert(user_key(run.key()).to_vec());
         }
