@@ -88,8 +88,9 @@ pub(crate) fn compact_range(
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let goal = ManualGoal::Compact { force: options.force };
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
-    let version = Arc::clone(&keyspace.view.load().version);
-    let mut compaction = ManualCompaction::new(goal, version.files(), next_file, is_due);
+    // Of this version only the descriptions: the version would keep the files of all its tables.
+    let levels = keyspace.view.load().version.files().clone();
+    let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
     let bottom = compaction.bottom();
     let step = || {
         let options = keyspace.options.load().compaction_options();
@@ -187,9 +188,9 @@ pub(crate) fn rebuild_filters(
     session::activate(engine)?;
     let _token = CompactionToken::wait(engine)?;
     let goal = ManualGoal::RebuildFilters;
-    let version = Arc::clone(&keyspace.view.load().version);
+    let levels = keyspace.view.load().version.files().clone();
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
-    let mut compaction = ManualCompaction::new(goal, version.files(), next_file, |_| true);
+    let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
     let bottom = compaction.bottom();
     let step = || {
         let due = due();

@@ -388,7 +388,7 @@ fn a_scan_past_tombstones_flushes_them() {
 #[test]
 fn tombstones_in_tables_ask_for_no_flush() {
     let db = open(&MemEnv::new(), &Filter::none(), true);
-    let keys = || (0..2 * TOMBSTONES_PASSED_MAX).map(usize::to_le_bytes);
+    let keys = || (0..2 * TOMBSTONES_PASSED_MAX).map(|n| (n as u64).to_le_bytes());
     // So that the flush of their tombstones keeps these.
     keys().for_each(|key| db.put(key, "v").unwrap());
     db.flush().unwrap();

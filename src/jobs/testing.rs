@@ -31,7 +31,7 @@ use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
 use crate::tree::new_tables::DurableTables;
-use crate::tree::version::Version;
+use crate::tree::version::{Places, Version};
 use siftdb_filter::construction::Construction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -201,25 +201,27 @@ impl Tree {
     }
 
     pub(crate) fn install(&mut self, edit: VersionEdit) {
-        let mut levels: [Vec<Arc<TableHandle>>; LEVELS] =
-            std::array::from_fn(|level| self.version.level(level).to_vec());
-        let mut removed = Vec::new();
+        let (mut gone, mut removed) = (Places::default(), Vec::new());
         for DeletedFile { level, number, .. } in edit.deleted {
-            let place = levels[level].iter().position(|h| h.meta.number == number).unwrap();
-            removed.push(levels[level].remove(place));
+            let tables = self.version.level(level);
+            let place = tables.iter().position(|h| h.meta.number == number).unwrap();
+            gone[level].push(place);
+            removed.push(Arc::clone(&tables[place]));
         }
+        gone.iter_mut().for_each(|places| places.sort_unstable());
+        let mut added: [Vec<Arc<TableHandle>>; LEVELS] = Default::default();
         for (level, meta) in edit.added {
             removed.retain(|handle| handle.meta.number != meta.number);
             let path = path_of(meta.number);
             let expect = meta.expect();
             let table = Arc::new(Table::open(&self.tables, &path, expect).unwrap());
             let handle = TableHandle::new(Arc::new(meta), table, &self.obsolete);
-            levels[level].push(handle);
+            added[level].push(handle);
         }
         for handle in removed {
             self.env.remove(&path_of(handle.meta.number)).unwrap();
         }
-        self.version = Arc::new(Version::new(levels));
+        self.version = Arc::new(self.version.changed(&gone, added));
     }
 
     /// Removes the tables of a job that is not to be installed.

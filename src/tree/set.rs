@@ -27,7 +27,7 @@ use crate::tree::new_tables::{NewTables, PinningByLevel};
 use crate::tree::overlap::{order_conflicts, overlapping_places};
 use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
 use crate::tree::trees::{Tree, open_trees};
-use crate::tree::version::Version;
+use crate::tree::version::{Places, Version};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -507,9 +507,8 @@ impl VersionSet {
         &self,
         tree: &Tree,
         deleted: &[BTreeSet<u64>; LEVELS],
-    ) -> Result<([Vec<usize>; LEVELS], BTreeMap<u64, Arc<TableHandle>>)> {
-        let mut places: [Vec<usize>; LEVELS] = Default::default();
-        let mut removed = BTreeMap::new();
+    ) -> Result<(Places, BTreeMap<u64, Arc<TableHandle>>)> {
+        let (mut places, mut removed) = (Places::default(), BTreeMap::new());
         for (level, deleted) in deleted.iter().enumerate().filter(|(_, own)| !own.is_empty()) {
             let tables = tree.current.level(level);
             for (place, meta) in tree.current.files()[level].iter().enumerate() {

@@ -29,6 +29,9 @@ use siftdb_filter::hash::KeyHash;
 /// those of levels that did not change between them.
 pub(crate) type LevelFiles = [Arc<Vec<Arc<FileMeta>>>; LEVELS];
 
+/// The places of some tables in each level, ascending.
+pub(crate) type Places = [Vec<usize>; LEVELS];
+
 /// The step of one lookup in one table, for `explain`.
 #[derive(Clone, Debug)]
 pub(crate) struct TableStep {
@@ -90,14 +93,10 @@ impl Version {
         Version::default().changed(&Default::default(), tables)
     }
 
-    /// The version after this one: without the tables that are `gone`, by their places in each
-    /// level, ascending, and with `added`. It shares the levels that do not change.
+    /// The version after this one: without the tables at the places `gone`, and with `added`. It
+    /// shares the levels that do not change.
     #[must_use]
-    pub(crate) fn changed(
-        &self,
-        gone: &[Vec<usize>; LEVELS],
-        added: [Vec<Arc<TableHandle>>; LEVELS],
-    ) -> Self {
+    pub(crate) fn changed(&self, gone: &Places, added: [Vec<Arc<TableHandle>>; LEVELS]) -> Self {
         let (mut levels, mut files) = (self.levels.clone(), self.files.clone());
         for (number, (gone, added)) in gone.iter().zip(added).enumerate() {
             if gone.is_empty() && added.is_empty() {

@@ -51,26 +51,6 @@ fn hidden_tables_are_removed_unread() {
     assert_eq!(present(&open(&disk, &small_options()).unwrap(), 0..3000), 200);
 }
 
-/// One edit removes them all, under a lock that all jobs take.
-#[test]
-fn a_removal_takes_no_square_of_the_number_of_tables() {
-    let removal_of = |count: usize| {
-        let options = Options::new().table_bytes(16 << 10).level_base_bytes(1 << 30);
-        let db = open(&MemEnv::new(), &options.max_open_files(count)).unwrap();
-        // Two entries fill a table.
-        db.ingest((0..2 * count).map(|n| (key(n), bytes(n as u64, 9_000)))).unwrap();
-        assert!(db.tables().len() >= count);
-        let started = Instant::now();
-        db.delete_range(..).unwrap();
-        until("removed", || db.tables().is_empty());
-        started.elapsed()
-    };
-    let few = (0..3).map(|_| removal_of(200)).min().unwrap();
-    let many = (0..2).map(|_| removal_of(3200)).min().unwrap();
-    // 16 times as many; the square of that is 256.
-    assert!(many < 40 * few, "{few:?} and {many:?}");
-}
-
 #[test]
 fn adjacent_range_deletes_hide_tables_together() {
     let env = MemEnv::new();

@@ -283,7 +283,7 @@ mod tests {
             apply(tree, &task, options);
         }
         let shape = tree.version.files();
-        assert!((0..LEVELS - 1).all(|level| score(&shape, level, options) < 1.0));
+        assert!((0..LEVELS - 1).all(|level| score(shape, level, options) < 1.0));
     }
 
     fn compact_range(tree: &mut Tree, range: KeyBounds, options: &CompactionOptions) {
@@ -301,7 +301,7 @@ mod tests {
         let goal = ManualGoal::Compact { force: false };
         let is_due = |meta: &FileMeta| meta.overlaps(&range);
         let levels = tree.version.files();
-        let mut compaction = ManualCompaction::new(goal, &levels, next_file_number, is_due);
+        let mut compaction = ManualCompaction::new(goal, levels, next_file_number, is_due);
         while let Some(task) = compaction.next_task(tree.version.files(), options, is_due) {
             apply(tree, &task, options);
             other(tree, compaction.bottom());
@@ -385,7 +385,7 @@ mod tests {
             running.iter().map(|(task, ..)| task.claim().unwrap().into()).collect();
         let (shape, needed) = (tree.version.files(), tree.needed());
         let is_refused = |task: &CompactionTask| task.output_level > deepest;
-        if let Some(task) = pick(&shape, options, cursors, needed[0], 0, &claims, &is_refused) {
+        if let Some(task) = pick(shape, options, cursors, needed[0], 0, &claims, &is_refused) {
             let task = task.clean_at(deepest);
             cursors.advance(&task);
             running.push((task, Arc::clone(&tree.version), needed));
@@ -543,7 +543,7 @@ mod tests {
             }
         }
         let shape = tree.version.files();
-        let task = CompactionTask::down(&shape, 0, shape[0].to_vec(), &OPTIONS);
+        let task = CompactionTask::down(shape, 0, shape[0].to_vec(), &OPTIONS);
         assert_eq!(task.inputs.len(), 2);
         assert!(task.overlapping.len() > 1);
         (tree, task)
@@ -597,7 +597,7 @@ mod tests {
         }
         let shape = tree.version.files();
         let task =
-            pick(&shape, options, &CompactionCursors::default(), tree.sequence, 0, &[], &|_| false)
+            pick(shape, options, &CompactionCursors::default(), tree.sequence, 0, &[], &|_| false)
                 .unwrap();
         assert_eq!((task.inputs.len(), task.output_level), (3, 0));
         let ages = sequence_span(&shape[0]).unwrap();
@@ -699,7 +699,7 @@ mod tests {
         tree.write(key(100), Some(vec![2]));
         tree.flush();
         let shape = tree.version.files();
-        let task = CompactionTask::down(&shape, 0, shape[0].to_vec(), &OPTIONS);
+        let task = CompactionTask::down(shape, 0, shape[0].to_vec(), &OPTIONS);
         (tree, task)
     }
 
