@@ -37,7 +37,7 @@ impl FilterFigures {
         (self.tables, self.table_bytes) = (1, table.file.bytes);
         self.index_bytes = table.index.size;
         if let Some(properties) = properties {
-            self.take_sizes(properties);
+            self.take_sizes(table, properties)?;
         }
         let mut entries = TableEntries::open(table)?;
         let mut last_key: Option<Vec<u8>> = None;
@@ -63,28 +63,28 @@ impl FilterFigures {
     /// # Errors
     /// `Io`, `Corruption`, `UnsupportedFormat`.
     fn take(&mut self, table: &Table, properties: &Properties) -> Result<()> {
-        let number = |name| properties.number(name).unwrap_or_default();
+        let count = |name| properties.count(&table.file, name);
         (self.tables, self.table_bytes) = (1, table.file.bytes);
-        self.data_blocks = number("rocksdb.num.data.blocks");
-        self.data_bytes = number("rocksdb.data.size");
+        self.data_blocks = count("rocksdb.num.data.blocks")?;
+        self.data_bytes = count("rocksdb.data.size")?;
         self.entries =
-            number("rocksdb.num.entries").saturating_sub(number("rocksdb.num.range-deletions"));
-        let added = properties.number("rocksdb.num.filter_entries").filter(|&added| added > 0);
+            count("rocksdb.num.entries")?.saturating_sub(count("rocksdb.num.range-deletions")?);
+        let added = count("rocksdb.num.filter_entries")?;
         // Without whole keys these are prefixes.
-        self.keys = added.filter(|_| table.has_whole_keys).unwrap_or(self.entries);
+        self.keys = if added > 0 && table.has_whole_keys { added } else { self.entries };
         // Internal keys end with a trailer of eight bytes.
-        let internal = number("rocksdb.raw.key.size");
-        self.key_bytes = internal.saturating_sub(self.entries.saturating_mul(8));
-        self.take_sizes(properties);
+        self.key_bytes = count("rocksdb.raw.key.size")?.saturating_sub(self.entries * 8);
+        self.take_sizes(table, properties)?;
         self.add_filter(table)
     }
 
-    fn take_sizes(&mut self, properties: &Properties) {
-        let number = |name| properties.number(name).unwrap_or_default();
-        self.range_deletes = number("rocksdb.num.range-deletions");
-        self.index_bytes = number("rocksdb.index.size");
-        self.index_partitions = number("rocksdb.index.partitions");
-        self.index_top_level_bytes = number("rocksdb.top-level.index.size");
+    fn take_sizes(&mut self, table: &Table, properties: &Properties) -> Result<()> {
+        let count = |name| properties.count(&table.file, name);
+        self.range_deletes = count("rocksdb.num.range-deletions")?;
+        self.index_bytes = count("rocksdb.index.size")?;
+        self.index_partitions = count("rocksdb.index.partitions")?;
+        self.index_top_level_bytes = count("rocksdb.top-level.index.size")?;
+        Ok(())
     }
 
     /// Adds the filter of the table, whose keys are counted.

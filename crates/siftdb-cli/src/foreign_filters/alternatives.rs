@@ -312,15 +312,18 @@ impl<'a> Maker<'a> {
             return None;
         }
         // A policy knows the level alone: the tables of level 0 get the mean of their bits.
-        let mut of_level: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        let mut of_level: BTreeMap<usize, (u128, u128)> = BTreeMap::new();
         for ((tables, run), millibits) in
             runs.iter().zip(&shares).zip(millibits_by_run(&shares, all_bytes))
         {
             let sum = of_level.entry(tables[0].0.level).or_default();
-            *sum = (sum.0 + run.keys * u64::from(millibits), sum.1 + run.keys);
+            let keys = u128::from(run.keys);
+            *sum = (sum.0 + keys * u128::from(millibits), sum.1 + keys);
         }
-        let of_level: BTreeMap<usize, u64> =
-            of_level.into_iter().map(|(level, (bits, keys))| (level, bits / keys.max(1))).collect();
+        let of_level: BTreeMap<usize, u64> = of_level
+            .into_iter()
+            .map(|(level, (bits, keys))| (level, (bits / keys.max(1)) as u64))
+            .collect();
         let mut lines = vec![
             "// In C++, a FilterPolicy whose GetBuilderWithContext asks, by level_at_creation:"
                 .to_string(),

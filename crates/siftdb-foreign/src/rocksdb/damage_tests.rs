@@ -9,6 +9,7 @@ use crate::filter_figures::FilterFigures;
 use crate::index::IndexStyle;
 use crate::key_order::KeyOrder;
 use crate::leveldb::testing::{self, Block, TableStyle, put_block};
+use crate::rocksdb::properties::Properties;
 use crate::rocksdb::tests::{contents, golden, golden_bytes, properties, recorded};
 use crate::single::ForeignTable;
 use crate::store::Store;
@@ -599,4 +600,15 @@ fn figures_of_hostile_properties_do_not_overflow() {
     let mut figures = FilterFigures { entries: u64::MAX, ..FilterFigures::default() };
     let other = figures.clone();
     figures.add(&other);
+}
+
+#[test]
+fn properties_that_no_table_has_are_damage() {
+    let mut bytes = Vec::new();
+    let index = put_entries(&mut bytes, &[]);
+    let (_env, table) = table_of(bytes, &index, &index);
+    let mut properties = Properties::default();
+    properties.numbers.insert("rocksdb.index.size".into(), 1 << 41);
+    let refused = FilterFigures::default().count(&table, Some(&properties)).unwrap_err();
+    assert!(refused.to_string().contains("no table has as many"), "{refused}");
 }

@@ -75,6 +75,10 @@ const TEXTS: [&str; 5] = [
 /// The longest text that is kept.
 const TEXT_BYTES_MAX: usize = 4096;
 
+/// A table has no more entries or bytes. So figures of many tables, and products of them with the
+/// bits of a key, do not overflow.
+const COUNT_MAX: u64 = 1 << 40;
+
 /// The value of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyValue<'a> {
@@ -87,7 +91,9 @@ pub enum PropertyValue<'a> {
 /// The properties that are needed to read and check a table.
 #[derive(Debug, Default)]
 pub(crate) struct Properties {
-    numbers: BTreeMap<String, u64>,
+    /// Where the block is.
+    offset: u64,
+    pub(super) numbers: BTreeMap<String, u64>,
     texts: BTreeMap<String, Vec<u8>>,
 }
 
@@ -97,7 +103,7 @@ impl Properties {
     /// # Errors
     /// `Io`, `Corruption`.
     pub(crate) fn read(file: &BlockFile, handle: BlockHandle) -> Result<Self> {
-        let mut properties = Properties::default();
+        let mut properties = Properties { offset: handle.offset, ..Properties::default() };
         each(file, handle, &mut |name, value| {
             let name = String::from_utf8_lossy(name).into_owned();
             match value {
@@ -116,6 +122,19 @@ impl Properties {
     /// The number of this name.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.numbers.get(name).copied()
+    }
+
+    /// How many entries, blocks or bytes the table of `file` has by this name; 0 if it is not there.
+    ///
+    /// # Errors
+    /// `Corruption` if no table has as many.
+    pub(crate) fn count(&self, file: &BlockFile, name: &str) -> Result<u64> {
+        let count = self.number(name).unwrap_or_default();
+        if count > COUNT_MAX {
+            let what = format!("the property {name} is {count}: no table has as many");
+            return Err(file.damage(self.offset, what));
+        }
+        Ok(count)
     }
 
     /// True if the number of this name is there and not 0.
