@@ -550,6 +550,20 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_leaves_the_deeper_levels_shared() {
+        let (mut tree, _) = tree_with_task();
+        let before = Arc::clone(&tree.version);
+        tree.write(key(1), Some(vec![9; 50]));
+        tree.flush();
+        let after = &tree.version;
+        assert_eq!(after.level(0).len(), before.level(0).len() + 1);
+        for level in 1..LEVELS {
+            assert!(Arc::ptr_eq(&before.files()[level], &after.files()[level]));
+            assert!(Arc::ptr_eq(&before.levels[level].probes, &after.levels[level].probes));
+        }
+    }
+
+    #[test]
     fn threads_do_not_change_what_becomes_of_a_task() {
         let (tree, task) = tree_with_task();
         let merged = |threads| {
