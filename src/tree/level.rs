@@ -140,15 +140,15 @@ impl<'r> RangeEnds<'r> {
     }
 }
 
-/// One level: fences and probes side by side, in the order of the search. Versions that have the
-/// same tables in it share all of it, so a clone is cheap.
-#[derive(Clone, Debug, Default)]
+/// One level: fences and probes side by side, in the order of the search. Versions with the same
+/// tables in a level share it.
+#[derive(Debug, Default)]
 pub(crate) struct Level {
     /// One for each table, in the order of the search.
-    pub fences: Arc<[Fence]>,
+    pub fences: Vec<Fence>,
     /// One for each table, in the order of the search.
-    pub probes: Arc<[TableProbe]>,
-    pub handles: Arc<[Arc<TableHandle>]>,
+    pub probes: Vec<TableProbe>,
+    pub handles: Vec<Arc<TableHandle>>,
     /// Bytes of the tables.
     pub bytes: u64,
 }
@@ -193,8 +193,8 @@ impl Level {
         Level {
             bytes: probes.iter().map(|probe| probe.handle.meta.bytes).sum(),
             handles: probes.iter().map(|probe| Arc::clone(&probe.handle)).collect(),
-            fences: fences.into(),
-            probes: probes.into(),
+            fences,
+            probes,
         }
     }
 

@@ -45,7 +45,7 @@ impl Version {
     ) -> Result<()> {
         let stripe = counters.stripe();
         let [newest_first, sorted @ ..] = &self.levels;
-        for (fence, probe) in newest_first.fences.iter().zip(&*newest_first.probes) {
+        for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
             let range = run_of(fence, open);
             let run = Run { probe, keys: &mut open[range], io: read.io() };
             search_runs(0, &mut [run], read, &stripe)?;

@@ -42,7 +42,7 @@ impl Version {
         let head = key_head(hash.key());
         let mut bits = LineBits::of(hash.xxph3());
         let [newest_first, sorted @ ..] = &self.levels;
-        let level0 = newest_first.fences.iter().zip(&*newest_first.probes);
+        let level0 = newest_first.fences.iter().zip(&newest_first.probes);
         let level0 = level0.filter(|(fence, _)| !fence.excludes(head, hash.key()));
         let deeper = sorted.iter().filter_map(|level| level.probe_for(head, hash.key()));
         for probe in level0.map(|(_, probe)| probe).chain(deeper) {

@@ -66,7 +66,7 @@ impl TableStep {
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     /// Level 0 first.
-    pub levels: [Level; LEVELS],
+    pub levels: [Arc<Level>; LEVELS],
     files: LevelFiles,
     /// Levels down to the last that has a table.
     depth: usize,
@@ -105,7 +105,7 @@ impl Version {
             let level = self.levels[number].changed(number, gone, added);
             files[number] =
                 Arc::new(level.handles.iter().map(|handle| Arc::clone(&handle.meta)).collect());
-            levels[number] = level;
+            levels[number] = Arc::new(level);
         }
         let probes = || levels.iter().flat_map(|level| level.probes.iter());
         let answers_ranges = probes().any(|probe| probe.answers_ranges);
@@ -136,7 +136,7 @@ impl Version {
         tables: &mut Vec<(usize, &'v TableProbe)>,
     ) {
         let [newest_first, sorted @ ..] = &self.levels[..self.depth] else { return };
-        for (fence, probe) in newest_first.fences.iter().zip(&*newest_first.probes) {
+        for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
             if !fence.excludes(head, user_key) {
                 tables.push((0, probe));
             }
@@ -199,7 +199,7 @@ impl Version {
         let [newest_first, sorted @ ..] = &self.levels[..self.depth] else {
             return Ok(Lookup::Absent);
         };
-        for (fence, probe) in newest_first.fences.iter().zip(&*newest_first.probes) {
+        for (fence, probe) in newest_first.fences.iter().zip(&newest_first.probes) {
             if fence.excludes(head, user_key) || lookup.is_denied(0, probe) {
                 continue;
             }
@@ -235,7 +235,7 @@ impl Version {
     pub(crate) fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
         let head = key_head(user_key);
         self.levels.iter().any(|level| {
-            level.fences.iter().zip(&*level.probes).any(|(fence, probe)| {
+            level.fences.iter().zip(&level.probes).any(|(fence, probe)| {
                 !fence.excludes(head, user_key)
                     && pinned_filter(probe).is_none_or(|filter| filter.may_contain(hash))
             })
@@ -243,7 +243,7 @@ impl Version {
     }
 }
 
-fn deleting_tables(levels: &[Level; LEVELS]) -> Vec<DeletingTables> {
+fn deleting_tables(levels: &[Arc<Level>; LEVELS]) -> Vec<DeletingTables> {
     let [newest_first, sorted @ ..] = levels;
     let has_any = |(_, probe): &(usize, &TableProbe)| probe.has_range_deletes;
     let singles = newest_first.probes.iter().enumerate().filter(has_any);

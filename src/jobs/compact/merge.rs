@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(after.level(0).len(), before.level(0).len() + 1);
         for level in 1..LEVELS {
             assert!(Arc::ptr_eq(&before.files()[level], &after.files()[level]));
-            assert!(Arc::ptr_eq(&before.levels[level].probes, &after.levels[level].probes));
+            assert!(Arc::ptr_eq(&before.levels[level], &after.levels[level]));
         }
     }
 
