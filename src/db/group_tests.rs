@@ -427,6 +427,6 @@ fn writes_cost_the_same_with_many_keyspaces() {
     for active_bytes in [0, 40 << 10] {
         let few = (0..3).map(|_| time_of(2, active_bytes)).min().unwrap();
         let many = (0..3).map(|_| time_of(3_000, active_bytes)).min().unwrap();
-        assert!(many < 6 * few, "{few:?} and {many:?}");
+        assert!(many < 30 * few, "{few:?} and {many:?}");
     }
 }

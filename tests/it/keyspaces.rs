@@ -692,7 +692,7 @@ fn dropped_keyspaces_do_not_slow_snapshots() {
         drop(old);
         elapsed
     };
-    let few = (0..3).map(|_| time_of(1)).min().unwrap();
-    let many = (0..2).map(|_| time_of(5_000)).min().unwrap();
-    assert!(many < 6 * few, "{few:?} and {many:?}");
+    let few = (0..5).map(|_| time_of(1)).min().unwrap();
+    let many = (0..3).map(|_| time_of(5_000)).min().unwrap();
+    assert!(many < 20 * few, "{few:?} and {many:?}");
 }
