@@ -686,13 +686,15 @@ fn dropped_keyspaces_do_not_slow_snapshots() {
         db.write(create).unwrap();
         let old = db.snapshot();
         db.write(remove).unwrap();
-        let started = Instant::now();
-        (0..2_000).for_each(|_| drop(db.snapshot()));
-        let elapsed = started.elapsed();
+        let release = |_| {
+            let started = Instant::now();
+            (0..500).for_each(|_| drop(db.snapshot()));
+            started.elapsed()
+        };
+        let fastest = (0..20).map(release).min().unwrap();
         drop(old);
-        elapsed
+        fastest
     };
-    let few = (0..5).map(|_| time_of(1)).min().unwrap();
-    let many = (0..3).map(|_| time_of(5_000)).min().unwrap();
-    assert!(many < 20 * few, "{few:?} and {many:?}");
+    let (few, many) = (time_of(1), time_of(30_000));
+    assert!(many < 4 * few, "{few:?} and {many:?}");
 }
