@@ -124,7 +124,7 @@ impl Properties {
         self.numbers.get(name).copied()
     }
 
-    /// How many entries, blocks or bytes the table of `file` has by this name; 0 if it is not there.
+    /// How many entries, blocks or bytes the table of `file` has by this name; 0 without it.
     ///
     /// # Errors
     /// `Corruption` if no table has as many.
