@@ -11,8 +11,8 @@ use crate::env::testing::crash::CrashModel;
 use crate::env::testing::fault::{Calls, EIO, ENOSPC, Fault, FaultEnv, FaultKind};
 use crate::options::database::Options;
 use crate::options::keyspace::KeyspaceOptions;
-use crate::state::write_queue::{Committed, Joined, Request};
-use crate::write::commit::{CHECKS_MAX, commit_together};
+use crate::state::write_queue::{Committed, Joined, Request, Switch};
+use crate::write::commit::{self, CHECKS_MAX, commit_together};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
@@ -428,5 +428,36 @@ fn writes_cost_the_same_with_many_keyspaces() {
         let few = (0..3).map(|_| time_of(2, active_bytes)).min().unwrap();
         let many = (0..3).map(|_| time_of(3_000, active_bytes)).min().unwrap();
         assert!(many < 30 * few, "{few:?} and {many:?}");
+    }
+}
+
+/// Writers wait by this sum, so it must not drift, whatever ends the wait of a memtable.
+#[test]
+fn the_sum_of_waiting_memtables_is_that_of_the_views() {
+    let options = Options::new().write_buffer_bytes(64 << 10).immutable_memtables_max(16);
+    let env = MemEnv::new();
+    for round in 0..3usize {
+        // Of the round before, logs are recovered.
+        let db = options.clone().env(Arc::new(env.clone())).open("/db").unwrap();
+        let engine = db.engine();
+        for step in 0..400usize {
+            let name = (step % 5).to_string();
+            let keyspace = db.keyspace(&name).unwrap();
+            keyspace.put(step.to_string(), vec![7; step % 9 * 500]).unwrap();
+            match step * 7 % (31 + round) {
+                0..2 => db.drop_keyspace(&name).map(drop).unwrap(),
+                2..5 => keyspace.delete_range(..).unwrap(),
+                5 => keyspace.flush().unwrap(),
+                6 => db.flush().unwrap(),
+                7..10 => commit::switch(engine, Switch::All).unwrap(),
+                _ => {}
+            }
+            // No flush changes a view meanwhile.
+            let _flushes = engine.jobs.flushes.lock();
+            let keyspaces = engine.catalog.all_keyspaces();
+            let bytes = keyspaces.iter().map(|keyspace| keyspace.view.load().immutable_bytes());
+            assert_eq!(bytes.sum::<usize>(), engine.catalog.immutable_bytes(), "step {step}");
+        }
+        db.close().unwrap();
     }
 }

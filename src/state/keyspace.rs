@@ -42,7 +42,8 @@ pub(crate) struct ReadServices {
     /// The last sequence that reads may see.
     pub published: Arc<Published>,
     pub work: Arc<Wakeup>,
-    /// Bytes of the memtables that wait for their flush, in all keyspaces.
+    /// Bytes of the memtables that wait for their flush, in all keyspaces. Not kept by followers,
+    /// whose memtables grow while views show them.
     pub immutable_bytes: Arc<AtomicUsize>,
 }
 
