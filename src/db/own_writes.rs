@@ -5,9 +5,9 @@
 //! after it has written has none.
 //!
 //! The memtables are in *layers*. Each has a piece of the batch, and a memtable for each keyspace.
-//! Each savepoint ends a layer, so a rollback drops the layers after it and keeps the others. Old
-//! layers that are small beside the newer ones are joined with these: there are few layers, and
-//! each entry is inserted a few times.
+//! Each savepoint ends a layer, so a rollback drops the layers after it and keeps the others. A
+//! layer with less than twice the entries of the next ones is joined with them. So there are few
+//! layers, and each entry is inserted a few times.
 //!
 //! The entries are numbered from [`OWN_SEQUENCE_FIRST`] on, above everything in the database, in
 //! the order of the batch. So a scan reads them as the newest source, and those that were there

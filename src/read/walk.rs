@@ -70,7 +70,7 @@ struct HiddenVersions {
     key: Vec<u8>,
 }
 
-/// After so many hidden versions a walk looks whether they are of one key.
+/// How many hidden versions a walk steps over before it compares their keys.
 const HIDDEN_VERSIONS: usize = 64;
 
 impl HiddenVersions {

@@ -453,7 +453,7 @@ fn one_entry_syncs_its_transaction_and_batch() {
     }
 }
 
-/// Rolled back in a loop, each read once made all earlier writes of the transaction anew.
+/// A read after a rollback once inserted all earlier writes of the transaction again.
 #[test]
 fn a_rollback_costs_what_it_takes_back() {
     let db = open(&MemEnv::new());

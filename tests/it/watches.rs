@@ -640,7 +640,7 @@ fn only_an_open_writer_can_be_watched() {
     assert!(matches!(reader.watch_from(1), Err(Error::OpenedReadOnly)));
 }
 
-/// A disk beside a busy writer: each read of a log comes with a write to the keyspace `default`.
+/// An environment that writes to the keyspace `default` before each read of a log.
 #[derive(Clone, Debug, Default)]
 struct Busy {
     disk: MemEnv,

@@ -12,7 +12,7 @@ pub type Lines = BufReader<Box<dyn Read>>;
 /// The largest value of the library.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// The longest line of a key, also if each of its bytes is an escape. That of a range is shorter.
+/// The longest line with a key: an escape takes four bytes. Ranges have two keys and no escapes.
 const KEY_LINE_BYTES_MAX: u64 = 4 * KeySet::KEY_BYTES_MAX as u64;
 
 /// The longest line of an entry with the spelling of a byte that takes `byte_bytes`. Names and

@@ -149,11 +149,8 @@ fn filters_way(report: &VerifyReport) -> String {
         format!("`siftdb filter rebuild DIR{}`", keyspace_option(&keyspace.name))
     };
     let commands: Vec<String> = damaged.map(command).collect();
-    match commands.len() {
-        0 => "; `siftdb filter rebuild DIR` repairs filters".into(),
-        1 => format!("; {} repairs filters", commands[0]),
-        _ => format!("; {} repair filters", commands.join(" and ")),
-    }
+    let verb = if commands.len() == 1 { "repairs" } else { "repair" };
+    format!("; {} {verb} filters", commands.join(" and "))
 }
 
 fn print(

@@ -91,7 +91,7 @@ pub(crate) fn repair_with(
     let logged = logged_keyspaces(options, directory, &history)?;
     let keyspaces = FoundKeyspaces::find(&found, &history, &logged);
     let first = found.next_file_number.max(number_after(&found.files));
-    // The same database, whose logs of before are told apart by the epoch.
+    // The id stays. The new epoch tells logs of now from those of before the repair.
     let database = history.database.next_epoch();
     let databases = databases_of(&found, database);
     let rebuild = Rebuild::new(options, directory, first, databases, index_bytes_max);

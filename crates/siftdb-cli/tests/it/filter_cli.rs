@@ -288,7 +288,7 @@ fn damage_filter(table: &Path) {
     write(table.to_str().unwrap(), &bytes);
 }
 
-/// A rebuild concerns one keyspace: that of the advice.
+/// `filter rebuild` works on one keyspace, so advice has to say on which.
 #[test]
 fn advised_commands_name_the_keyspace() {
     let place = Place::new();
