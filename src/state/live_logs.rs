@@ -27,6 +27,8 @@ pub(crate) struct LiveLogs {
     watched_bytes_max: u64,
     /// The log that each watch reads, by the number of the watch.
     watched: BTreeMap<u64, u64>,
+    /// How many watches read each of these logs.
+    watches: BTreeMap<u64, usize>,
 }
 
 impl LiveLogs {
@@ -105,14 +107,29 @@ impl LiveLogs {
 
     /// Watch `watch` reads log `log`, and then later ones. Returns the logs that are to be removed.
     pub(crate) fn watch(&mut self, watch: u64, log: u64) -> Vec<u64> {
-        self.watched.insert(watch, log);
+        let before = self.watched.insert(watch, log);
+        *self.watches.entry(log).or_default() += 1;
+        self.leave(before);
         self.drop_oldest()
     }
 
     /// Watch `watch` has ended. Returns the logs that are to be removed.
     pub(crate) fn unwatch(&mut self, watch: u64) -> Vec<u64> {
-        self.watched.remove(&watch);
+        let before = self.watched.remove(&watch);
+        self.leave(before);
         self.drop_oldest()
+    }
+
+    /// A watch has left this log.
+    fn leave(&mut self, log: Option<u64>) {
+        if let Some(log) = log
+            && let Some(watches) = self.watches.get_mut(&log)
+        {
+            *watches -= 1;
+            if *watches == 0 {
+                self.watches.remove(&log);
+            }
+        }
     }
 
     /// True if no log is kept.
@@ -129,7 +146,7 @@ impl LiveLogs {
 
     /// Followers and watches read the newest logs without a gap, so the oldest go first.
     fn drop_oldest(&mut self) -> Vec<u64> {
-        let first_watched = self.watched.values().min().copied().unwrap_or(u64::MAX);
+        let first_watched = self.watches.first_key_value().map_or(u64::MAX, |(log, _)| *log);
         let mut bytes: u64 = self.kept.iter().map(|(_, bytes)| bytes).sum();
         let mut dropped = Vec::new();
         while let Some(&(number, length)) = self.kept.front() {
@@ -198,5 +215,42 @@ mod tests {
         assert_eq!(logs.take_before(9), [0; 0]);
         assert_eq!(logs.keep_older(vec![(3, 50), (7, 10)]), [0; 0]);
         assert!(logs.is_kept(3) && logs.is_kept(5) && !logs.is_kept(7));
+    }
+
+    #[test]
+    fn the_oldest_watched_log_is_kept_whoever_reads_it() {
+        let mut logs = LiveLogs::new(0, 1 << 30);
+        (1..=9).for_each(|number| {
+            logs.push(LiveLog { number, begins_after: 0, bytes: 10 }, Some(10));
+        });
+        for (watch, log) in [(1, 3), (2, 3), (3, 5)] {
+            assert_eq!(logs.watch(watch, log), [0; 0]);
+        }
+        assert_eq!(logs.take_before(9), [1, 2]);
+        assert_eq!(logs.watch(1, 6), [0; 0], "the second watch reads it, too");
+        assert_eq!(logs.watch(2, 6), [3, 4]);
+        assert_eq!(logs.unwatch(3), [5]);
+        assert_eq!(logs.unwatch(3), [0; 0]);
+        assert_eq!(logs.watch(1, u64::MAX), [0; 0]);
+        assert_eq!(logs.unwatch(2), [6, 7, 8]);
+        assert_eq!(logs.unwatch(1), [0; 0]);
+        assert!(logs.keeps_nothing() && logs.watches.is_empty());
+    }
+
+    /// Each call looked at all watches.
+    #[test]
+    fn a_watch_costs_the_same_beside_many() {
+        let time = |count: u64| {
+            let mut logs = LiveLogs::new(0, 1 << 30);
+            let started = std::time::Instant::now();
+            (0..count).for_each(|watch| drop(logs.watch(watch, 1)));
+            (0..count).for_each(|watch| drop(logs.watch(watch, 2)));
+            (0..count).for_each(|watch| drop(logs.unwatch(watch)));
+            started.elapsed()
+        };
+        let few = (0..9).map(|_| time(1_000)).min().unwrap();
+        let many = (0..3).map(|_| time(20_000)).min().unwrap();
+        // 20 times as many; the square of that is 400.
+        assert!(many < 120 * few, "{few:?} and {many:?}");
     }
 }
