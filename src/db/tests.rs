@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::{scope, yield_now};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 const FAULTS: [&[u8]; 2] = [faults::CHANGES_HASH, faults::CLEARS_BITS];
 
@@ -381,6 +381,49 @@ fn a_scan_past_tombstones_flushes_them() {
         view().active.is_empty() && view().immutables.is_empty()
     });
     db.close().unwrap();
+}
+
+/// What a range delete covers, and what has expired, counted as little as no tombstone at all: a
+/// scan stepped over it until the memtable was full.
+#[test]
+fn a_scan_past_what_a_flush_drops_flushes_it() {
+    let soon = WriteOptions::new().expire_after(Duration::from_millis(1));
+    for (covered, forwards) in [(true, true), (true, false), (false, true), (false, false)] {
+        let env = MemEnv::new();
+        env.set_now(UNIX_EPOCH);
+        let db = Options::new().env(Arc::new(env.clone())).open("/db").unwrap();
+        db.put("!", "v").unwrap();
+        db.put("~", "v").unwrap();
+        let write = |first: u64, count: usize| {
+            for n in first..first + count as u64 {
+                let key = format!("{n:05}");
+                if covered {
+                    db.put(&key, "v").unwrap();
+                    // The next one touches it, but is newer than the next key.
+                    db.delete_range(&*key..&*format!("{:05}", n + 1)).unwrap();
+                } else {
+                    db.put_with(&key, "v", &soon).unwrap();
+                }
+            }
+        };
+        let view = || db.engine().catalog.default.view.load_full();
+        let scan = || match forwards {
+            true => assert_eq!(db.range("0"..).next().unwrap().unwrap().0, "~"),
+            false => assert_eq!(db.range(.."9").next_back().unwrap().unwrap().0, "!"),
+        };
+        write(0, TOMBSTONES_PASSED_MAX);
+        env.set_now(UNIX_EPOCH + Duration::from_secs(60));
+        scan();
+        assert!(!view().active.wants_flush(), "few enough");
+        env.set_now(UNIX_EPOCH);
+        write(TOMBSTONES_PASSED_MAX as u64, 100);
+        env.set_now(UNIX_EPOCH + Duration::from_secs(60));
+        scan();
+        until("it is flushed", || view().active.is_empty() && view().immutables.is_empty());
+        scan();
+        assert!(!view().active.wants_flush());
+        db.close().unwrap();
+    }
 }
 
 /// The note of such a scan stayed until the next flush for tombstones. Then the first 512 deletes

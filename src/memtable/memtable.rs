@@ -110,8 +110,8 @@ pub(crate) struct Memtable {
 struct OpenSegment {
     /// How many segments range deletes have begun.
     begun_by_ranges: AtomicUsize,
-    /// A range delete would have begun another one.
-    wants_more: AtomicBool,
+    /// A range delete would have begun another one, or scans pass many entries that a flush drops.
+    wants_flush: AtomicBool,
     /// Entries of the memtable when it was begun.
     entries_before: AtomicUsize,
     /// Bytes of the memtable when it was begun.
@@ -236,14 +236,13 @@ impl Memtable {
     /// Begins a segment after the range delete with `sequence`, if the open one has many entries.
     /// Its filter grows with it.
     fn begin_by_range(&self, sequence: SequenceNumber, entries: usize, bytes: usize) {
-        let OpenSegment { begun_by_ranges, wants_more, entries_before, .. } = &self.open;
+        let OpenSegment { begun_by_ranges, entries_before, .. } = &self.open;
         if entries - entries_before.load(Ordering::Relaxed) < RANGE_SEGMENT_ENTRIES_MIN {
             return;
         }
         let begun = begun_by_ranges.load(Ordering::Relaxed);
         if begun == RANGE_SEGMENTS_MAX {
-            wants_more.store(true, Ordering::Relaxed);
-            return;
+            return self.ask_for_flush();
         }
         begun_by_ranges.store(begun + 1, Ordering::Relaxed);
         entries_before.store(entries, Ordering::Relaxed);
@@ -398,9 +397,15 @@ impl Memtable {
         &self.range_deletes
     }
 
-    /// True if scans step over entries that more segments would let them jump over.
-    pub(crate) fn wants_segments(&self) -> bool {
-        self.open.wants_more.load(Ordering::Relaxed)
+    /// From now on it should be flushed although it is not full: scans step over entries that the
+    /// flush drops, or that more segments would let them jump over.
+    pub(crate) fn ask_for_flush(&self) {
+        self.open.wants_flush.store(true, Ordering::Relaxed);
+    }
+
+    /// True once it was asked for.
+    pub(crate) fn wants_flush(&self) -> bool {
+        self.open.wants_flush.load(Ordering::Relaxed)
     }
 
     /// Entries that delete their key.
@@ -1029,17 +1034,17 @@ mod tests {
             let memtable = Memtable::new(64 << 20, filter);
             rounds(&memtable, RANGE_SEGMENTS_MAX as u64, full);
             assert_eq!(memtable.used.load(Ordering::Relaxed), 1 + RANGE_SEGMENTS_MAX);
-            assert!(!memtable.wants_segments());
+            assert!(!memtable.wants_flush());
             // What is newer than the last range delete is in the last segment alone.
             let begins: Vec<_> = memtable.filled().map(Segment::begins).collect();
             let deletes = memtable.range_deletes().all();
             let sequences: Vec<_> = deletes.iter().rev().map(|delete| delete.sequence).collect();
             assert_eq!(begins[..RANGE_SEGMENTS_MAX], sequences);
             rounds(&memtable, 1, 0);
-            assert!(!memtable.wants_segments());
+            assert!(!memtable.wants_flush());
             let memtable = Memtable::new(64 << 20, filter);
             rounds(&memtable, 1 + RANGE_SEGMENTS_MAX as u64, full);
-            assert!(memtable.wants_segments());
+            assert!(memtable.wants_flush());
         }
     }
 

@@ -224,7 +224,7 @@ impl Cursor {
             Position::Front | Position::FrontExpiring => {
                 let Some(front) = &mut self.front else { return self.leave(Position::AfterLast) };
                 let found = front.next(Until { scan: &self.scan, key: None });
-                self.scan.note_passed(front.passed);
+                self.scan.note_passed(&front.passed);
                 if found == Found::Put && matches!(self.position, Position::Front) {
                     return Ok(true);
                 }
@@ -313,7 +313,7 @@ impl Cursor {
         let from = from.unwrap_or_else(|| scan.entrance(Direction::Forward));
         let found = front.seek(from, Until { scan, key: None });
         scan.stop(timer);
-        scan.note_passed(front.passed);
+        scan.note_passed(&front.passed);
         self.arrive(found)
     }
 
@@ -372,7 +372,7 @@ impl Cursor {
             (source.value_from(front), (front > 0).then(|| expires_at(source)).flatten())
         };
         let found = back.next(&self.scan, within, take);
-        self.scan.note_passed(back.passed);
+        self.scan.note_passed(&back.passed);
         match found {
             Some(Ok((key, (value, expires_at)))) => {
                 self.position = Position::Back(key, value, expires_at);

@@ -101,7 +101,7 @@ impl Iter {
             },
         };
         let front = self.front.as_ref()?;
-        self.scan.note_passed(front.passed);
+        self.scan.note_passed(&front.passed);
         match found {
             Found::Put => Some(Ok((front.owned_key(), take(front.source()?, 0)))),
             Found::ExpiringPut => {
@@ -138,7 +138,7 @@ impl Iter {
         let within =
             |key: &[u8]| bounds.is_after_start(key) && front.is_none_or(|front| key > front);
         let item = back.next(&self.scan, within, take);
-        self.scan.note_passed(back.passed);
+        self.scan.note_passed(&back.passed);
         if let Some(timer) = timer {
             self.scan.stop(timer);
             if item.is_none() && self.front.is_none() {

@@ -244,17 +244,15 @@ impl RangeDeleteIter {
     }
 
     /// Moves an ascending merge on from an entry that is covered. `is_within` is false of keys
-    /// after the scan.
+    /// after the scan. True if it was a step to the next entry, no seek.
     pub(crate) fn pass_up<I: InternalIterator>(
         &mut self,
         merge: &mut MergingIter<I>,
         is_within: impl Fn(&[u8]) -> bool,
-    ) {
+    ) -> bool {
         self.only_steps |= self.comes_back(merge, |key, passed| key < passed);
-        match self.run(merge.winner(), DeleteSource::extend_end) {
-            None => _ = merge.next(),
-            Some(run) => self.skip(merge, run.end.filter(|key| is_within(key))),
-        }
+        let run = self.run(merge.winner(), DeleteSource::extend_end);
+        self.pass(merge, run.map(|run| run.end.filter(|key| is_within(key))))
     }
 
     /// As [`pass_up`](Self::pass_up), of a descending merge. `is_within` is false of keys before
@@ -263,12 +261,25 @@ impl RangeDeleteIter {
         &mut self,
         merge: &mut MergingIter<I>,
         is_within: impl Fn(&[u8]) -> bool,
-    ) {
+    ) -> bool {
         self.only_steps |= self.comes_back(merge, |key, passed| key >= passed);
-        match self.run(merge.winner(), DeleteSource::extend_start) {
+        let run = self.run(merge.winner(), DeleteSource::extend_start);
+        self.pass(merge, run.map(|run| Some(run.start).filter(|start| is_within(start))))
+    }
+
+    /// Seeks past a run to a key, or to the end without one; steps if there is no run. True for a
+    /// step.
+    fn pass<I: InternalIterator>(
+        &mut self,
+        merge: &mut MergingIter<I>,
+        past: Option<Option<Vec<u8>>>,
+    ) -> bool {
+        let steps = past.is_none();
+        match past {
             None => _ = merge.next(),
-            Some(run) => self.skip(merge, Some(run.start).filter(|start| is_within(start))),
+            Some(to) => self.skip(merge, to),
         }
+        steps
     }
 
     /// True if the merge is at a key that the last seek of its child was to pass.
@@ -384,10 +395,10 @@ mod tests {
             let Some(current) = merge.current() else { return };
             let key = split_internal_key(current.key()).unwrap().0.to_vec();
             assert!(deletes.covers(&key, 1));
-            match direction {
+            let _ = match direction {
                 Direction::Forward => deletes.pass_up(&mut merge, |_| true),
                 Direction::Reverse => deletes.pass_down(&mut merge, |_| true),
-            }
+            };
         }
         assert!(!merge.valid(), "it would never end");
     }

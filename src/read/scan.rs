@@ -192,12 +192,20 @@ impl Scan {
         self.keyspace.counters.add(Counter::ScansEmpty, 1);
     }
 
-    /// Notes how many tombstones were passed on the way to one entry.
+    /// Notes what was passed on the way to one entry.
     #[inline]
-    pub(crate) fn note_passed(&self, tombstones: usize) {
-        if tombstones > TOMBSTONES_PASSED_MAX {
-            self.keyspace.note_passed_tombstones();
+    pub(crate) fn note_passed(&self, passed: &Passed) {
+        if passed.entries > TOMBSTONES_PASSED_MAX {
+            self.note_many_passed(passed);
         }
+    }
+
+    #[cold]
+    fn note_many_passed(&self, passed: &Passed) {
+        if passed.droppable > TOMBSTONES_PASSED_MAX {
+            self.view.active.ask_for_flush();
+        }
+        self.keyspace.note_passed_tombstones();
     }
 
     /// The question to the filters of the tables, if any of them can answer it and that pays.
@@ -304,6 +312,15 @@ fn add_source(sources: &mut Vec<Source>, source: Source) {
     sources.push(source);
 }
 
+/// What a walk stepped over on its way to one entry.
+#[derive(Default)]
+pub(crate) struct Passed {
+    /// Tombstones and expired entries, and what else is droppable.
+    pub entries: usize,
+    /// Entries of memtables that a flush drops: expired, or covered by a range delete.
+    pub droppable: usize,
+}
+
 /// A source of the merge. An enum instead of a trait object, so that each step is a direct call.
 /// Its variants differ in size, but there are only a few sources.
 #[allow(clippy::large_enum_variant)]
@@ -324,6 +341,11 @@ macro_rules! each {
 }
 
 impl Source {
+    #[inline]
+    pub(crate) fn in_memtable(&self) -> bool {
+        matches!(self, Source::Memtable(_))
+    }
+
     /// The value after the first `time_bytes` bytes of what is stored.
     #[inline(always)]
     pub(crate) fn value_from(&self, time_bytes: usize) -> Value {

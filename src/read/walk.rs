@@ -12,7 +12,7 @@ use crate::base::key::{LookupKey, ValueKind, split_internal_key};
 use crate::base::range::KeyBounds;
 use crate::base::value::{INLINE_BYTES, Key};
 use crate::read::range_delete_iter::RangeDeleteIter;
-use crate::read::scan::{Scan, Source};
+use crate::read::scan::{Passed, Scan, Source};
 use crate::state::read_set::ReadRange;
 use std::ops::Bound;
 
@@ -52,8 +52,8 @@ pub(crate) struct Forward {
     key: FoundKey,
     /// The walk has reached its end.
     ended: bool,
-    /// Tombstones that the last call passed.
-    pub(crate) passed: usize,
+    /// What the last call passed.
+    pub(crate) passed: Passed,
     hidden: HiddenVersions,
     /// Of a transaction: where to note what is crossed.
     read_range: Option<Box<Crossed>>,
@@ -107,7 +107,7 @@ impl Forward {
         let read_range = Crossed::of(scan);
         let (merge, deletes) = scan.merge(Direction::Forward);
         let (key, hidden) = (FoundKey::default(), HiddenVersions::default());
-        Forward { merge, deletes, key, ended: false, passed: 0, hidden, read_range }
+        Forward { merge, deletes, key, ended: false, passed: Passed::default(), hidden, read_range }
     }
 
     /// Notes what was crossed since the last seek: up to the entry that was found, or to the end.
@@ -193,7 +193,7 @@ impl Forward {
 
     #[inline(always)]
     fn find_first<const HAS_DELETES: bool>(&mut self, until: Until<'_>) -> Found {
-        self.passed = 0;
+        self.passed = Passed::default();
         while let Some(source) = self.merge.current() {
             let Some((key, trailer)) = split_internal_key(source.key()) else { break };
             if !self.key.is(key)
@@ -207,7 +207,10 @@ impl Forward {
                     && deletes.covers(key, trailer >> 8)
                 {
                     // The older versions of the key are covered, too.
-                    deletes.pass_up(&mut self.merge, |key| until.covers(key));
+                    let in_memtable = source.in_memtable();
+                    let stepped = deletes.pass_up(&mut self.merge, |key| until.covers(key));
+                    self.passed.entries += usize::from(stepped && in_memtable);
+                    self.passed.droppable += usize::from(stepped && in_memtable);
                     continue;
                 }
                 self.key.set(key);
@@ -216,7 +219,11 @@ impl Forward {
                     ValueKind::ExpiringPut if !until.scan.has_expired(source) => {
                         return Found::ExpiringPut;
                     }
-                    ValueKind::ExpiringPut | ValueKind::Tombstone => self.passed += 1,
+                    ValueKind::ExpiringPut => {
+                        self.passed.entries += 1;
+                        self.passed.droppable += usize::from(source.in_memtable());
+                    }
+                    ValueKind::Tombstone => self.passed.entries += 1,
                 }
             } else if self.hidden.add(key) && self.pass_versions(until.scan) {
                 continue;
@@ -325,8 +332,8 @@ pub(crate) struct Backward {
     merge: MergingIter<Source>,
     /// The range deletes of the sources, if there are any.
     deletes: Option<Box<RangeDeleteIter>>,
-    /// Tombstones that the last call passed.
-    pub(crate) passed: usize,
+    /// What the last call passed.
+    pub(crate) passed: Passed,
     hidden: HiddenVersions,
     /// Of a transaction: where to note what is crossed.
     read_range: Option<Box<Crossed>>,
@@ -336,7 +343,8 @@ impl Backward {
     pub(crate) fn new(scan: &Scan) -> Self {
         let read_range = Crossed::of(scan);
         let (merge, deletes) = scan.merge(Direction::Reverse);
-        Backward { merge, deletes, passed: 0, hidden: HiddenVersions::default(), read_range }
+        let (passed, hidden) = (Passed::default(), HiddenVersions::default());
+        Backward { merge, deletes, passed, hidden, read_range }
     }
 
     /// Notes what was crossed since the last seek: down to the entry that was found, or to the
@@ -377,7 +385,7 @@ impl Backward {
     ) -> Option<Result<(Key, V)>> {
         // The newest visible version so far of the current user key; without a value, it is gone.
         let mut candidate: Option<(Key, Option<V>)> = None;
-        self.passed = 0;
+        self.passed = Passed::default();
         while let Some(source) = self.merge.current() {
             let Some((key, trailer)) = split_internal_key(source.key()) else { break };
             if let Some((current, value)) = &candidate
@@ -387,7 +395,7 @@ impl Backward {
                     break;
                 }
                 candidate = None;
-                self.passed += 1;
+                self.passed.entries += 1;
             }
             if !within(key) {
                 break;
@@ -397,7 +405,11 @@ impl Backward {
                     && deletes.covers(key, trailer >> 8)
                 {
                     // A newer version of the key may follow in another child.
-                    deletes.pass_down(&mut self.merge, |key| scan.bounds.is_after_start(key));
+                    let in_memtable = source.in_memtable();
+                    let is_within = |key: &[u8]| scan.bounds.is_after_start(key);
+                    let stepped = deletes.pass_down(&mut self.merge, is_within);
+                    self.passed.entries += usize::from(stepped && in_memtable);
+                    self.passed.droppable += usize::from(stepped && in_memtable);
                     continue;
                 }
                 let value = match kind {
@@ -405,7 +417,11 @@ impl Backward {
                     ValueKind::ExpiringPut if !scan.has_expired(source) => {
                         Some(take(source, EXPIRY_BYTES))
                     }
-                    ValueKind::ExpiringPut | ValueKind::Tombstone => None,
+                    ValueKind::ExpiringPut => {
+                        self.passed.droppable += usize::from(source.in_memtable());
+                        None
+                    }
+                    ValueKind::Tombstone => None,
                 };
                 match &mut candidate {
                     Some((_, newest)) => *newest = value,

@@ -450,7 +450,7 @@ fn apply<'g>(
 
 /// True if the memtable may have to be flushed although it is not full.
 fn may_pile_up(memtable: &Memtable) -> bool {
-    memtable.tombstones() >= TOMBSTONES_MAX || memtable.wants_segments()
+    memtable.tombstones() >= TOMBSTONES_MAX || memtable.wants_flush()
 }
 
 /// Inserts a batch that names keyspaces, run by run. The caller counts the bytes of `default`.
