@@ -30,6 +30,20 @@ pub(super) enum Found<'a> {
     Unlogged(RangeInclusive<SequenceNumber>),
 }
 
+/// Where a reading of changes ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChangePlace {
+    /// The last sequence that the logs had.
+    pub last: SequenceNumber,
+    /// The sequence of the next change.
+    pub next: SequenceNumber,
+    /// The log that was read last.
+    pub log: u64,
+    /// Where the last record that was read ends in it; 0 if that log is not there yet, and will be
+    /// the next one.
+    pub end: u64,
+}
+
 /// A place in the history of a database, from where on its logs are read.
 pub(super) struct ChangeReader {
     tail: LogTail,
@@ -68,23 +82,41 @@ impl ChangeReader {
         }
     }
 
-    /// Reads from sequence `next` on, which nothing has yet: the history ends with `last`, at byte
-    /// `end` of log `log`. If `end` is 0, that log is not there yet, and will be the next one.
+    /// Reads from `place` on. Nothing has the changes after it yet, or only logs have them that the
+    /// caller adds. The manifest needs no log before `needed_log`.
     ///
     /// # Errors
-    /// `Io`; `Corruption` of the log.
-    pub(super) fn at_end(
-        context: &Context,
-        (last, next): (SequenceNumber, SequenceNumber),
-        (log, end): (u64, u64),
-    ) -> Result<Self> {
+    /// `Io`; `Corruption` of the log; `Missing`.
+    pub(super) fn at(context: &Context, needed_log: u64, place: ChangePlace) -> Result<Self> {
+        let ChangePlace { last, next, log, end } = place;
         let mut tail = LogTail::new(Arc::clone(&context.env), &context.directory, log, last);
         let facts = facts(context);
         if end > 0 {
             tail.place_at(end, &facts)?;
         }
         let directory = context.directory.clone();
-        Ok(ChangeReader { tail, logs: Vec::new(), facts, directory, needed_log: log, next })
+        Ok(ChangeReader { tail, logs: Vec::new(), facts, directory, needed_log, next })
+    }
+
+    /// As [`ChangeReader::at`], with all logs that there are now.
+    ///
+    /// # Errors
+    /// As for [`ChangeReader::at`].
+    pub(super) fn continued(
+        context: &Context,
+        needed_log: u64,
+        place: ChangePlace,
+    ) -> Result<Self> {
+        let mut reader = ChangeReader::at(context, needed_log, place)?;
+        let logs = log_numbers(&our_files(&*context.env, &context.directory)?);
+        reader.add_logs(logs.into_iter());
+        Ok(reader)
+    }
+
+    /// Where it is; `None` before its first log.
+    pub(super) fn place(&self) -> Option<ChangePlace> {
+        let (log, end) = self.tail.place()?;
+        Some(ChangePlace { last: self.tail.last_sequence(), next: self.next, log, end })
     }
 
     /// The sequence that it hands out next.

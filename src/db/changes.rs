@@ -3,9 +3,9 @@
 use crate::base::batch_format::BatchEntry;
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SequenceNumber};
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Mutex};
 use crate::db::change::{Change, ChangedEntry, is_load, load, unlogged};
-use crate::db::change_reader::{ChangeReader, Found};
+use crate::db::change_reader::{ChangePlace, ChangeReader, Found};
 use crate::state::engine::Engine;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -21,6 +21,8 @@ pub struct Changes {
     read_ahead: VecDeque<Change>,
     /// The error after `read_ahead`, if there is one.
     failure: Option<Error>,
+    /// Takes the place where the reading ends.
+    ended_at: Arc<Mutex<Option<ChangePlace>>>,
 }
 
 /// One line, with the sequences that are not read yet.
@@ -35,21 +37,46 @@ impl fmt::Debug for Changes {
 
 impl Changes {
     /// The changes from sequence `from` on up to the read point `engine`. The manifest needs no log
-    /// before `needed_log`.
+    /// before `needed_log`. If earlier changes `ended_at` that sequence, these continue them and
+    /// read only what was appended since.
     ///
     /// # Errors
     /// `Io`; `ChangesGone`; damage.
-    pub(crate) fn new(engine: &Arc<Engine>, needed_log: u64, from: SequenceNumber) -> Result<Self> {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        needed_log: u64,
+        from: SequenceNumber,
+        ended_at: &Arc<Mutex<Option<ChangePlace>>>,
+    ) -> Result<Self> {
+        let context = &engine.context;
+        let place = *ended_at.lock();
+        if let Some(place) = place.filter(|place| place.next == from)
+            && let Ok(reader) = ChangeReader::continued(context, needed_log, place)
+            && let Ok(changes) = Changes::of(engine, reader, ended_at)
+        {
+            return Ok(changes);
+        }
+        // Logs may have been removed since, or their end was lost. This reading tells.
         let through = engine.catalog.published.visible();
+        let reader = ChangeReader::new(context, needed_log, from, through)?;
+        Changes::of(engine, reader, ended_at)
+    }
+
+    fn of(
+        engine: &Arc<Engine>,
+        reader: ChangeReader,
+        ended_at: &Arc<Mutex<Option<ChangePlace>>>,
+    ) -> Result<Self> {
         let keyspaces = engine.catalog.all_keyspaces();
         let names = keyspaces.iter().map(|keyspace| (keyspace.id, Arc::from(&*keyspace.name)));
         let mut changes = Changes {
             engine: Arc::clone(engine),
-            reader: ChangeReader::new(&engine.context, needed_log, from, through)?,
+            reader,
             names: names.collect(),
-            through,
+            through: engine.catalog.published.visible(),
             read_ahead: VecDeque::new(),
             failure: None,
+            ended_at: Arc::clone(ended_at),
         };
         changes.fill();
         match changes.failure.take_if(|_| changes.read_ahead.is_empty()) {
@@ -60,7 +87,7 @@ impl Changes {
 
     /// Reads ahead if nothing is left.
     fn fill(&mut self) {
-        let Changes { engine, reader, names, through, read_ahead, failure } = self;
+        let Changes { engine, reader, names, through, read_ahead, failure, ended_at } = self;
         while read_ahead.is_empty() && failure.is_none() && reader.next() <= *through {
             let mut take = |found: Found<'_>| match found {
                 Found::Entry(sequence, entry) => {
@@ -80,6 +107,13 @@ impl Changes {
             {
                 *failure = None;
                 take(reader.pass_load());
+            }
+            // In a forked child another thread may have held the lock.
+            if failure.is_none()
+                && reader.next() > *through
+                && let Some(mut ended_at) = ended_at.try_lock()
+            {
+                *ended_at = reader.place();
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::stats::report::Stats;
 use crate::base::sync::{Arc, ArcSwap, Mutex};
 use crate::base::value::{Key, Value};
+use crate::db::change_reader::ChangePlace;
 use crate::db::changes::Changes;
 use crate::db::database::Db;
 use crate::db::follow::Following;
@@ -76,6 +77,8 @@ use std::time::{Duration, Instant};
 pub struct Follower {
     moment: ArcSwap<Db>,
     following: Mutex<Following>,
+    /// Where the changes ended that were read last.
+    changes_ended_at: Arc<Mutex<Option<ChangePlace>>>,
     process: Process,
     directory: PathBuf,
 }
@@ -121,6 +124,7 @@ impl Follower {
         Ok(Follower {
             moment: ArcSwap::from_pointee(Db::with(moment, Vec::new())),
             following: Mutex::new(following),
+            changes_ended_at: Arc::default(),
             process: Process::current(),
             directory: path.to_path_buf(),
         })
@@ -213,6 +217,8 @@ impl Follower {
     ///
     /// - Changes are read from the logs, as far as they reach: see [`Options::keep_log_bytes`].
     ///   Once they are taken, they may be read to the end, whatever the writer removes.
+    /// - If they continue those that were read to their end last, only what was appended is read.
+    ///   Otherwise the log that has the first of them is read from its start.
     /// - They are the writes as they were made, of all keyspaces. A write to a keyspace that was
     ///   dropped since has its number and no name, and the drop itself is no change (a
     ///   [`Watch`](crate::Watch) has it); nor is what expires, what a compaction filter removes, or
@@ -229,7 +235,8 @@ impl Follower {
         self.process.check()?;
         // Under the lock, so that no refresh comes in between.
         let following = self.following.lock();
-        Changes::new(self.moment.load().engine(), following.needed_log(), from)
+        let moment = self.moment.load();
+        Changes::new(moment.engine(), following.needed_log(), from, &self.changes_ended_at)
     }
 
     /// The read point that it shows, as a read-only database that never changes. Closing it closes

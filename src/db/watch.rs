@@ -15,7 +15,7 @@ use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::sync::{Arc, Ordering};
 use crate::db::change::{Change, ChangedEntry, load, touches, unlogged};
-use crate::db::change_reader::{ChangeReader, Found};
+use crate::db::change_reader::{ChangePlace, ChangeReader, Found};
 use crate::db::database::Db;
 use crate::db::keyspace::Keyspace;
 use crate::env::directory_lock::DirectoryLock;
@@ -392,7 +392,8 @@ impl Registration {
             Some(from) if from <= last => ChangeReader::new(context, needed, from, last),
             _ => {
                 let next = from.unwrap_or(after_last);
-                ChangeReader::at_end(context, (last, next), end.unwrap_or((new_log, 0)))
+                let (log, end) = end.unwrap_or((new_log, 0));
+                ChangeReader::at(context, log, ChangePlace { last, next, log, end })
             }
         }
     }

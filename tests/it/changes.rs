@@ -5,7 +5,7 @@ use crate::support::mirror::write_some;
 use crate::support::rng::Rng;
 use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options};
 use siftdb::env::testing::{Calls, Fault, FaultEnv, FaultKind};
-use siftdb::env::{DiskEnv, Env, MemEnv};
+use siftdb::env::{CountingEnv, DiskEnv, Env, MemEnv};
 use siftdb::{
     Change, ChangedEntry, CompactRangeOptions, Error, Follower, KeyspaceOptions, Options,
     WriteBatch, WriteOptions,
@@ -486,4 +486,96 @@ fn new_changes_open_only_their_logs() {
     assert!(opens(1, 20) >= 20);
     assert!(opens(follower.last_sequence(), 1) <= 3);
     assert!(opens(follower.last_sequence() + 1, 0) <= 3);
+}
+
+/// The changes from a sequence on. Of those of a load one: when its tables are compacted, there may
+/// be one in each keyspace.
+fn read(follower: &Follower, from: u64) -> Result<Vec<Change>, Error> {
+    let mut changes = follower.changes(from)?.collect::<Result<Vec<_>, _>>()?;
+    for change in &mut changes {
+        if let ChangedEntry::Load { start, end } = &mut change.entry {
+            (change.keyspace_number, change.keyspace) = (0, None);
+            (*start, *end) = (vec![], None);
+        }
+    }
+    changes.dedup();
+    Ok(changes)
+}
+
+/// Logs are removed between the readings, and some of these have a gap or are left out.
+#[test]
+fn continued_changes_are_those_of_a_new_follower() {
+    let names = ["default", "orders", "users"];
+    let (mut continued, mut gaps) = (0, 0);
+    for seed in 0..12 {
+        let (env, mut rng) = (MemEnv::new(), Rng::new(seed));
+        let options = keeping([0, 20_000, 1 << 20][rng.below(3)]);
+        let mut db = open(&env, &options).unwrap();
+        names.iter().for_each(|name| drop(db.keyspace(name).unwrap()));
+        let follower = follow(&env);
+        let mut next = 1;
+        for _ in 0..60 {
+            for _ in 0..rng.below(12) {
+                write_some(&db, &mut rng, &names);
+            }
+            match rng.below(8) {
+                0 => db.flush().unwrap(),
+                1 => {
+                    if rng.below(2) == 0 { db.close() } else { db.close_now() }.unwrap();
+                    db = open(&env, &options).unwrap();
+                }
+                2 => drop(db.ingest([(key(rng.below(250)), "loaded")]).unwrap()),
+                3 => continue,
+                _ => {}
+            }
+            follower.refresh().unwrap();
+            let new = read(&follower, next);
+            // It looks last: logs may go in between, but none comes back.
+            match (&new, read(&follow(&env), next)) {
+                (Ok(new), Ok(expected)) => assert!(*new == expected, "from {next} of {seed}"),
+                (Ok(_), Err(Error::ChangesGone { .. })) => {}
+                (Err(_), Err(_)) => gaps += 1,
+                (_, other) => panic!("from {next} of {seed}: {new:?}, {other:?}"),
+            }
+            continued += new.map_or(0, |new| new.len());
+            next = follower.last_sequence() + 1;
+        }
+        db.close().unwrap();
+    }
+    assert!(continued > 1_000 && gaps > 10, "{continued} changes, {gaps} gaps");
+}
+
+/// Each reading began at the start of its log, and each look for the end of a log read a MiB.
+#[test]
+fn continued_changes_read_only_what_was_appended() {
+    let env = CountingEnv::new(Arc::new(MemEnv::new()));
+    let options = Options::new().env(Arc::new(env.clone()));
+    let db = options.clone().open(HOME).unwrap();
+    let mut watch = db.watch().unwrap();
+    let large = vec![7; 100_000];
+    for number in 0..50 {
+        db.put(key(number), &large).unwrap();
+    }
+    assert_eq!(watch.by_ref().take(50).filter(Result::is_ok).count(), 50);
+    let follower = options.open_follower(HOME).unwrap();
+    let mut next = 1;
+    let mut poll = || {
+        follower.refresh().unwrap();
+        for change in follower.changes(next).unwrap() {
+            next = change.unwrap().sequence + 1;
+        }
+        next
+    };
+    assert_eq!(poll(), 51, "everything is read once");
+    for number in 51..60 {
+        db.put(key(number), "small").unwrap();
+        let before = env.counts().read_bytes;
+        assert_eq!(poll(), 1 + number as u64);
+        let of_follower = env.counts().read_bytes - before;
+        assert_eq!(watch.next().unwrap().unwrap().sequence, number as u64);
+        let of_watch = env.counts().read_bytes - before - of_follower;
+        // Pages of 32 KiB: the start of the log and its end. 5 MB are in it.
+        assert!(of_follower < 300_000 && of_watch < 100_000, "{of_follower}, {of_watch} bytes");
+    }
+    db.close().unwrap();
 }

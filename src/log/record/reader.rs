@@ -112,6 +112,8 @@ impl Window {
         let mut end = self.file_bytes;
         while end > lowest {
             let from = (end - 1) / WINDOW_BYTES as u64 * WINDOW_BYTES as u64;
+            // Pages before the lowest byte are not needed, also not by the next record.
+            let from = from.max(lowest - lowest % PAGE);
             self.load(from)?;
             if let Some(last) = last_not_zero(&self.buffer) {
                 return Ok((from + last as u64 + 1).max(lowest));

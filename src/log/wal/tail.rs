@@ -164,6 +164,13 @@ impl LogTail {
         self.current.as_ref().map_or(0, |log| log.cursor.file().number)
     }
 
+    /// The log that it reads, and the end of the last record that was handed out; `None` before the
+    /// first log. A tail that is placed there continues this one.
+    #[must_use]
+    pub(crate) fn place(&self) -> Option<(u64, u64)> {
+        self.current.as_ref().map(|log| (log.cursor.file().number, log.end))
+    }
+
     /// It reads no log before this one.
     #[must_use]
     pub(crate) fn oldest_log(&self) -> u64 {
