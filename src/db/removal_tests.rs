@@ -2,11 +2,14 @@
 
 use crate::db::database::Db;
 use crate::db::handle;
+use crate::db::snapshot::Snapshot;
 use crate::db::tests::tables;
 use crate::env::mem::MemEnv;
+use crate::jobs::deleted_tables::deleted_tables;
 use crate::jobs::obsolete::remove_files;
 use crate::jobs::workers;
 use crate::options::database::Options;
+use crate::options::filter::Filter;
 use crate::read::iter::Iter;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -115,4 +118,40 @@ fn file_removal_waits_for_the_manifest() {
         assert_eq!(tables(&env), 3);
         drop(versions);
     });
+}
+
+/// A database with that many tables in level 1, each with a range delete that a snapshot keeps.
+fn tables_with_range_deletes(count: usize) -> (Db, Snapshot) {
+    let options = Options::new().auto_compaction(false).snappy(false).table_bytes(16 << 10);
+    let db = options.filter(Filter::none()).env(Arc::new(MemEnv::new())).open("/db").unwrap();
+    let snapshot = db.snapshot();
+    let value = vec![0; 17 << 10];
+    for number in 0..count {
+        db.put(format!("{number:05}"), &value).unwrap();
+        db.delete_range(format!("{number:05}-1")..format!("{number:05}-2")).unwrap();
+    }
+    db.compact_range(..).unwrap();
+    let view = db.engine().catalog.default.view.load_full();
+    let with_deletes = view.version.tables().filter(|table| table.meta.range_deletes > 0);
+    assert_eq!((view.version.level(1).len(), with_deletes.count()), (count, count));
+    (db, snapshot)
+}
+
+/// The flush worker does it before each flush while range deletes are written.
+#[test]
+fn a_look_for_deleted_tables_takes_no_square_of_their_number() {
+    let look_at = |count: usize| {
+        let (db, _snapshot) = tables_with_range_deletes(count);
+        let view = db.engine().catalog.default.view.load_full();
+        let published = db.engine().catalog.published.visible();
+        let look = || {
+            let started = Instant::now();
+            assert!(deleted_tables(&view, &[published]).is_empty());
+            started.elapsed()
+        };
+        (0..9).map(|_| look()).min().unwrap()
+    };
+    let (few, many) = (look_at(50), look_at(800));
+    // 16 times as many; the square of that is 256.
+    assert!(many < 60 * few, "{few:?} and {many:?}");
 }

@@ -24,6 +24,7 @@ use crate::state::session;
 use crate::tree::edit::{DeletedFile, VersionEdit};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::new_tables::NewTables;
+use std::collections::HashSet;
 
 /// Removes the tables of `keyspace` that range deletes hide whole.
 ///
@@ -72,7 +73,7 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
 
 /// True if snapshots are in the way of a table that would be hidden without them, or of a range
 /// delete that a compaction would drop.
-fn keep_deleted(view: &ReadView, snapshots: &[SequenceNumber], hidden: &[u64]) -> bool {
+fn keep_deleted(view: &ReadView, snapshots: &[SequenceNumber], hidden: &HashSet<u64>) -> bool {
     let (published, oldest) = match snapshots {
         [oldest, .., published] => (*published, *oldest),
         _ => return false,
@@ -83,10 +84,9 @@ fn keep_deleted(view: &ReadView, snapshots: &[SequenceNumber], hidden: &[u64]) -
 }
 
 /// The numbers of the tables that range deletes of the same view hide.
-fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
+pub(crate) fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> HashSet<u64> {
     let memtables: Vec<_> = view.memtables().map(|memtable| memtable.range_deletes()).collect();
-    let tables: Vec<_> =
-        view.version.tables().filter_map(|handle| handle.table.range_deletes()).collect();
+    let sources = view.version.range_deletes();
     let coverages = |key: &[u8], at, above| {
         let of_memtable = |deletes: &&MemtableRangeDeletes| {
             let mut coverage = deletes.coverage(key, at);
@@ -97,7 +97,7 @@ fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> Vec<u64> {
             coverage
         };
         let of_memtables = memtables.iter().map(of_memtable);
-        of_memtables.chain(tables.iter().map(|deletes| deletes.coverage(key, at))).collect()
+        of_memtables.chain(sources.iter().filter_map(|source| source.coverage(key, at))).collect()
     };
     let is_hidden = |meta: &FileMeta| is_deleted(meta, snapshots, coverages);
     let hidden = view.version.tables().filter(|table| is_hidden(&table.meta));

@@ -11,8 +11,9 @@
 //! A table answers what happened in it; this module knows the level and counts.
 
 use crate::base::error::Result;
-use crate::base::key::{Lookup, LookupKey, key_head};
+use crate::base::key::{Lookup, LookupKey, SequenceNumber, key_head};
 use crate::base::levels::LEVELS;
+use crate::base::range_deletes::RangeDelete;
 use crate::base::stats::counters::{Counter, LevelCounter, Stripe};
 use crate::base::sync::Arc;
 use crate::base::sync::plain::{AtomicU64, Ordering};
@@ -84,6 +85,18 @@ pub(crate) struct DeletingTables {
     pub index: usize,
     /// One table at level 0; in other levels in the order of keys.
     pub tables: Vec<Arc<TableHandle>>,
+}
+
+impl DeletingTables {
+    /// What `RangeDeletes::coverage` says of the first table whose range deletes do not end
+    /// before `key`: the only one of these tables that may cover it. `None` if all of them do.
+    pub(crate) fn coverage(&self, key: &[u8], at: SequenceNumber) -> Option<RangeDelete> {
+        let ends_before = |handle: &Arc<TableHandle>| {
+            handle.table.range_deletes().is_none_or(|deletes| deletes.end_before(key))
+        };
+        let first = self.tables.partition_point(ends_before);
+        Some(self.tables.get(first)?.table.range_deletes()?.coverage(key, at))
+    }
 }
 
 impl Version {
