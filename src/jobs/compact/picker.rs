@@ -29,6 +29,7 @@ use crate::tree::overlap::{
 };
 use crate::tree::targets::CompactionOptions;
 use crate::tree::version::LevelFiles;
+use std::collections::HashSet;
 use std::ops::Bound;
 
 /// Small inputs that would rewrite more than this many times their bytes stay at level 0.
@@ -150,33 +151,56 @@ fn down(
 /// `task` with the tables that follow its inputs at their level, by age at level 0 and by key at
 /// others. A table is added while the whole task is small, or if it is small itself and nothing
 /// more is rewritten.
+// Several are added at once, first ever more and then ever fewer. One by one, thousands of tiny
+// tables would take the square of their number, and each look is made under a lock.
 fn with_next_tables(
     levels: &LevelFiles,
     mut task: CompactionTask,
     options: &CompactionOptions,
 ) -> CompactionTask {
     let level = task.input_level;
-    let tables = &levels[level];
+    let (mut count, mut grows) = (1, true);
     while options.is_small(total_bytes(&task.inputs)) {
-        let is_input = |meta: &Arc<FileMeta>| task.inputs.iter().any(|i| i.number == meta.number);
-        let next = match level {
-            // From the oldest on.
-            0 => tables.iter().rev().find(|meta| !is_input(meta)),
-            _ => tables.iter().skip_while(|meta| !is_input(meta)).find(|meta| !is_input(meta)),
-        };
-        let Some(next) = next else { break };
-        let inputs =
-            overlap_closure(level, tables, [&task.inputs[..], &[Arc::clone(next)]].concat());
-        let wider = CompactionTask::down(levels, level, inputs, options);
-        let rewritten = total_bytes(&wider.overlapping);
-        if !options.is_small(total_bytes(&wider.inputs) + rewritten)
-            && (!options.is_small(next.bytes) || rewritten > total_bytes(&task.overlapping))
-        {
+        let next = tables_after(&levels[level], &task, count);
+        if next.is_empty() {
             break;
         }
-        task = wider;
+        let inputs = overlap_closure(level, &levels[level], [&task.inputs[..], &next[..]].concat());
+        let wider = CompactionTask::down(levels, level, inputs, options);
+        let (bytes, rewritten) = (total_bytes(&wider.inputs), total_bytes(&wider.overlapping));
+        let is_taken = options.is_small(bytes + rewritten)
+            || (next.iter().all(|meta| options.is_small(meta.bytes))
+                && rewritten <= total_bytes(&task.overlapping)
+                // The inputs before the last table were small.
+                && (next.len() == 1 || options.is_small(bytes)));
+        if !is_taken && next.len() == 1 {
+            break;
+        }
+        grows &= is_taken;
+        count = if grows { 2 * count } else { (count / 2).max(1) };
+        if is_taken {
+            task = wider;
+        }
     }
     task
+}
+
+/// The next `count` tables after the inputs of `task` at their level, from the oldest on at level
+/// 0; fewer if there are no more.
+fn tables_after(
+    tables: &[Arc<FileMeta>],
+    task: &CompactionTask,
+    count: usize,
+) -> Vec<Arc<FileMeta>> {
+    let Some(first) = task.inputs.first() else { return Vec::new() };
+    if task.input_level == 0 {
+        let inputs: HashSet<u64> = task.inputs.iter().map(|meta| meta.number).collect();
+        let others = tables.iter().rev().filter(|meta| !inputs.contains(&meta.number));
+        return others.take(count).cloned().collect();
+    }
+    // The inputs are neighbours.
+    let first = tables.partition_point(|meta| meta.start < first.start);
+    tables.iter().skip(first + task.inputs.len()).take(count).cloned().collect()
 }
 
 /// One table of several of level 0 instead of `down`, if that would rewrite many times its inputs.
@@ -211,7 +235,8 @@ fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
     let (Some(span), Some(ages)) = (key_span(run), sequence_span(run)) else {
         return false;
     };
-    let stays = |meta: &&Arc<FileMeta>| run.iter().all(|other| other.number != meta.number);
+    let numbers: HashSet<u64> = run.iter().map(|meta| meta.number).collect();
+    let stays = |meta: &&Arc<FileMeta>| !numbers.contains(&meta.number);
     let overlapping = overlapping_tables(0, tables, &span);
     overlapping
         .iter()
@@ -629,6 +654,34 @@ mod tests {
         let many = (0..3).map(|_| look_at(10_000)).min().unwrap();
         // 20 times as many; the square of that is 400.
         assert!(many < 100 * few, "{few:?} and {many:?}");
+    }
+
+    /// All tables of a level are small, so they go down together.
+    #[test]
+    fn a_task_of_many_small_tables_takes_no_square_of_their_number() {
+        let options =
+            CompactionOptions { table_bytes: 64 << 20, level_base_bytes: 64 << 20, ..OPTIONS };
+        for (level, below) in [(0, ""), (1, ""), (1, "\nL2: 88888[0..9]:44444444")] {
+            let look_at = |count: usize| {
+                let tables = (0..count).rev().map(|n| format!(" {}[{n:05}..{n:05}]:99", n + 1));
+                let mut drawing: Vec<String> = tables.collect();
+                if level > 0 {
+                    drawing.reverse();
+                    drawing.push(" 99999[x..z]:99999999".into());
+                }
+                let levels = drawn_levels(&format!("L{level}:{}{below}", drawing.concat()));
+                let started = std::time::Instant::now();
+                let cursors = CompactionCursors::default();
+                let task = pick(&levels, &options, &cursors, 10, 0, &[], &|_| false);
+                let took = started.elapsed();
+                assert_eq!(task.unwrap().inputs.len(), count, "of level {level}{below}");
+                took
+            };
+            let few = (0..9).map(|_| look_at(500)).min().unwrap();
+            let many = (0..3).map(|_| look_at(8_000)).min().unwrap();
+            // 16 times as many; the square of that is 256.
+            assert!(many < 80 * few, "level {level}{below}: {few:?} and {many:?}");
+        }
     }
 
     #[test]
