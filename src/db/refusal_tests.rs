@@ -96,6 +96,32 @@ fn a_refused_compaction_is_tried_once_and_leaves_the_database_writable() {
     assert!(keys.iter().all(|key| db.get(key).unwrap().as_deref() == Some(&[12][..])));
 }
 
+#[test]
+fn a_refused_compaction_counts_only_as_refused() {
+    let options = Options::new().auto_compaction(false).env(Arc::new(MemEnv::new()));
+    let db = options.open("/db").unwrap();
+    let gone = WriteOptions::new().expire_after(Duration::ZERO);
+    for round in ["1", "2"] {
+        db.put("k", round).unwrap();
+        db.put_with(round, round, &gone).unwrap();
+        db.flush().unwrap();
+    }
+    let counted = || {
+        let stats = db.stats();
+        let entries = (stats.compaction_entries_dropped, stats.entries_expired);
+        let written: u64 = stats.levels[1..].iter().map(|level| level.bytes_written).sum();
+        assert_eq!(written, stats.compaction_bytes_written);
+        (stats.compactions, stats.compactions_refused, entries, written > 0)
+    };
+    db.engine().catalog.versions.lock().refused_edits = Some(0);
+    let refused = db.compact_range(..).unwrap_err();
+    assert!(matches!(refused, Error::Defect { .. }), "{refused}");
+    assert_eq!(counted(), (0, 1, (0, 0), false));
+    db.engine().catalog.versions.lock().refused_edits = None;
+    db.compact_range(..).unwrap();
+    assert_eq!(counted(), (1, 1, (3, 2), true));
+}
+
 /// The failures of compactions that a listener was told.
 #[derive(Default)]
 struct Failures(Mutex<Vec<Error>>);

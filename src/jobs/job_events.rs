@@ -1,9 +1,9 @@
 //! What the user's listener and `tracing` are told of a flush or a compaction: that it begins, and
 //! how it ended.
 //!
-//! Legal calls: `begin`, then one of `done` and `failed`. A job calls `done` under the lock of the
-//! versions, when reads see its tables. So it has ended, for the listener, before any table that it
-//! replaced is removed. A job that panics has no end; the panic is told as the background error.
+//! Legal calls: `begin`, then one of `done` and `failed`. A job calls `done` when reads see its
+//! tables: a flush under the lock of the versions, a compaction right after that lock. A job that
+//! panics has no end; the panic is told as the background error.
 
 use crate::base::error::Error;
 use crate::base::events::event::Event;

@@ -20,7 +20,7 @@ use crate::jobs::compact::task::CompactionTask;
 use crate::jobs::job_events::{CompactionEvents, TableSums};
 use crate::jobs::obsolete::remove_files;
 use crate::jobs::rewrite::entry_rules::{EntryRules, job_time};
-use crate::jobs::rewrite::output::JobContext;
+use crate::jobs::rewrite::output::{JobContext, JobCounts};
 use crate::options::levels::TablePlace;
 use crate::state::claim::Claim;
 use crate::state::context::Context;
@@ -216,9 +216,8 @@ fn run_reserved(
     events: &CompactionEvents<'_>,
 ) -> Result<()> {
     let Reservation { engine, keyspace, task, .. } = reservation;
-    let stripe = engine.context.counters.stripe();
     let Context { env, directory, .. } = &*engine.context;
-    let (mut new, mut expired_through, mut dropped) = (NewTables::none(), None, 0);
+    let (mut new, mut expired_through, mut merged) = (NewTables::none(), None, None);
     if !task.trivial_move {
         let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
         let place = TablePlace::in_tree(task.output_level, version.files());
@@ -232,41 +231,43 @@ fn run_reserved(
         let helpers = Helpers::take(engine, parts.len() - 1);
         let pace = Pace::of(engine);
         let division = Division { parts, threads: 1 + helpers.count, pace };
-        let merged = merge(&context, task, version, &snapshots, &options, &division);
+        let outcome = merge(&context, task, version, &snapshots, &options, &division);
         drop(helpers);
-        let outcome = merged.map_err(|error| match keyspace.view.load().dropped {
+        let outcome = outcome.map_err(|error| match keyspace.view.load().dropped {
             // A drop that came between may have emptied the version.
             true => keyspace.dropped(),
             false => error,
         })?;
-        stripe.add(Counter::Compactions, 1);
-        stripe.add(Counter::CompactionBytesRead, outcome.counts.bytes_read);
-        stripe.add(Counter::CompactionBytesWritten, outcome.counts.bytes_written);
-        let counts = outcome.counts;
-        let of_keyspace = keyspace.counters.stripe();
-        of_keyspace.add_written(
-            task.output_level,
-            counts.bytes_written,
-            counts.filter_bytes_written,
-        );
-        stripe.add(Counter::CompactionEntriesDropped, outcome.counts.entries_dropped);
-        stripe.add(Counter::EntriesExpired, outcome.counts.entries_expired);
-        stripe.add(Counter::EntriesFiltered, outcome.counts.entries_filtered);
         expired_through = Some(context.rules.now).filter(|_| outcome.counts.entries_expired > 0);
-        dropped = outcome.counts.entries_dropped;
+        merged = Some(outcome.counts);
         let tables = DurableTables::sync(&**env, directory, outcome.tables)?;
         new = engine.catalog.open_new(directory, tables, task.output_level, &[keyspace])?;
     }
     let sums = TableSums::of(new.metas());
     install(reservation, new, expired_through)?;
-    events.done(sums, dropped);
-    stripe.add(Counter::TrivialMoves, u64::from(task.trivial_move));
+    // Only now: what a refused compaction drops is still there.
+    count(reservation, merged);
+    events.done(sums, merged.map_or(0, |counts| counts.entries_dropped));
     remove_files(engine);
     engine.jobs.schedule_tombstone_flush(keyspace);
     // Wake writers that stall because level 0 is full.
     let _jobs = engine.jobs.schedule.lock();
     engine.jobs.done.notify_all();
     Ok(())
+}
+
+/// Counts a compaction that was installed; `merged` is `None` for a trivial move.
+fn count(Reservation { engine, keyspace, task, .. }: &Reservation<'_>, merged: Option<JobCounts>) {
+    let stripe = engine.context.counters.stripe();
+    let Some(counts) = merged else { return stripe.add(Counter::TrivialMoves, 1) };
+    stripe.add(Counter::Compactions, 1);
+    stripe.add(Counter::CompactionBytesRead, counts.bytes_read);
+    stripe.add(Counter::CompactionBytesWritten, counts.bytes_written);
+    stripe.add(Counter::CompactionEntriesDropped, counts.entries_dropped);
+    stripe.add(Counter::EntriesExpired, counts.entries_expired);
+    stripe.add(Counter::EntriesFiltered, counts.entries_filtered);
+    let of_keyspace = keyspace.counters.stripe();
+    of_keyspace.add_written(task.output_level, counts.bytes_written, counts.filter_bytes_written);
 }
 
 /// Logs the edit of a task, whose new tables are `new`, and shows its result.
