@@ -273,7 +273,7 @@ impl Scan {
             if let Some(range) = range.take() {
                 shared_range = Some(Arc::new(range));
             }
-            let walk = LevelIter::of_level(direction, version, level, tables, self.read);
+            let walk = LevelIter::of_level(direction, &version.levels[level], tables, self.read);
             let mut walk = walk.counted(&self.keyspace.counters, level);
             walk.skip_outside(shared_range.clone(), answer);
             add_source(&mut sources, Source::Tables(walk));

@@ -154,6 +154,11 @@ pub(crate) struct Level {
 }
 
 impl Level {
+    /// A level with these tables, which share no user key.
+    pub(crate) fn of_run(tables: Vec<Arc<TableHandle>>) -> Self {
+        Level::default().changed(1, &[], tables)
+    }
+
     /// The level `number` with the tables `added`, and without those that are `gone`, by their
     /// places here, ascending. What stays is copied as it is: its tables are not looked at, and
     /// keys are compared only to find the places of what is added. Most edits change few tables of
