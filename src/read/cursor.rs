@@ -89,7 +89,7 @@ enum Position {
 impl Iter {
     /// A cursor over the whole range of this iterator, whichever entries it has returned.
     pub fn cursor(self) -> Cursor {
-        let (position, scan) = (Position::BeforeFirst, self.into_scan());
+        let (position, scan) = (Position::BeforeFirst, self.scan);
         Cursor { front: None, back: None, position, scan }
     }
 }

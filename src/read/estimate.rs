@@ -7,7 +7,7 @@
 
 use crate::base::error::Result;
 use crate::base::iterator::api::{Direction, InternalIterator};
-use crate::base::key::{put_key_with_trailer, user_key};
+use crate::base::key::{LookupKey, SEQUENCE_MAX, user_key};
 use crate::base::levels::LEVELS;
 use crate::base::range::KeyBounds;
 use crate::base::sync::Arc;
@@ -64,13 +64,9 @@ fn share_of(handle: &TableHandle, bounds: &KeyBounds) -> Result<f64> {
     if meta.lies_within(bounds) {
         return Ok(1.0);
     }
-    let before_versions = |key: &[u8]| {
-        let mut bound = Vec::new();
-        put_key_with_trailer(&mut bound, key, u64::MAX);
-        bound
-    };
     let blocks = handle.table.properties().data_blocks as f64;
-    let before = |key: &[u8]| handle.table.blocks_before(&before_versions(key));
+    let before =
+        |key: &[u8]| handle.table.blocks_before(LookupKey::new(key, SEQUENCE_MAX).internal_key());
     // The block that the end cuts counts half.
     let end = match &bounds.end {
         Some(end) => (before(end)? as f64 + 0.5).min(blocks),
@@ -80,11 +76,10 @@ fn share_of(handle: &TableHandle, bounds: &KeyBounds) -> Result<f64> {
 }
 
 fn entries_of(memtable: &Arc<Memtable>, bounds: &KeyBounds) -> u64 {
-    let mut start = Vec::new();
-    put_key_with_trailer(&mut start, &bounds.start, u64::MAX);
+    let start = LookupKey::new(&bounds.start, SEQUENCE_MAX);
     let mut entries = 0;
     for mut iter in memtable.iterators(Direction::Forward) {
-        iter.seek(Some(&start));
+        iter.seek(Some(start.internal_key()));
         while iter.valid() && bounds.is_before_end(user_key(iter.key())) {
             entries += 1;
             if entries == COUNTED_MAX {

@@ -29,7 +29,7 @@ pub struct Iter {
     returned: Option<Key>,
     over: bool,
     /// After the merges: its lock covers the files that they read.
-    scan: Scan,
+    pub(super) scan: Scan,
 }
 
 impl Iter {
@@ -51,11 +51,6 @@ impl Iter {
     /// The keys of the entries that are left, without their values: no value is copied or shared.
     pub fn keys(self) -> Keys {
         Keys(self)
-    }
-
-    /// What the iterator reads: all of its range.
-    pub(crate) fn into_scan(self) -> Scan {
-        self.scan
     }
 
     /// Before a walk: counts the scan, or answers the error that refused this iterator.

@@ -18,9 +18,7 @@
 
 use crate::base::iterator::api::InternalIterator;
 use crate::base::iterator::merging::MergingIter;
-use crate::base::key::{
-    INTERNAL_KEY_TRAILER_BYTES, SequenceNumber, put_key_with_trailer, split_internal_key,
-};
+use crate::base::key::{LookupKey, SEQUENCE_MAX, SequenceNumber, split_internal_key};
 use crate::base::range_deletes::{RangeDelete, RangeDeletes};
 use crate::base::sync::Arc;
 use crate::memtable::memtable::Memtable;
@@ -296,7 +294,8 @@ impl RangeDeleteIter {
 
     fn skip<I: InternalIterator>(&mut self, merge: &mut MergingIter<I>, to: Option<Vec<u8>>) {
         let child = merge.winner();
-        merge.skip_to(to.as_deref().map(before_versions).as_deref());
+        let bound = to.as_deref().map(|key| LookupKey::new(key, SEQUENCE_MAX));
+        merge.skip_to(bound.as_ref().map(LookupKey::internal_key));
         if let Some(child) = self.children.get_mut(child) {
             child.passed = to;
         }
@@ -320,13 +319,6 @@ impl RangeDeleteIter {
         while self.sources.iter().any(|source| extend(source, &mut run)) {}
         Some(run)
     }
-}
-
-/// The bound before all versions of `key`.
-fn before_versions(key: &[u8]) -> Vec<u8> {
-    let mut bound = Vec::with_capacity(key.len() + INTERNAL_KEY_TRAILER_BYTES);
-    put_key_with_trailer(&mut bound, key, u64::MAX);
-    bound
 }
 
 #[cfg(test)]
@@ -388,7 +380,8 @@ mod tests {
         let mut deletes = RangeDeleteIter::with_ranks(1, 0);
         deletes.sources.push(DeleteSource { rank: 0, at: SequenceNumber::MAX, lists });
         deletes.add_tables(1, 0);
-        let keys = keys.map(|key| before_versions(key.as_bytes()));
+        let keys =
+            keys.map(|key| LookupKey::new(key.as_bytes(), SEQUENCE_MAX).internal_key().to_vec());
         let mut merge = MergingIter::new(direction, vec![Forged { keys, at: 0, direction }]);
         merge.seek(None);
         for _ in 0..3 {
