@@ -97,7 +97,7 @@ impl SyncTicket {
             return callback(outcome);
         }
         let callback = Waiter::Callback(Box::new(callback));
-        if let Err((callback, outcome)) = self.batch.add(callback) {
+        if let Err((callback, outcome)) = self.batch.set(None, callback) {
             callback.call(&outcome);
         }
     }
@@ -111,12 +111,11 @@ impl Future for SyncTicket {
             return Poll::Ready(outcome);
         }
         let waker = Waiter::Waker(context.waker().clone());
-        let added = match self.index {
-            Some(index) => self.batch.replace(index, waker),
-            None => self.batch.add(waker).map(|index| self.index = Some(index)),
-        };
-        match added {
-            Ok(()) => Poll::Pending,
+        match self.batch.set(self.index, waker) {
+            Ok(index) => {
+                self.index = Some(index);
+                Poll::Pending
+            }
             Err((_, outcome)) => Poll::Ready(outcome),
         }
     }
@@ -183,36 +182,28 @@ impl SyncBatch {
         }
     }
 
-    /// Adds a waiter; returns its index.
+    /// Adds a waiter, or replaces the one at `index`; returns its index.
     ///
     /// # Errors
     /// The batch has resolved in the meantime; the waiter comes back.
-    fn add(&self, waiter: Waiter) -> std::result::Result<usize, (Waiter, Result<()>)> {
-        let mut waiters = self.waiters.lock();
-        if let Some(outcome) = self.outcome.get() {
-            return Err((waiter, outcome.clone()));
-        }
-        waiters.push(Some(waiter));
-        Ok(waiters.len() - 1)
-    }
-
-    /// Replaces the waiter at `index`.
-    ///
-    /// # Errors
-    /// The batch has resolved in the meantime; the waiter comes back.
-    fn replace(
+    fn set(
         &self,
-        index: usize,
+        index: Option<usize>,
         waiter: Waiter,
-    ) -> std::result::Result<(), (Waiter, Result<()>)> {
+    ) -> std::result::Result<usize, (Waiter, Result<()>)> {
         let mut waiters = self.waiters.lock();
         if let Some(outcome) = self.outcome.get() {
             return Err((waiter, outcome.clone()));
         }
+        let index = index.unwrap_or_else(|| {
+            waiters.push(None);
+            waiters.len() - 1
+        });
         let before = waiters.get_mut(index).and_then(|at| at.replace(waiter));
         drop(waiters);
+        // Its drop runs code of the user.
         drop(before);
-        Ok(())
+        Ok(index)
     }
 
     /// Resolves all tickets of the batch. A panic of a waiter is caught: it concerns no other.
