@@ -14,7 +14,7 @@ use crate::base::value::Key;
 use crate::state::catalog::Catalog;
 use crate::state::keyspace::KeyspaceState;
 use crate::tree::file_meta::FileMeta;
-use std::ops::{Bound, RangeInclusive};
+use std::ops::Bound;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A write that a database took, of [`Follower::changes`](crate::Follower::changes) or a
@@ -77,6 +77,16 @@ pub enum ChangedEntry {
 }
 
 impl Change {
+    /// The change that an entry of a batch makes, in the keyspace with this name.
+    pub(super) fn of(
+        sequence: SequenceNumber,
+        keyspace: Option<Arc<str>>,
+        entry: &BatchEntry<'_>,
+    ) -> Self {
+        let (keyspace_number, entry) = (entry.keyspace, ChangedEntry::of(entry));
+        Change { sequence, keyspace_number, keyspace, entry }
+    }
+
     /// True if a load has keys of `range`.
     pub(super) fn is_in(&self, range: &KeyBounds) -> bool {
         match &self.entry {
@@ -87,8 +97,7 @@ impl Change {
 }
 
 impl ChangedEntry {
-    /// The change that an entry of a batch makes.
-    pub(super) fn of(entry: &BatchEntry<'_>) -> Self {
+    fn of(entry: &BatchEntry<'_>) -> Self {
         let key = entry.key.to_vec();
         match entry.kind {
             WriteKind::Delete => ChangedEntry::Delete { key },
@@ -135,25 +144,19 @@ pub(super) fn load(catalog: &Catalog, sequence: SequenceNumber, tables: usize) -
     let all = catalog.all_keyspaces();
     let mut loaded = all.iter().map(|keyspace| (keyspace, loaded_tables(keyspace, sequence)));
     let Some((keyspace, own)) = loaded.find(|(_, own)| !own.is_empty()) else {
-        return changes_of_all(&all, sequence);
+        return unlogged(catalog, sequence);
     };
     let keys = span(&own).filter(|_| own.len() >= tables);
     vec![change_of(keyspace, sequence, keys.unwrap_or_default())]
 }
 
-/// A change of all keys for each of the keyspaces.
-fn changes_of_all(all: &[Arc<KeyspaceState>], sequence: SequenceNumber) -> Vec<Change> {
+/// The changes of a batch that is in no log, or of numbers that were not used: all keys of each
+/// keyspace. The tables of a batch may have deletions, which a compaction drops, so it may have any
+/// key. So may a load that its log did not name when it was opened: nothing says how many tables it
+/// made.
+pub(super) fn unlogged(catalog: &Catalog, sequence: SequenceNumber) -> Vec<Change> {
+    let all = catalog.all_keyspaces();
     all.iter().map(|keyspace| change_of(keyspace, sequence, Keys::default())).collect()
-}
-
-/// The changes of a batch that is in no log, or of numbers that were not used: all keyspaces. The
-/// tables of a batch may have deletions, which a compaction drops, so it may have any key. So may a
-/// load that its log did not name when it was opened: nothing says how many tables it made.
-pub(super) fn unlogged(
-    catalog: &Catalog,
-    sequences: &RangeInclusive<SequenceNumber>,
-) -> Vec<Change> {
-    changes_of_all(&catalog.all_keyspaces(), *sequences.end())
 }
 
 fn change_of(

@@ -26,8 +26,8 @@ pub(super) enum Found<'a> {
     Entry(SequenceNumber, &'a BatchEntry<'a>),
     /// The sequence of a bulk load, which no log has, and how many tables it made.
     Load(SequenceNumber, usize),
-    /// Other sequences that no log has.
-    Unlogged(RangeInclusive<SequenceNumber>),
+    /// The last one of other sequences that no log has.
+    Unlogged(SequenceNumber),
 }
 
 /// Where a reading of changes ended.
@@ -203,13 +203,13 @@ fn pass(
     let (mut next, last) = sequences.clone().into_inner();
     for (&load, &tables) in loads.range(sequences) {
         if next < load {
-            take(Found::Unlogged(next..=load - 1));
+            take(Found::Unlogged(load - 1));
         }
         take(Found::Load(load, tables));
         next = load + 1;
     }
     if next <= last {
-        take(Found::Unlogged(next..=last));
+        take(Found::Unlogged(last));
     }
 }
 

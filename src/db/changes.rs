@@ -1,10 +1,9 @@
 //! [`Changes`]: the writes of a database up to the read point of a follower, in their order.
 
-use crate::base::batch_format::BatchEntry;
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Mutex};
-use crate::db::change::{Change, ChangedEntry, is_load, load, unlogged};
+use crate::db::change::{Change, is_load, load, unlogged};
 use crate::db::change_reader::{ChangePlace, ChangeReader, Found};
 use crate::state::engine::Engine;
 use std::collections::{BTreeMap, VecDeque};
@@ -91,14 +90,13 @@ impl Changes {
         while read_ahead.is_empty() && failure.is_none() && reader.next() <= *through {
             let mut take = |found: Found<'_>| match found {
                 Found::Entry(sequence, entry) => {
-                    read_ahead.push_back(change(names, sequence, entry))
+                    let name = names.get(&entry.keyspace).cloned();
+                    read_ahead.push_back(Change::of(sequence, name, entry));
                 }
                 Found::Load(sequence, tables) => {
                     read_ahead.extend(load(&engine.catalog, sequence, tables));
                 }
-                Found::Unlogged(sequences) => {
-                    read_ahead.extend(unlogged(&engine.catalog, &sequences));
-                }
+                Found::Unlogged(last) => read_ahead.extend(unlogged(&engine.catalog, last)),
             };
             *failure = reader.read(*through, &mut take).err();
             // A load is in the manifest a moment before a log says that it skips its sequence.
@@ -117,16 +115,6 @@ impl Changes {
             }
         }
     }
-}
-
-fn change(
-    names: &BTreeMap<KeyspaceId, Arc<str>>,
-    sequence: SequenceNumber,
-    entry: &BatchEntry<'_>,
-) -> Change {
-    let keyspace = names.get(&entry.keyspace).cloned();
-    let (keyspace_number, entry) = (entry.keyspace, ChangedEntry::of(entry));
-    Change { sequence, keyspace_number, keyspace, entry }
 }
 
 impl Iterator for Changes {

@@ -309,14 +309,13 @@ impl Watch {
                     let is_watched = scope
                         .is_none_or(|(id, range)| entry.keyspace == *id && touches(entry, range));
                     if is_watched {
-                        let (keyspace_number, entry) = (entry.keyspace, ChangedEntry::of(entry));
-                        let keyspace = keyspaces.name_of(keyspace_number, catalog);
-                        read_ahead.push_back(Change { sequence, keyspace_number, keyspace, entry });
+                        let name = keyspaces.name_of(entry.keyspace, catalog);
+                        read_ahead.push_back(Change::of(sequence, name, entry));
                     }
                     return;
                 }
                 Found::Load(sequence, tables) => load(catalog, sequence, tables),
-                Found::Unlogged(sequences) => unlogged(catalog, &sequences),
+                Found::Unlogged(last) => unlogged(catalog, last),
             };
             for load in loads {
                 if scope.is_none_or(|(id, range)| load.keyspace_number == *id && load.is_in(range))
