@@ -9,7 +9,6 @@ use crate::admin::repair::run::repair;
 use crate::admin::stats_report;
 use crate::admin::verify::{self, VerifyProgress, VerifyReport};
 use crate::base::error::Result;
-use crate::base::key::SequenceNumber;
 use crate::base::stats::report::Stats;
 use crate::base::sync::thread::JoinHandle;
 use crate::base::sync::{Arc, Mutex};
@@ -575,11 +574,6 @@ impl Db {
         let default = Arc::clone(&engine.catalog.default);
         let handle = Arc::new(Handle { engine, workers: Mutex::new(workers) });
         Db(Keyspace::new(handle, default))
-    }
-
-    /// The last sequence that reads see.
-    pub(super) fn last_shown(&self) -> SequenceNumber {
-        self.engine().catalog.published.visible()
     }
 
     /// The workers, to be ended by hand.

@@ -162,14 +162,6 @@ impl Following {
         })
     }
 
-    /// The first read point.
-    ///
-    /// # Errors
-    /// As for [`refresh`](Following::refresh).
-    pub(super) fn first_moment(&mut self) -> Result<Arc<Engine>> {
-        self.refresh()?.ok_or_else(|| no_database(&self.directory))
-    }
-
     /// The next read point; `None` if no file has changed since the last one.
     ///
     /// # Errors

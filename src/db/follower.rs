@@ -14,7 +14,7 @@ use crate::db::changes::Changes;
 use crate::db::database::Db;
 use crate::db::follow::Following;
 use crate::db::keyspace::Keyspace;
-use crate::db::open::absolute;
+use crate::db::open::{absolute, no_database};
 use crate::db::read_methods::{lookup_methods, scan_methods};
 use crate::db::snapshot::Snapshot;
 use crate::env::change_signal::ChangeSignal;
@@ -120,7 +120,7 @@ impl Follower {
     fn open(options: Options, path: &Path) -> Result<Self> {
         let path = &absolute(&*options.env, path)?;
         let mut following = Following::new(options, path)?;
-        let moment = following.first_moment()?;
+        let moment = following.refresh()?.ok_or_else(|| no_database(path))?;
         Ok(Follower {
             moment: ArcSwap::from_pointee(Db::with(moment, Vec::new())),
             following: Mutex::new(following),
@@ -249,7 +249,7 @@ impl Follower {
     /// The sequence number of the last write that it shows. The writer numbers all writes, from 1.
     #[must_use]
     pub fn last_sequence(&self) -> u64 {
-        self.moment.load().last_shown()
+        self.moment.load().engine().catalog.published.visible()
     }
 
     /// The directory of the database.

@@ -18,6 +18,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::events::delivery::Events;
 use crate::base::events::event::Event;
+use crate::base::expiry::clock_millis;
 use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, SequenceNumber};
 use crate::base::process::Process;
@@ -59,7 +60,7 @@ use crate::tree::set::VersionSet;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// Opens or creates the database in `directory`.
 ///
@@ -133,21 +134,12 @@ fn current_state(
             None
         }
     };
+    // A manifest that has lost its end, as far as that can be told without the logs.
     if let Some(state) = &state {
-        check_manifest(directory, &files, state, options)?;
+        refuse_torn(state.dropped.as_ref(), options.recovery)?;
+        refuse_cut_manifest(directory, &files, state)?;
     }
     Ok((files, state))
-}
-
-/// Refuses a manifest that has lost its end, as far as that can be told without the logs.
-fn check_manifest(
-    directory: &Path,
-    files: &[FileName],
-    state: &ManifestState,
-    options: &Options,
-) -> Result<()> {
-    refuse_torn(state.dropped.as_ref(), options.recovery)?;
-    refuse_cut_manifest(directory, files, state)
 }
 
 /// Refuses a manifest that names no table or log although there is a table. The edit that names the
@@ -379,7 +371,7 @@ pub(super) fn assemble(
         counting_since: match (before, &saved) {
             (Some(before), _) => before.context.counting_since,
             (None, Some(saved)) => saved.since_unix_seconds,
-            (None, None) => unix_seconds(),
+            (None, None) => clock_millis(SystemTime::now()) / 1_000,
         },
         events: tables.events.clone(),
         database: state.facts.database,
@@ -501,11 +493,6 @@ fn no_default(directory: &Path, state: &ManifestState) -> Error {
 
 /// The databases that this process opened so far.
 static INSTANCES: plain::AtomicU64 = plain::AtomicU64::new(1);
-
-/// Seconds since 1970.
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
 
 /// Restores the counters of earlier sessions.
 fn restore_counters(saved: &SavedStats, keyspaces: &Keyspaces, counters: &Counters) {
