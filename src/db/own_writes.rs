@@ -28,7 +28,8 @@ const MEMTABLE_BYTES: usize = 1 << 20;
 /// The writes of a transaction.
 #[derive(Debug, Default)]
 pub(super) struct OwnWrites {
-    batch: WriteBatch,
+    /// What a commit writes.
+    pub batch: WriteBatch,
     /// Pieces of the batch that follow each other, oldest first.
     layers: Vec<Layer>,
     /// Ascending by number.
@@ -61,11 +62,6 @@ impl Layer {
 }
 
 impl OwnWrites {
-    /// The batch, to be read or to be added to.
-    pub(super) fn batch(&mut self) -> &mut WriteBatch {
-        &mut self.batch
-    }
-
     /// About how many bytes of memory they take.
     pub(super) fn bytes(&self) -> usize {
         let memtables = self.layers.iter().flat_map(|layer| layer.memtables.values());
@@ -103,11 +99,6 @@ impl OwnWrites {
     ) -> impl Iterator<Item = &Arc<Memtable>> {
         self.index();
         self.layers.iter().rev().filter_map(move |layer| layer.memtables.get(&keyspace))
-    }
-
-    /// How many entries there are.
-    pub(super) fn count(&self) -> u64 {
-        self.batch.len() as u64
     }
 
     /// The end of the last layer.
@@ -190,10 +181,5 @@ impl OwnWrites {
         // Scans that are alive keep theirs.
         while self.layers.pop_if(|layer| layer.end.count > mark.end.count).is_some() {}
         Ok(())
-    }
-
-    /// Takes the batch out, to be committed.
-    pub(super) fn into_batch(self) -> WriteBatch {
-        self.batch
     }
 }

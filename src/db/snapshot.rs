@@ -7,7 +7,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::ReadClock;
-use crate::base::key::SequenceNumber;
 use crate::base::range::{KeyBounds, KeyRange};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::value::{Key, Value};
@@ -138,7 +137,7 @@ impl Snapshot {
     /// dropped before.
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        point::timed_get(&self.keyspace, key.as_ref(), Some(self.sequence()), options)
+        point::timed_get(&self.keyspace, key.as_ref(), Some(self.last_sequence()), options)
     }
 
     /// As [`Snapshot::multi_get`], with options.
@@ -161,7 +160,7 @@ impl Snapshot {
         clock: &ReadClock,
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        multi_get::multi_get(&self.keyspace, keys, Some(self.sequence()), options, clock)
+        multi_get::multi_get(&self.keyspace, keys, Some(self.last_sequence()), options, clock)
     }
 
     /// As [`Snapshot::range`], with options.
@@ -176,7 +175,7 @@ impl Snapshot {
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explain> {
         self.check()?;
         let options = ReadOptions::new();
-        explain(&self.keyspace, key.as_ref(), Some(self.sequence()), &options)
+        explain(&self.keyspace, key.as_ref(), Some(self.last_sequence()), &options)
     }
 
     /// The entries of a range of keys, with what a transaction adds.
@@ -187,7 +186,7 @@ impl Snapshot {
         transaction: Option<Box<TransactionScan>>,
     ) -> Iter {
         let lock = self.readable().map(Arc::clone);
-        let of = ScanOf { sequence: self.sequence(), lock, transaction };
+        let of = ScanOf { sequence: self.last_sequence(), lock, transaction };
         Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
@@ -198,7 +197,7 @@ impl Snapshot {
         options: &ReadOptions,
         refused: Error,
     ) -> Iter {
-        let of = ScanOf { sequence: self.sequence(), lock: Err(refused), transaction: None };
+        let of = ScanOf { sequence: self.last_sequence(), lock: Err(refused), transaction: None };
         Iter::new(&self.keyspace, Some(of), bounds, options)
     }
 
@@ -209,11 +208,6 @@ impl Snapshot {
 
     pub(super) fn database(&self) -> u64 {
         self.engine.context.instance
-    }
-
-    /// The moment that it reads.
-    pub(super) fn sequence(&self) -> SequenceNumber {
-        self.moment.map_or(0, |moment| moment.sequence)
     }
 
     /// The error that all its reads return, if there is one.

@@ -439,7 +439,7 @@ impl Transaction {
         engine.context.process.check()?;
         self.check_bytes()?;
         let reads = self.reads.lock().take();
-        let batch = std::mem::take(&mut *self.own.lock()).into_batch();
+        let batch = std::mem::take(&mut *self.own.lock()).batch;
         batch.check()?;
         // All was read at the moment of the snapshot, also if the database takes no writes now. A
         // sync is a write of nothing.
@@ -447,7 +447,7 @@ impl Transaction {
             (true, false) => Ok(()),
             (true, true) => commit::write(engine, batch, options),
             (false, _) => {
-                let since = self.snapshot.sequence();
+                let since = self.snapshot.last_sequence();
                 commit::write_checked(engine, batch, options, reads, since)
             }
         }
@@ -456,8 +456,8 @@ impl Transaction {
     /// Its writes and reads so far, as a request that was not checked yet.
     #[cfg(test)]
     pub(super) fn request(&self, sync: bool) -> Request {
-        let (set, through) = (self.reads.lock().take(), self.snapshot.sequence());
-        let batch = std::mem::take(&mut *self.own.lock()).into_batch();
+        let (set, through) = (self.reads.lock().take(), self.snapshot.last_sequence());
+        let batch = std::mem::take(&mut *self.own.lock()).batch;
         let reads = Some(Box::new(CheckedReads { set, through, alone: false }));
         Request { sync, reads, ..Request::of(batch) }
     }
@@ -541,7 +541,7 @@ impl Part<'_> {
         }
         let scan = {
             let mut own = self.transaction.own.lock();
-            let own_writes = own.count();
+            let own_writes = own.batch.len() as u64;
             let reads = Arc::clone(&self.transaction.reads);
             TransactionScan { own: own.memtables(self.id()).cloned().collect(), own_writes, reads }
         };
@@ -559,8 +559,8 @@ impl Part<'_> {
         self.check()?;
         {
             let mut own = self.transaction.own.lock();
-            add(own.batch(), (self.snapshot.database(), self.id()));
-            own.batch().check()?;
+            add(&mut own.batch, (self.snapshot.database(), self.id()));
+            own.batch.check()?;
         }
         self.transaction.check_bytes()
     }
@@ -569,7 +569,7 @@ impl Part<'_> {
 /// One line, without what was read and written.
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sequence = self.snapshot.sequence();
+        let sequence = self.snapshot.last_sequence();
         f.debug_struct("Transaction").field("sequence", &sequence).finish_non_exhaustive()
     }
 }
