@@ -261,9 +261,11 @@ impl LogTail {
     /// The next log that is part of the history. A log that follows a later sequence than a log
     /// after it is not: a recovery dropped it.
     fn next_log(&self) -> Option<(u64, WalStart)> {
-        let mut next = None;
-        while let Some(before) = self.next_log_before(next) {
-            next = Some(before);
+        let (mut next, mut follows) = (None, SequenceNumber::MAX);
+        for (number, log) in self.ahead.iter().rev() {
+            if log.start.previous_last_sequence <= follows {
+                (next, follows) = (Some((*number, log.start)), log.start.previous_last_sequence);
+            }
         }
         next
     }
@@ -384,16 +386,6 @@ impl LogTail {
             }
             _ => Err(missing_log(&directory, self.first_log, "it is being written")),
         }
-    }
-
-    /// The newest log before `later` that is part of the history; the newest one without `later`.
-    fn next_log_before(&self, later: Option<(u64, WalStart)>) -> Option<(u64, WalStart)> {
-        let (below, follows) = later.map_or((u64::MAX, SequenceNumber::MAX), |(number, start)| {
-            (number, start.previous_last_sequence)
-        });
-        let mut before = self.ahead.range(..below).rev();
-        let found = before.find(|(_, log)| log.start.previous_last_sequence <= follows);
-        found.map(|(number, log)| (*number, log.start))
     }
 
     /// The first sequence of the log after the one that it reads.
