@@ -146,7 +146,7 @@ pub(crate) fn verify(
             report.damage.push(error);
         }
     }
-    let handles = || versions.iter().flat_map(|(_, version)| handles_of(version));
+    let handles = || versions.iter().flat_map(|(_, version)| version.tables());
     let mut done = VerifyProgress {
         tables: handles().count() as u64,
         bytes: handles().map(|handle| handle.meta.bytes).sum(),
@@ -155,7 +155,7 @@ pub(crate) fn verify(
     progress(&done);
     for (name, version) in &versions {
         let mut keyspace = VerifiedKeyspace { name: name.clone(), ..VerifiedKeyspace::default() };
-        for handle in handles_of(version) {
+        for handle in version.tables() {
             engine.context.check_open()?;
             let before = done.bytes_done;
             let checked = check_table(&engine.context, &handle.meta, &mut |bytes| {
@@ -202,10 +202,6 @@ fn log_entries(catalog: &Catalog, only: Option<&str>) -> u64 {
         keyspace.view.load().memtables().map(entries).sum()
     };
     keyspaces.iter().map(of).sum::<usize>() as u64
-}
-
-fn handles_of(version: &Version) -> impl Iterator<Item = &Arc<TableHandle>> {
-    version.tables()
 }
 
 /// The damage of a table with the name of its keyspace, unless that is `default`.
