@@ -103,7 +103,7 @@ pub(crate) fn repair_with(
         keyspaces: &keyspaces,
         rebuild: &rebuild,
     };
-    let mut trees = Trees::build(&from)?;
+    let mut trees = Trees::build(from)?;
     let next = rebuild.next_file_number.load(Ordering::Relaxed);
     set_aside(&mut trees, &from)?;
     make_current(&trees, &from, database, next)?;
@@ -125,7 +125,7 @@ fn logged_keyspaces(
 }
 
 /// Gives a second name in `lost` to every file whose contents are not all in the new tables.
-fn set_aside(trees: &mut Trees, from: &Sources<'_>) -> Result<()> {
+fn set_aside(trees: &mut Trees<'_>, from: &Sources<'_>) -> Result<()> {
     let Sources { found, history, .. } = *from;
     for name in &found.files {
         let why = match name {
@@ -156,7 +156,7 @@ fn set_aside(trees: &mut Trees, from: &Sources<'_>) -> Result<()> {
 }
 
 fn make_current(
-    trees: &Trees,
+    trees: &Trees<'_>,
     from: &Sources<'_>,
     database: DatabaseIdentity,
     next: u64,
@@ -175,7 +175,7 @@ fn make_current(
 
 /// Removes the files that the new manifest does not name: old ones, and new tables that were
 /// merged into others.
-fn clear(trees: Trees, from: &Sources<'_>, new: Range<u64>) -> RepairReport {
+fn clear(trees: Trees<'_>, from: &Sources<'_>, new: Range<u64>) -> RepairReport {
     let Sources { options, directory, found, .. } = *from;
     let live: Vec<u64> = trees.tables().map(|meta| meta.number).collect();
     for name in found.files.iter().copied().chain(new.map(FileName::Table)) {
