@@ -9,7 +9,7 @@
 
 use crate::admin::inspect::records::{dump_manifest, dump_wal};
 use crate::admin::inspect::tables::{dump_table, end_words};
-use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, RecordSink};
+use crate::admin::inspect::text::{DumpOptions, DumpValue, Output, Printer, RecordSink};
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
 use crate::env::api::{Env, read_file};
@@ -37,7 +37,7 @@ pub fn dump(
     options: &DumpOptions,
     out: &mut dyn Write,
 ) -> Result<()> {
-    dump_to(env, path, options, &mut Printer::Text(out))
+    dump_to(env, path, &mut Printer::new(Output::Text(out), options))
 }
 
 /// As [`dump()`], but calls `sink` with each record as data: blocks and entries of a table, batches
@@ -52,15 +52,10 @@ pub fn dump_records(
     options: &DumpOptions,
     sink: RecordSink<'_>,
 ) -> Result<()> {
-    dump_to(env, path, options, &mut Printer::Records(sink))
+    dump_to(env, path, &mut Printer::new(Output::Records(sink), options))
 }
 
-fn dump_to(
-    env: &Arc<dyn Env>,
-    path: &Path,
-    options: &DumpOptions,
-    printer: &mut Printer<'_>,
-) -> Result<()> {
+fn dump_to(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Result<()> {
     let or_foreign = |error| foreign_or(&**env, path, error);
     let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
     let kind = match name {
@@ -74,8 +69,8 @@ fn dump_to(
         }
     };
     let dumped = match kind {
-        Kind::Table => dump_table(env, path, options, printer),
-        Kind::Wal(number) => dump_wal(&**env, path, number, options, printer),
+        Kind::Table => dump_table(env, path, printer),
+        Kind::Wal(number) => dump_wal(&**env, path, number, printer),
         Kind::Manifest(number) => dump_manifest(&**env, path, number, printer),
         Kind::Current => dump_current(env, path, printer),
         Kind::Stats => dump_stats(env, path, printer),

@@ -7,9 +7,7 @@
 //! damage as its error at the end. A torn place is no damage, because a crash can cause it. Whether
 //! recovery would accept a log depends on the other logs and the manifest, and is not decided here.
 
-use crate::admin::inspect::text::{
-    DumpOptions, DumpValue, KeyRangeText, Printer, by_level, quoted,
-};
+use crate::admin::inspect::text::{DumpValue, KeyRangeText, Printer, by_level, quoted};
 use crate::base::batch_format::{DecodedBatch, WriteKind};
 use crate::base::error::Result;
 use crate::base::key::{DEFAULT_KEYSPACE, KeyspaceId, ValueKind};
@@ -80,12 +78,10 @@ pub(crate) fn dump_wal(
     env: &dyn Env,
     path: &Path,
     named: Option<u64>,
-    options: &DumpOptions,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let (mut reader, number) = open(env, path, named)?;
     print_header(RecordFile::Wal, number, &mut reader, printer)?;
-    let mut left = options.entries_max;
     let mut printed = Ok(());
     let mut is_cut = false;
     let mut damage = None;
@@ -107,25 +103,20 @@ pub(crate) fn dump_wal(
             continue;
         }
         // The limit ends the text, but damage after it is still the error at the end.
-        is_cut |= left == 0;
-        if printed.is_ok() && left > 0 {
-            printed = print_entry(&entry, options, &mut left, printer);
+        is_cut |= printer.left == 0;
+        if printed.is_ok() && printer.left > 0 {
+            printed = print_entry(&entry, printer);
         }
     }
     printed?;
     if is_cut {
-        printer
-            .line(format_args!("the rest is left out: {} entries printed", options.entries_max))?;
+        let entries = printer.options.entries_max;
+        printer.line(format_args!("the rest is left out: {entries} entries printed"))?;
     }
     damage.map_or(Ok(()), |(offset, bad)| Err(bad.into_error(path, offset)))
 }
 
-fn print_entry(
-    entry: &LogEntry<'_>,
-    options: &DumpOptions,
-    left: &mut u64,
-    printer: &mut Printer<'_>,
-) -> Result<()> {
+fn print_entry(entry: &LogEntry<'_>, printer: &mut Printer<'_>) -> Result<()> {
     let (start, end, synced) = (entry.start, entry.end, entry.synced_through);
     match &entry.item {
         LogItem::Bad { what, torn } => {
@@ -153,7 +144,7 @@ fn print_entry(
                 batch.sequence
             );
             printer.record("batch", &fields, line)?;
-            print_batch(batch, options, left, printer)
+            print_batch(batch, printer)
         }
         LogItem::StartOfNewerManifest | LogItem::End => Ok(()),
     }
@@ -219,17 +210,12 @@ fn settings_text(settings: &[u8]) -> String {
     }
 }
 
-fn print_batch(
-    batch: &DecodedBatch<'_>,
-    options: &DumpOptions,
-    left: &mut u64,
-    printer: &mut Printer<'_>,
-) -> Result<()> {
+fn print_batch(batch: &DecodedBatch<'_>, printer: &mut Printer<'_>) -> Result<()> {
     for (place, entry) in (0u64..).zip(batch.iter()) {
-        if *left == 0 {
+        if printer.left == 0 {
             break;
         }
-        *left -= 1;
+        printer.left -= 1;
         let sequence = batch.sequence.saturating_add(place);
         let (keyspace, key) = (entry.keyspace, entry.key);
         let kind = match entry.kind {
@@ -241,7 +227,7 @@ fn print_batch(
                 continue;
             }
         };
-        printer.entry(Some(keyspace), key, sequence, kind, entry.value, options)?;
+        printer.entry(Some(keyspace), key, sequence, kind, entry.value)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 //! makes an answer wrong. Any other damage ends the text with an error. Filters of custom policies
 //! are named and never asked.
 
-use crate::admin::inspect::text::{DumpOptions, DumpValue, Printer, TableFacts, quoted};
+use crate::admin::inspect::text::{DumpOptions, DumpValue, Output, Printer, TableFacts, quoted};
 use crate::base::coding::get_u32;
 use crate::base::error::{Error, Result};
 use crate::base::iterator::api::Direction;
@@ -122,39 +122,35 @@ fn facts_of(table: &Table) -> TableFacts {
 /// # Errors
 /// As for [`table_facts`], and of the output.
 pub fn layout(env: &Arc<dyn Env>, path: &Path, out: &mut dyn Write) -> Result<()> {
-    print_layout(&open(env, path)?, &mut Printer::Text(out))
+    let options = DumpOptions::default();
+    print_layout(&open(env, path)?, &mut Printer::new(Output::Text(out), &options))
 }
 
 /// Prints layout, filters and entries of the table at `path`.
 ///
 /// # Errors
 /// As for [`layout`]; `InvalidArgument` for a block that the table does not have.
-pub(crate) fn dump_table(
-    env: &Arc<dyn Env>,
-    path: &Path,
-    options: &DumpOptions,
-    printer: &mut Printer<'_>,
-) -> Result<()> {
+pub(crate) fn dump_table(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<'_>) -> Result<()> {
     let table = open(env, path)?;
-    if options.block.is_none() {
+    let block = printer.options.block;
+    if block.is_none() {
         print_layout(&table, printer)?;
         print_range_deletes(&table, printer)?;
     }
     let (index, _) = table.data_index().read(table.file(), &mut TableIo::default())?;
-    if let Some(wanted) = options.block.filter(|wanted| *wanted >= index.len()) {
+    if let Some(wanted) = block.filter(|wanted| *wanted >= index.len()) {
         let blocks = index.len();
         let what = format!("block {wanted} of {blocks} data blocks, counted from 0");
         return Err(Error::InvalidArgument { what });
     }
-    let mut left = options.entries_max;
     for number in 0..index.len() {
-        if left == 0 {
+        if printer.left == 0 {
             break;
         }
-        if options.block.is_none_or(|wanted| wanted == number)
+        if block.is_none_or(|wanted| wanted == number)
             && let Some(handle) = index.handle(number)
         {
-            print_block(&table, number, handle, index.key(number), options, &mut left, printer)?;
+            print_block(&table, number, handle, index.key(number), printer)?;
         }
     }
     Ok(())
@@ -401,8 +397,6 @@ fn print_block(
     number: usize,
     handle: BlockHandle,
     separator: &[u8],
-    options: &DumpOptions,
-    left: &mut u64,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let mut io = TableIo::default();
@@ -428,20 +422,15 @@ fn print_block(
     printer.record("block", &fields, line)?;
     let mut cursor = BlockCursor::new(Direction::Forward);
     cursor.seek(block, None);
-    while cursor.valid() && *left > 0 {
-        *left -= 1;
-        print_entry(cursor.key(), cursor.value(block), options, printer)?;
+    while cursor.valid() && printer.left > 0 {
+        printer.left -= 1;
+        print_entry(cursor.key(), cursor.value(block), printer)?;
         cursor.next(block);
     }
     Ok(())
 }
 
-fn print_entry(
-    internal_key: &[u8],
-    value: &[u8],
-    options: &DumpOptions,
-    printer: &mut Printer<'_>,
-) -> Result<()> {
+fn print_entry(internal_key: &[u8], value: &[u8], printer: &mut Printer<'_>) -> Result<()> {
     let Some((key, trailer)) = split_internal_key(internal_key) else {
         let fields =
             [("what", DumpValue::Text("malformed key")), ("key", DumpValue::Bytes(internal_key))];
@@ -449,7 +438,7 @@ fn print_entry(
         return printer.record("damage", &fields, line);
     };
     match unpack_trailer(trailer) {
-        Some((sequence, kind)) => printer.entry(None, key, sequence, kind, value, options),
+        Some((sequence, kind)) => printer.entry(None, key, sequence, kind, value),
         None => {
             let fields =
                 [("what", DumpValue::Text("unknown kind")), ("key", DumpValue::Bytes(key))];

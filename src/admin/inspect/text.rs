@@ -108,19 +108,31 @@ impl From<u64> for DumpValue<'_> {
 /// The function that gets each record.
 pub type RecordSink<'a> = &'a mut dyn FnMut(&DumpRecord<'_>) -> io::Result<()>;
 
-/// Prints a dump as text, or passes it on as records. A failed write is an `Io` error with the
-/// operation `print`.
-pub(crate) enum Printer<'a> {
+/// Where a dump goes.
+pub(crate) enum Output<'a> {
     Text(&'a mut dyn Write),
     Records(RecordSink<'a>),
 }
 
-impl Printer<'_> {
+/// Prints a dump as text, or passes it on as records. A failed write is an `Io` error with the
+/// operation `print`.
+pub(crate) struct Printer<'a> {
+    output: Output<'a>,
+    pub options: &'a DumpOptions,
+    /// How many entries may still be printed.
+    pub left: u64,
+}
+
+impl<'a> Printer<'a> {
+    pub(crate) fn new(output: Output<'a>, options: &'a DumpOptions) -> Self {
+        Printer { output, options, left: options.entries_max }
+    }
+
     /// Prints one line of text that belongs to no record.
     pub(crate) fn line(&mut self, line: fmt::Arguments<'_>) -> Result<()> {
-        match self {
-            Printer::Text(out) => printed(out.write_fmt(line).and_then(|()| out.write_all(b"\n"))),
-            Printer::Records(_) => Ok(()),
+        match &mut self.output {
+            Output::Text(out) => printed(out.write_fmt(line).and_then(|()| out.write_all(b"\n"))),
+            Output::Records(_) => Ok(()),
         }
     }
 
@@ -131,9 +143,9 @@ impl Printer<'_> {
         fields: &[(&'static str, DumpValue<'_>)],
         line: fmt::Arguments<'_>,
     ) -> Result<()> {
-        match self {
-            Printer::Text(_) => self.line(line),
-            Printer::Records(sink) => printed(sink(&DumpRecord { kind, fields })),
+        match &mut self.output {
+            Output::Text(_) => self.line(line),
+            Output::Records(sink) => printed(sink(&DumpRecord { kind, fields })),
         }
     }
 
@@ -159,7 +171,6 @@ impl Printer<'_> {
         sequence: u64,
         kind: ValueKind,
         value: &[u8],
-        options: &DumpOptions,
     ) -> Result<()> {
         let (name, of) = (quoted(key), in_keyspace(keyspace));
         let fields = [
@@ -173,7 +184,7 @@ impl Printer<'_> {
         match kind {
             ValueKind::ExpiringPut => {
                 let (expires_at, bytes) = split_expiring(value).unwrap_or((0, value));
-                let value = Quoted { bytes, bytes_max: options.value_bytes_max };
+                let value = Quoted { bytes, bytes_max: self.options.value_bytes_max };
                 let mut fields = fields.to_vec();
                 fields.pop();
                 fields.extend([
@@ -184,7 +195,7 @@ impl Printer<'_> {
                 self.record("entry", &fields, line)
             }
             ValueKind::Put => {
-                let value = Quoted { bytes: value, bytes_max: options.value_bytes_max };
+                let value = Quoted { bytes: value, bytes_max: self.options.value_bytes_max };
                 self.record("entry", fields, format_args!("  {name} @{sequence}{of} = {value}"))
             }
             ValueKind::Tombstone => {
