@@ -19,7 +19,7 @@ use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
 use crate::base::key::{DEFAULT_KEYSPACE_NAME, KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, Ordering};
-use crate::env::api::Env;
+use crate::env::api::{Env, if_there};
 use crate::env::directory::{
     create_directories, lock_to_write, number_after, our_files, second_name, sync_ancestors,
 };
@@ -162,10 +162,10 @@ pub(crate) fn checkpoint(
         }
     }
     let env = &*engine.context.env;
-    match env.metadata(target) {
-        Err(error) if error.kind() == NotFound => create_directories(env, target)?,
-        Err(error) => return Err(Error::io("metadata", target, error)),
-        Ok(_) => refuse_foreign(env, target)?,
+    let there = if_there(env.metadata(target));
+    match there.map_err(|error| Error::io("metadata", target, error))? {
+        None => create_directories(env, target)?,
+        Some(_) => refuse_foreign(env, target)?,
     }
     let lock_path = FileName::Lock.path(target);
     let makes_lock = env.metadata(&lock_path).is_err_and(|error| error.kind() == NotFound);
@@ -338,12 +338,8 @@ fn link_tables(
             return Err(refused(target, &format!("{name} is a table of LevelDB or RocksDB")));
         }
         // Left by a checkpoint that was interrupted: it may be half of a copy.
-        match env.remove(&target_path) {
-            Err(error) if error.kind() != NotFound => {
-                return Err(Error::io("remove", target_path, error));
-            }
-            _ => {}
-        }
+        if_there(env.remove(&target_path))
+            .map_err(|error| Error::io("remove", &target_path, error))?;
         second_name(env, &path, &target_path)
             .map_err(|error| Error::io("hard_link", target_path, error))?;
         report.tables_new += 1;

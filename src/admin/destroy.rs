@@ -9,13 +9,12 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::FileName;
-use crate::env::api::Env;
+use crate::env::api::{Env, if_there};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{lock_to_write, our_files};
 use crate::env::foreign::{is_ours, refuse_foreign};
 use crate::options::database::Options;
 use crate::tree::current::read_current;
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// Removes the database in `directory`; see `Options::destroy`.
@@ -24,10 +23,10 @@ use std::path::Path;
 /// As `Options::destroy` says.
 pub(crate) fn destroy(options: &Options, directory: &Path) -> Result<()> {
     let env = &*DescriptorRetryEnv::over(&options.env);
-    match env.metadata(directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(|error| Error::io("destroy", directory, error))?,
-    };
+    let there = if_there(env.metadata(directory));
+    if there.map_err(|error| Error::io("destroy", directory, error))?.is_none() {
+        return Ok(());
+    }
     refuse_foreign(env, directory)?;
     if own_files(env, directory)?.is_empty() {
         // An earlier call may have removed all files, and then failed or ended.
@@ -58,10 +57,7 @@ pub(crate) fn remove_unfinished(env: &dyn Env, directory: &Path) -> Result<()> {
     files.into_iter().try_for_each(|name| remove(env, directory, name))?;
     sync(env, directory)?;
     let current = FileName::Current.path(directory);
-    match env.remove(&current) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        removed => removed.map_err(|error| Error::io("remove", &current, error))?,
-    }
+    if_there(env.remove(&current)).map_err(|error| Error::io("remove", &current, error))?;
     sync(env, directory)
 }
 

@@ -27,7 +27,7 @@ use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering, plain};
 use crate::base::trace::{Span, span};
 use crate::cache::cache::Cache;
 use crate::db::recover::{recover_logs, refuse_torn};
-use crate::env::api::{Env, FileKind};
+use crate::env::api::{Env, FileKind, if_there};
 use crate::env::descriptor_retry::DescriptorRetryEnv;
 use crate::env::directory::{
     create_directories, lock_to_read, lock_to_write, number_after, our_files, sync_ancestors,
@@ -170,9 +170,9 @@ pub(super) fn refuse_cut_manifest(
 /// create it. Returns whether there is none.
 fn refuse_before_locking(env: &dyn Env, directory: &Path, options: &Options) -> Result<bool> {
     let lock = FileName::Lock.path(directory);
-    let is_missing = || match env.metadata(&lock) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
-        found => found.map(|_| false).map_err(|error| Error::io("lock", &lock, error)),
+    let is_missing = || {
+        let found = if_there(env.metadata(&lock));
+        found.map(|found| found.is_none()).map_err(|error| Error::io("lock", &lock, error))
     };
     if !is_missing()? {
         return Ok(false);
@@ -227,13 +227,14 @@ pub(super) fn no_database(directory: &Path) -> Error {
 
 /// Creates the directory if it is missing and may be created. A refusal creates nothing.
 pub(super) fn prepare_directory(env: &dyn Env, directory: &Path, options: &Options) -> Result<()> {
-    match env.metadata(directory) {
-        Ok(metadata) if metadata.kind == FileKind::File => {
+    let found = if_there(env.metadata(directory));
+    match found.map_err(|error| Error::io("open", directory, error))? {
+        Some(found) if found.kind == FileKind::File => {
             Err(Error::io("open", directory, ErrorKind::NotADirectory.into()))
         }
         // Only here a symbolic link is followed: the directory may be one.
-        Ok(_) if options.create_if_missing => refuse_foreign(env, directory),
-        Ok(_) => {
+        Some(_) if options.create_if_missing => refuse_foreign(env, directory),
+        Some(_) => {
             refuse_foreign(env, directory)?;
             let files = our_files(env, directory)?;
             match env.metadata(&FileName::Current.path(directory)) {
@@ -244,11 +245,8 @@ pub(super) fn prepare_directory(env: &dyn Env, directory: &Path, options: &Optio
                 _ => Ok(()),
             }
         }
-        Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing => {
-            create_directories(env, directory)
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(no_database(directory)),
-        Err(error) => Err(Error::io("open", directory, error)),
+        None if options.create_if_missing => create_directories(env, directory),
+        None => Err(no_database(directory)),
     }
 }
 

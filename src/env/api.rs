@@ -195,6 +195,14 @@ pub trait Env: Send + Sync + Debug {
     }
 }
 
+/// The answer of a call on a file; `None` if there is no such file.
+pub(crate) fn if_there<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
+    match answer {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// Reads a small file whole. A file above `limit_bytes` is corruption, and no memory is allocated
 /// for it.
 pub(crate) fn read_file(env: &dyn Env, path: &Path, limit_bytes: u64) -> Result<Vec<u8>> {

@@ -10,7 +10,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FILE_NUMBER_MAX, FileName, parse};
 use crate::base::sync::Arc;
-use crate::env::api::{Env, FileKind, LockMode};
+use crate::env::api::{Env, FileKind, LockMode, if_there};
 use crate::env::directory_lock::DirectoryLock;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -41,10 +41,10 @@ pub(crate) fn lock_to_write(env: &dyn Env, directory: &Path) -> Result<Arc<Direc
 /// `Locked` if a writer holds it.
 pub(crate) fn lock_to_read(env: &dyn Env, directory: &Path) -> Result<Arc<DirectoryLock>> {
     let path = FileName::Lock.path(directory);
-    match env.metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(DirectoryLock::of_nothing(&path)),
-        Err(error) => Err(Error::io("lock", path, error)),
-        Ok(_) => DirectoryLock::take(env, &path, LockMode::Shared),
+    let there = if_there(env.metadata(&path));
+    match there.map_err(|error| Error::io("lock", &path, error))? {
+        None => Ok(DirectoryLock::of_nothing(&path)),
+        Some(_) => DirectoryLock::take(env, &path, LockMode::Shared),
     }
 }
 
@@ -55,10 +55,9 @@ pub(crate) fn create_directories(env: &dyn Env, directory: &Path) -> Result<()> 
         Some(parent) => parent,
         None => Path::new("/"),
     };
-    match env.metadata(parent) {
-        Err(error) if error.kind() == ErrorKind::NotFound => create_directories(env, parent)?,
-        Err(error) => return Err(Error::io("open", parent, error)),
-        Ok(_) => {}
+    let there = if_there(env.metadata(parent));
+    if there.map_err(|error| Error::io("open", parent, error))?.is_none() {
+        create_directories(env, parent)?;
     }
     match env.create_dir(directory) {
         // Another process may have been quicker; LOCK decides which one owns the database.

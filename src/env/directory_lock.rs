@@ -11,7 +11,7 @@
 use crate::base::error::{Error, LockHolder, Result};
 use crate::base::process::Process;
 use crate::base::sync::{Arc, plain};
-use crate::env::api::{Env, FileId, FileLock, LockMode};
+use crate::env::api::{Env, FileId, FileLock, LockMode, if_there};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -115,11 +115,9 @@ impl DirectoryLock {
 }
 
 fn is_at(env: &dyn Env, path: &Path, id: FileId) -> Result<bool> {
-    match env.metadata(path) {
-        Ok(metadata) => Ok(metadata.id == id),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Error::io("metadata", path, error)),
-    }
+    let found = if_there(env.metadata(path));
+    let found = found.map_err(|error| Error::io("metadata", path, error))?;
+    Ok(found.is_some_and(|metadata| metadata.id == id))
 }
 
 /// What in this process holds the lock on the file at `path`, or that another process does.

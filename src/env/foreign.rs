@@ -19,7 +19,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::filename::{FileName, parse};
-use crate::env::api::{DirectoryEntry, Env, FileKind};
+use crate::env::api::{DirectoryEntry, Env, FileKind, if_there};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -58,10 +58,9 @@ pub(crate) fn refuse_foreign(env: &dyn Env, directory: &Path) -> Result<()> {
     if has_our_magic(env, &current)? {
         return Ok(());
     }
-    let entries = match env.list(directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        listed => listed.map_err(|error| Error::io("list", directory, error))?,
-    };
+    let entries = if_there(env.list(directory));
+    let entries = entries.map_err(|error| Error::io("list", directory, error))?;
+    let Some(entries) = entries else { return Ok(()) };
     let Some(sign) = foreign_sign(env, directory, &entries)? else { return Ok(()) };
     if any_file_is_ours(env, directory, &entries)? {
         return Ok(());
@@ -87,10 +86,9 @@ pub(crate) fn is_foreign_table(env: &dyn Env, path: &Path) -> Result<bool> {
 /// `Io` if the file cannot be opened or read.
 pub(crate) fn is_ours(env: &dyn Env, directory: &Path, name: FileName) -> Result<bool> {
     let path = name.path(directory);
-    let found = match env.metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        found => found.map_err(|error| Error::io("metadata", &path, error))?,
-    };
+    let found = if_there(env.metadata(&path));
+    let found = found.map_err(|error| Error::io("metadata", &path, error))?;
+    let Some(found) = found else { return Ok(false) };
     // LOCK has no contents, and must not be opened.
     if found.kind != FileKind::File || name == FileName::Lock || found.bytes == 0 {
         return Ok(found.kind == FileKind::File && found.bytes == 0);

@@ -10,9 +10,8 @@
 use crate::base::checksum::masked;
 use crate::base::error::{Error, Result};
 use crate::base::filename::{self, FileName};
-use crate::env::api::{Env, put_in_place, read_file, write_temporary};
+use crate::env::api::{Env, if_there, put_in_place, read_file, write_temporary};
 use crate::log::record::format::Undecodable;
-use std::io;
 use std::path::Path;
 
 const CURRENT_BYTES_MAX: u64 = 256;
@@ -36,10 +35,9 @@ pub(crate) enum Current {
 /// `Unfinished`; `Corruption`; `UnsupportedFormat`; `Io`.
 pub(crate) fn read_current(env: &dyn Env, directory: &Path) -> Result<Option<u64>> {
     let path = FileName::Current.path(directory);
-    match env.metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("metadata", &path, error)),
-        Ok(_) => {}
+    let there = if_there(env.metadata(&path));
+    if there.map_err(|error| Error::io("metadata", &path, error))?.is_none() {
+        return Ok(None);
     }
     let contents = read_file(env, &path, CURRENT_BYTES_MAX)?;
     match decode_current(&contents).map_err(|bad| bad.into_error(&path, 0))? {
