@@ -13,7 +13,6 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
-use crate::env::api::Env;
 use crate::env::directory_lock::DirectoryLock;
 use crate::memtable::memtable::Memtable;
 use crate::memtable::memtable::Published;
@@ -134,16 +133,6 @@ impl Catalog {
     /// `Closed`.
     pub(crate) fn hold(&self) -> Result<Arc<DirectoryLock>> {
         self.default.view.load().lock.clone().ok_or(Error::Closed)
-    }
-
-    /// Checks that no other process can have the directory open to write: before a log is begun,
-    /// the manifest is changed, or a file is removed at the end, after a log was synced, and while
-    /// there are other writes.
-    ///
-    /// # Errors
-    /// `LockLost`; the caller makes it the background error.
-    pub(crate) fn check_lock(&self, env: &dyn Env) -> Result<()> {
-        self.hold()?.check(env)
     }
 
     /// Stores views without the directory's lock: this step closes each keyspace to reads. A read

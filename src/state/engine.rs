@@ -2,6 +2,7 @@
 //! only `db/` and the tops of paths and jobs take all four.
 
 use crate::base::error::{Error, Result};
+use crate::base::events::event::Event;
 use crate::base::sync::{Arc, Ordering};
 use crate::state::catalog::Catalog;
 use crate::state::context::Context;
@@ -31,9 +32,17 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// As [`Jobs::set_background_error`], with this database's events.
+    /// Makes `error` the background error: the database takes no writes until `resume` or reopening
+    /// (I8). Returns the error.
     pub(crate) fn set_background_error(&self, error: Error) -> Error {
-        self.jobs.set_background_error(&self.context.events, error)
+        if self.jobs.background_error.set(&error) {
+            self.context.events.emit(|| Event::BackgroundError { error: error.clone() });
+        }
+        // Under the lock: a waiter checks and waits under it, so it cannot miss this signal.
+        let _schedule = self.jobs.schedule.lock();
+        self.jobs.work.wake();
+        self.jobs.done.notify_all();
+        error
     }
 
     /// `Closed`, `ReadOnly` or `OpenedReadOnly` if writes are not taken.
@@ -42,9 +51,14 @@ impl Engine {
         self.jobs.background_error.check()
     }
 
-    /// As [`Catalog::check_lock`], with this database's Env.
+    /// Checks that no other process can have the directory open to write: before a log is begun,
+    /// the manifest is changed, or a file is removed at the end, after a log was synced, and while
+    /// there are other writes.
+    ///
+    /// # Errors
+    /// `LockLost`; the caller makes it the background error.
     pub(crate) fn check_lock(&self) -> Result<()> {
-        self.catalog.check_lock(&*self.context.env)
+        self.catalog.hold()?.check(&*self.context.env)
     }
 
     /// Ends what `close` leaves: gives the directory free, whatever iterators, snapshots and loads

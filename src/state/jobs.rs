@@ -1,8 +1,5 @@
 //! [`Jobs`]: which background work is due or running, and how waiters learn that it has ended.
 
-use crate::base::error::Error;
-use crate::base::events::delivery::Events;
-use crate::base::events::event::Event;
 use crate::base::key::{KeyspaceId, SequenceNumber};
 use crate::base::sync::{Arc, AtomicU64, Condvar, Mutex, Wakeup};
 use crate::state::background_error::BackgroundError;
@@ -80,19 +77,6 @@ impl Jobs {
             paid_until: Mutex::default(),
             compactions_begun: AtomicU64::new(0),
         }
-    }
-
-    /// Makes `error` the background error: the database takes no writes until `resume` or reopening
-    /// (I8). Returns the error.
-    pub(crate) fn set_background_error(&self, events: &Events, error: Error) -> Error {
-        if self.background_error.set(&error) {
-            events.emit(|| Event::BackgroundError { error: error.clone() });
-        }
-        // Under the lock: a waiter checks and waits under it, so it cannot miss this signal.
-        let _schedule = self.schedule.lock();
-        self.work.wake();
-        self.done.notify_all();
-        error
     }
 
     /// What the running compactions of `keyspace` change.
