@@ -25,23 +25,10 @@ const THREADS_MAX: usize = 8;
 /// without.)
 const THREADS_TABLE_BYTES_MIN: u64 = 512 << 20;
 
-/// Opens one table as the manifest has it.
+/// Opens a table that has to be as `expect` says.
 ///
 /// # Errors
 /// It is missing, of another size, foreign or damaged.
-pub(crate) fn open_table(
-    context: &TableContext,
-    directory: &Path,
-    meta: &FileMeta,
-    pinning: FilterPinning,
-) -> Result<Table> {
-    open_expected(context, directory, meta.number, meta.expect(), pinning)
-}
-
-/// As [`open_table`], of a table that has to be as `expect` says.
-///
-/// # Errors
-/// As for [`open_table`].
 pub(crate) fn open_expected(
     context: &TableContext,
     directory: &Path,
@@ -59,7 +46,7 @@ pub(crate) fn open_expected(
     }
 }
 
-/// Opens the tables `wanted`; returns them in that order.
+/// Opens the tables `wanted` as the manifest has them; returns them in that order.
 ///
 /// # Errors
 /// The first table, in that order, that cannot be opened.
@@ -70,7 +57,8 @@ pub(crate) fn open_tables(
 ) -> Result<Vec<Arc<Table>>> {
     let open = |at: usize| {
         let &(meta, pinning) = wanted.get(at)?;
-        Some(open_table(context, directory, meta, pinning).map(Arc::new))
+        let opened = open_expected(context, directory, meta.number, meta.expect(), pinning);
+        Some(opened.map(Arc::new))
     };
     let opened = in_parallel("siftdb-open", threads(wanted), open);
     opened.into_iter().collect()

@@ -2,8 +2,8 @@
 //!
 //! [`VersionSet`](crate::tree::set::VersionSet) owns it and says what is in it. A session has no
 //! manifest until [`start`](SessionManifest::start) writes one, as a snapshot of all keyspaces and
-//! tables. [`stamped`](SessionManifest::stamped) gives an edit its numbers, and then
-//! [`append`](SessionManifest::append) writes and syncs it. A long manifest is rewritten.
+//! tables. [`append`](SessionManifest::append) gives an edit its numbers, writes it and syncs it. A
+//! long manifest is rewritten.
 //!
 //! After a failed write the record may have reached the disk. So nothing is appended any more until
 //! a new manifest is started or the database is reopened (I8).
@@ -179,7 +179,7 @@ impl SessionManifest {
     ///
     /// # Errors
     /// `InvalidArgument` if all file numbers are used up.
-    pub(crate) fn stamped(&self, edit: VersionEdit) -> Result<VersionEdit> {
+    fn stamped(&self, edit: VersionEdit) -> Result<VersionEdit> {
         let next_file = self.numbers.next_file.load(Ordering::Relaxed);
         if next_file > FILE_NUMBER_MAX {
             return Err(Error::InvalidArgument { what: "all file numbers are used up".into() });
@@ -205,22 +205,22 @@ impl SessionManifest {
         }
     }
 
-    /// Appends `edit`, stamped, and syncs it.
+    /// Appends `edit` with the current counters, and syncs it. Returns it as it is there.
     ///
     /// # Errors
-    /// `Io`: final until a manifest is started.
-    pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<()> {
+    /// `Io`: final until a manifest is started. `InvalidArgument` if all file numbers are used up.
+    pub(crate) fn append(&mut self, edit: VersionEdit) -> Result<VersionEdit> {
         self.check_not_failed()?;
+        let edit = self.stamped(edit)?;
         let Some(writer) = self.writer.as_mut() else {
             let what = "the session has no manifest yet; this is a defect of siftdb";
             return Err(Error::io("append", &self.directory, std::io::Error::other(what)));
         };
-        let appended = writer.append(edit);
+        let appended = writer.append(&edit);
         self.failed = appended.as_ref().err().cloned();
-        if appended.is_ok() {
-            self.show_position();
-        }
-        appended
+        appended?;
+        self.show_position();
+        Ok(edit)
     }
 
     /// Creates the manifest `number` from `snapshot`, the keyspaces and tables as one edit. Makes
@@ -293,8 +293,7 @@ impl SessionManifest {
         // Not `last_sequence`: a recovery may have dropped the highest numbers that were used.
         self.synced_through = self.synced_through.max(clean_close.last_sequence);
         let edit = VersionEdit { clean_close: Some(clean_close), ..VersionEdit::default() };
-        let edit = self.stamped(edit)?;
-        self.append(&edit)?;
+        self.append(edit)?;
         self.writer = None;
         Ok(())
     }

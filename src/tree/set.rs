@@ -69,21 +69,33 @@ impl VersionSet {
         state: &ManifestState,
         manifest_bytes: u64,
     ) -> Result<Self> {
-        let obsolete = Arc::new(ObsoleteFiles::default());
-        let trees = open_trees(&context, directory, pinning, state, &obsolete, &BTreeMap::new())?;
-        Ok(VersionSet {
+        let mut set = VersionSet::new(env, directory, context, state, manifest_bytes);
+        let none = BTreeMap::new();
+        set.trees = open_trees(&set.context, directory, pinning, state, &set.obsolete, &none)?;
+        Ok(set)
+    }
+
+    /// A set without trees.
+    fn new(
+        env: Arc<dyn Env>,
+        directory: &Path,
+        context: TableContext,
+        state: &ManifestState,
+        manifest_bytes: u64,
+    ) -> Self {
+        VersionSet {
             env: Arc::clone(&env),
             directory: directory.to_path_buf(),
             context,
-            trees,
+            trees: BTreeMap::new(),
             next_keyspace: state.next_keyspace,
             manifest: SessionManifest::new(env, directory, state, manifest_bytes),
             uncertain: Vec::new(),
             session_start: 0,
-            obsolete,
+            obsolete: Arc::default(),
             #[cfg(test)]
             refused_edits: None,
-        })
+        }
     }
 
     /// A set of what a later manifest of the same database says, for one that another process
@@ -108,20 +120,10 @@ impl VersionSet {
     }
 
     fn with_trees(&self, trees: BTreeMap<KeyspaceId, Tree>, state: &ManifestState) -> Self {
-        let (env, directory) = (Arc::clone(&self.env), &self.directory);
-        VersionSet {
-            env: Arc::clone(&env),
-            directory: directory.clone(),
-            context: self.context.clone(),
-            trees,
-            next_keyspace: state.next_keyspace,
-            manifest: SessionManifest::new(env, directory, state, 0),
-            uncertain: Vec::new(),
-            session_start: 0,
-            obsolete: Arc::clone(&self.obsolete),
-            #[cfg(test)]
-            refused_edits: None,
-        }
+        let (env, context) = (Arc::clone(&self.env), self.context.clone());
+        let obsolete = Arc::clone(&self.obsolete);
+        let new = VersionSet::new(env, &self.directory, context, state, 0);
+        VersionSet { trees, obsolete, ..new }
     }
 
     /// The current version of each keyspace, by number.
@@ -255,9 +257,7 @@ impl VersionSet {
             self.manifest.rewrite(self.snapshot())?;
         }
         self.manifest.advance(&edit, last_sequence);
-        let edit = self.manifest.stamped(edit)?;
-        self.manifest.append(&edit)?;
-        Ok(edit)
+        self.manifest.append(edit)
     }
 
     /// Saves new settings of the keyspace `id`: durably in an active session, and otherwise with
