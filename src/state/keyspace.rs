@@ -240,8 +240,7 @@ impl KeyspaceState {
             active_log: 0,
             immutables: Vec::new(),
             version: Arc::new(Version::new([const { Vec::new() }; LEVELS])),
-            lock: view.lock.clone(),
-            dropped: view.dropped,
+            ..view.clone()
         });
     }
 }

@@ -330,10 +330,10 @@ fn start_session(
     let number = engine.catalog.numbers.take_file_number();
     let mut versions = engine.catalog.versions.lock();
     let file = log_file(engine, number)?;
+    let first_log = FirstLog { number, flushed_through: log.last_sequence };
     let wal = if versions.is_active() {
         // The session that created the database: from now on a missing log is damage.
         let wal = create_log(engine, log, file, *engine.catalog.numbers.position.lock(), &[])?;
-        let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
         versions.apply(edit, &mut NewTables::none(), log.last_sequence)?;
         wal
@@ -343,7 +343,6 @@ fn start_session(
         let manifest = engine.catalog.numbers.take_file_number();
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
         let wal = create_log(engine, log, file, coming, &[])?;
-        let first_log = FirstLog { number, flushed_through: log.last_sequence };
         let first_log = recovered.is_some().then_some(first_log);
         let mut none = NewTables::none();
         let new = recovered.unwrap_or(&mut none);
