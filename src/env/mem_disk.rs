@@ -160,10 +160,6 @@ impl Names {
         }
     }
 
-    fn is_taken(&self, path: &Path) -> bool {
-        self.files.contains_key(path) || self.directories.contains(path)
-    }
-
     /// The file of that name, or why there is none.
     pub(crate) fn file(&self, path: &Path) -> io::Result<&FileRef> {
         self.files.get(path).ok_or_else(|| match self.directories.contains(path) {
@@ -191,7 +187,7 @@ impl Names {
 
     /// Fails if no new name may be made at `path`.
     fn expect_free(&self, path: &Path) -> io::Result<()> {
-        if self.is_taken(path) {
+        if self.files.contains_key(path) || self.directories.contains(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         self.expect_parent(path)

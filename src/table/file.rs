@@ -491,7 +491,7 @@ impl BlockBuffer<'_> {
     /// Room for the same, to read into. Its contents are unspecified.
     fn stored_mut(&mut self) -> &mut [u8] {
         let Some(buffers) = self.buffers.as_mut() else { return &mut [] };
-        grow(&mut buffers.stored, buffers.stored_len);
+        compression::grow(&mut buffers.stored, buffers.stored_len);
         buffers.stored.get_mut(..buffers.stored_len).unwrap_or_default()
     }
 
@@ -559,12 +559,6 @@ impl Drop for BlockBuffer<'_> {
         }
         // They are freed if the thread ends.
         let _ = BUFFERS.try_with(|kept| kept.set(Some(buffers)));
-    }
-}
-
-fn grow(buffer: &mut Vec<u8>, len: usize) {
-    if buffer.len() < len {
-        buffer.resize(len, 0);
     }
 }
 
