@@ -317,7 +317,7 @@ impl DataIndex {
 
     fn read_top_level(&self, file: &TableFile, io: &mut TableIo) -> Result<TopLevel> {
         let contents = file.read_raw(self.handle, BlockKind::Index, io)?;
-        TopLevel::new(contents, file.index_key_is_user_key(), self.handle.offset)
+        TopLevel::new(contents, file.index_key_is_user_key, self.handle.offset)
             .map_err(|what| self.wrong(file, what))
     }
 
@@ -340,7 +340,7 @@ impl DataIndex {
             let own = without_restarts(contents?).map_err(|what| self.wrong(file, what))?;
             entries.extend(own);
         }
-        let is_user_key = file.index_key_is_user_key();
+        let is_user_key = file.index_key_is_user_key;
         Index::of_entries(entries, is_user_key, self.handle.offset, BlockHandle::decode)
             .map_err(|what| self.wrong(file, what))
     }

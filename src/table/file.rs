@@ -92,10 +92,14 @@ pub(crate) struct TableFile {
     table_id: u64,
     bytes: u64,
     cache: Arc<BlockCache>,
-    index_key_is_user_key: bool,
-    /// The sequence of all entries of an ingested table, which are stored with 0.
-    global_sequence: Option<SequenceNumber>,
-    events: Events,
+    /// Whether separators of its indexes are user keys, as the properties say. Needed before an
+    /// index is fetched.
+    pub(super) index_key_is_user_key: bool,
+    /// The sequence of all entries of an ingested table, which are stored with 0. Needed before a
+    /// data block is fetched.
+    pub(super) global_sequence: Option<SequenceNumber>,
+    /// Where to tell that its filter is damaged.
+    pub(super) events: Events,
     /// Its filter was found damaged, and that was told.
     emitted_damage: AtomicBool,
 }
@@ -118,30 +122,6 @@ impl TableFile {
             events: Events::default(),
             emitted_damage: AtomicBool::new(false),
         }
-    }
-
-    /// Sets the kind of index keys, which the properties say. Needed before an index is fetched.
-    pub(crate) fn with_index_keys(mut self, index_key_is_user_key: bool) -> Self {
-        self.index_key_is_user_key = index_key_is_user_key;
-        self
-    }
-
-    /// Sets the sequence of all entries, which the manifest gives an ingested table. Needed before
-    /// a data block is fetched.
-    pub(crate) fn with_global_sequence(mut self, sequence: Option<SequenceNumber>) -> Self {
-        self.global_sequence = sequence;
-        self
-    }
-
-    /// As [`TableFile::with_global_sequence`], after the table was opened.
-    pub(crate) fn set_global_sequence(&mut self, sequence: SequenceNumber) {
-        self.global_sequence = Some(sequence);
-    }
-
-    /// Sets where to tell that its filter is damaged.
-    pub(crate) fn with_events(mut self, events: &Events) -> Self {
-        self.events = events.clone();
-        self
     }
 
     /// Tells that its filter is damaged, once. A system error is no damage.
@@ -266,11 +246,6 @@ impl TableFile {
     ) -> Result<Index> {
         let contents = self.read_raw(handle, kind, io)?;
         self.decode_index(contents, handle)
-    }
-
-    /// Whether separators of its indexes are user keys.
-    pub(super) fn index_key_is_user_key(&self) -> bool {
-        self.index_key_is_user_key
     }
 
     /// The metaindex or properties block at `handle`, without the cache.

@@ -166,8 +166,8 @@ impl Table {
             let what = format!("table id {found:016x}, the manifest says {expected:016x}");
             return Err(Error::corruption(path, bytes - FOOTER_BYTES as u64, what));
         }
-        let file = TableFile::new(handle, footer.table_id, bytes, &context.cache)
-            .with_events(&context.events);
+        let mut file = TableFile::new(handle, footer.table_id, bytes, &context.cache);
+        file.events = context.events.clone();
         let metaindex = read_metaindex(&file, footer.metaindex)?;
         let mut properties = read_properties(&file, &metaindex, footer.version)?;
         let found = &properties.keyspace;
@@ -176,10 +176,8 @@ impl Table {
             let what = format!("a table of keyspace {id} ({name:?}), the manifest says {expected}");
             return Err(file.corruption(0, what));
         }
-        let global_sequence = given_sequence(&file, &mut properties, expect.global_sequence)?;
-        let file = file
-            .with_index_keys(properties.index_key_is_user_key)
-            .with_global_sequence(global_sequence);
+        file.global_sequence = given_sequence(&file, &mut properties, expect.global_sequence)?;
+        file.index_key_is_user_key = properties.index_key_is_user_key;
 
         let mut io = TableIo::default();
         let range_deletes = read_range_deletes(&file, &metaindex, &properties)?;
@@ -216,7 +214,7 @@ impl Table {
     pub(crate) fn set_global_sequence(&mut self, sequence: SequenceNumber) {
         debug_assert!(self.properties.ingested, "only ingested tables get a sequence");
         self.properties.set_sequence(sequence);
-        self.file.set_global_sequence(sequence);
+        self.file.global_sequence = Some(sequence);
     }
 
     /// What the table has of a key, and what its filter said. "Maybe" with `Absent` is a false

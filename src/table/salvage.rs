@@ -107,8 +107,8 @@ pub(crate) fn salvage(
     let (table_id, keyspace) = find_id(&handle, bytes, expected.table_id)?;
     // As if a footer followed the end of the file, which may have lost its own.
     let with_footer = bytes.saturating_add(FOOTER_BYTES as u64);
-    let file = TableFile::new(handle, table_id, with_footer, &Cache::new(0, 0.0))
-        .with_global_sequence(expected.global_sequence);
+    let mut file = TableFile::new(handle, table_id, with_footer, &Cache::new(0, 0.0));
+    file.global_sequence = expected.global_sequence;
     let mut rescue = Rescue {
         file,
         scan_ahead: ScanAhead::default(),

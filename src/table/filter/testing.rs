@@ -58,8 +58,10 @@ impl Sink {
         env.write_file(path, &bytes);
         let pool = FilePool::new(Arc::new(env), 8);
         let handle = FileHandle::new(&pool, path.to_path_buf());
-        TableFile::new(handle, TABLE_ID, bytes.len() as u64, &Cache::new(1 << 20, 0.5))
-            .with_index_keys(index_key_is_user_key)
+        let cache = Cache::new(1 << 20, 0.5);
+        let mut file = TableFile::new(handle, TABLE_ID, bytes.len() as u64, &cache);
+        file.index_key_is_user_key = index_key_is_user_key;
+        file
     }
 }
 
