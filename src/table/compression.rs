@@ -206,7 +206,7 @@ fn declared_length(stored: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 /// Makes `buffer` at least this long. What it holds then is overwritten.
-pub(super) fn grow(buffer: &mut Vec<u8>, len: usize) {
+fn grow(buffer: &mut Vec<u8>, len: usize) {
     if buffer.len() < len {
         buffer.resize(len, 0);
     }

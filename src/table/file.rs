@@ -466,7 +466,8 @@ impl BlockBuffer<'_> {
     /// Room for the same, to read into. Its contents are unspecified.
     fn stored_mut(&mut self) -> &mut [u8] {
         let Some(buffers) = self.buffers.as_mut() else { return &mut [] };
-        compression::grow(&mut buffers.stored, buffers.stored_len);
+        let len = buffers.stored_len.max(buffers.stored.len());
+        buffers.stored.resize(len, 0);
         buffers.stored.get_mut(..buffers.stored_len).unwrap_or_default()
     }
 
