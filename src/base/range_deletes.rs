@@ -50,6 +50,11 @@ impl RangeDelete {
         &self.start[..] <= key && !ends_before(&self.end, key)
     }
 
+    /// True if one of the two ranges begins where the other one ends.
+    pub(crate) fn touches(&self, other: &RangeDelete) -> bool {
+        self.end.as_ref() == Some(&other.start) || other.end.as_ref() == Some(&self.start)
+    }
+
     /// The range around `key` that this delete covers whole, or the one that it covers nowhere.
     #[must_use]
     pub(crate) fn coverage(&self, key: &[u8]) -> RangeDelete {

@@ -15,6 +15,9 @@
 //!
 //! Only the child at the current entry moves. The others follow when their turn comes, so each
 //! child seeks at most once for each run.
+//!
+//! A seek costs as much as many steps, and many deletes cover an entry or two. So the first
+//! entries are stepped over in any case, and the run is looked for only after these.
 
 use crate::base::iterator::api::InternalIterator;
 use crate::base::iterator::merging::MergingIter;
@@ -25,6 +28,10 @@ use crate::memtable::memtable::Memtable;
 use crate::state::read_view::ReadView;
 use crate::tree::handle::TableHandle;
 use crate::tree::version::DeletingTables;
+
+/// Covered entries that are stepped over before a run is looked for. More would read blocks that a
+/// seek passes.
+const STEPS: usize = 2;
 
 /// The range deletes of a scan.
 pub(crate) struct RangeDeleteIter {
@@ -39,6 +46,8 @@ pub(crate) struct RangeDeleteIter {
     coverage: Option<RangeDelete>,
     /// The rank of the newest source with a delete that covers it.
     rank: usize,
+    /// How many covered entries were stepped over, in coverages that touch each other.
+    steps: usize,
     /// A child came back to keys that a seek had passed: those of a file do not ascend. Only a
     /// forged file has such keys under valid checksums. From then on children step, so that the
     /// scan ends.
@@ -187,6 +196,7 @@ impl RangeDeleteIter {
             children: Vec::new(),
             coverage: None,
             rank: 0,
+            steps: 0,
             only_steps: false,
         }
     }
@@ -214,13 +224,23 @@ impl RangeDeleteIter {
     /// Forgets where the scan was: it seeks.
     pub(crate) fn restart(&mut self) {
         self.children.iter_mut().for_each(|child| child.passed = None);
+        self.steps = 0;
     }
 
     /// True if a range delete covers the entry.
     pub(crate) fn covers(&mut self, key: &[u8], sequence: SequenceNumber) -> bool {
-        let coverage = match self.coverage.take().filter(|coverage| coverage.contains(key)) {
-            Some(coverage) => coverage,
-            None => self.coverage_of(key),
+        let before = self.coverage.take();
+        let coverage = match before {
+            Some(coverage) if coverage.contains(key) => coverage,
+            before => {
+                let coverage = self.coverage_of(key);
+                let goes_on =
+                    |before: &RangeDelete| before.sequence > 0 && before.touches(&coverage);
+                if !before.is_some_and(|before| goes_on(&before)) {
+                    self.steps = 0;
+                }
+                coverage
+            }
         };
         let covering = coverage.sequence;
         self.coverage = Some(coverage);
@@ -242,15 +262,17 @@ impl RangeDeleteIter {
     }
 
     /// Moves an ascending merge on from an entry that is covered. `is_within` is false of keys
-    /// after the scan. True if it was a step to the next entry, no seek.
+    /// after the scan.
     pub(crate) fn pass_up<I: InternalIterator>(
         &mut self,
         merge: &mut MergingIter<I>,
         is_within: impl Fn(&[u8]) -> bool,
-    ) -> bool {
+    ) {
         self.only_steps |= self.comes_back(merge, |key, passed| key < passed);
-        let run = self.run(merge.winner(), DeleteSource::extend_end);
-        self.pass(merge, run.map(|run| run.end.filter(|key| is_within(key))))
+        match self.run(merge.winner(), DeleteSource::extend_end) {
+            None => _ = merge.next(),
+            Some(run) => self.skip(merge, run.end.filter(|key| is_within(key))),
+        }
     }
 
     /// As [`pass_up`](Self::pass_up), of a descending merge. `is_within` is false of keys before
@@ -259,25 +281,12 @@ impl RangeDeleteIter {
         &mut self,
         merge: &mut MergingIter<I>,
         is_within: impl Fn(&[u8]) -> bool,
-    ) -> bool {
+    ) {
         self.only_steps |= self.comes_back(merge, |key, passed| key >= passed);
-        let run = self.run(merge.winner(), DeleteSource::extend_start);
-        self.pass(merge, run.map(|run| Some(run.start).filter(|start| is_within(start))))
-    }
-
-    /// Seeks past a run to a key, or to the end without one; steps if there is no run. True for a
-    /// step.
-    fn pass<I: InternalIterator>(
-        &mut self,
-        merge: &mut MergingIter<I>,
-        past: Option<Option<Vec<u8>>>,
-    ) -> bool {
-        let steps = past.is_none();
-        match past {
+        match self.run(merge.winner(), DeleteSource::extend_start) {
             None => _ = merge.next(),
-            Some(to) => self.skip(merge, to),
+            Some(run) => self.skip(merge, Some(run.start).filter(|start| is_within(start))),
         }
-        steps
     }
 
     /// True if the merge is at a key that the last seek of its child was to pass.
@@ -303,8 +312,9 @@ impl RangeDeleteIter {
 
     /// The keys from the current one on, as far as `extend` goes, that are covered in the child of
     /// that number; `None` if the child must step.
-    fn run(&self, child: usize, extend: Extend) -> Option<RangeDelete> {
-        if self.only_steps {
+    fn run(&mut self, child: usize, extend: Extend) -> Option<RangeDelete> {
+        if self.only_steps || self.steps < STEPS {
+            self.steps += 1;
             return None;
         }
         let (coverage, child) = (self.coverage.as_ref()?, self.children.get(child)?);
@@ -388,10 +398,12 @@ mod tests {
             let Some(current) = merge.current() else { return };
             let key = split_internal_key(current.key()).unwrap().0.to_vec();
             assert!(deletes.covers(&key, 1));
-            let _ = match direction {
+            // As if entries before it had been stepped over.
+            deletes.steps = STEPS;
+            match direction {
                 Direction::Forward => deletes.pass_up(&mut merge, |_| true),
                 Direction::Reverse => deletes.pass_down(&mut merge, |_| true),
-            };
+            }
         }
         assert!(!merge.valid(), "it would never end");
     }

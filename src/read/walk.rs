@@ -207,10 +207,10 @@ impl Forward {
                     && deletes.covers(key, trailer >> 8)
                 {
                     // The older versions of the key are covered, too.
-                    let in_memtable = source.in_memtable();
-                    let stepped = deletes.pass_up(&mut self.merge, |key| until.covers(key));
-                    self.passed.entries += usize::from(stepped && in_memtable);
-                    self.passed.droppable += usize::from(stepped && in_memtable);
+                    let in_memtable = usize::from(source.in_memtable());
+                    self.passed.entries += in_memtable;
+                    self.passed.droppable += in_memtable;
+                    deletes.pass_up(&mut self.merge, |key| until.covers(key));
                     continue;
                 }
                 self.key.set(key);
@@ -405,11 +405,10 @@ impl Backward {
                     && deletes.covers(key, trailer >> 8)
                 {
                     // A newer version of the key may follow in another child.
-                    let in_memtable = source.in_memtable();
-                    let is_within = |key: &[u8]| scan.bounds.is_after_start(key);
-                    let stepped = deletes.pass_down(&mut self.merge, is_within);
-                    self.passed.entries += usize::from(stepped && in_memtable);
-                    self.passed.droppable += usize::from(stepped && in_memtable);
+                    let in_memtable = usize::from(source.in_memtable());
+                    self.passed.entries += in_memtable;
+                    self.passed.droppable += in_memtable;
+                    deletes.pass_down(&mut self.merge, |key| scan.bounds.is_after_start(key));
                     continue;
                 }
                 let value = match kind {
