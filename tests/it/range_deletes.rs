@@ -2,17 +2,18 @@
 //! now and in snapshots between deletes.
 
 use crate::support::cursors::{Sorted, entries_within, roam};
-use crate::support::data::{odd_keys, value};
+use crate::support::data::{key, odd_keys, value};
 use crate::support::filters::{NamedFilter, prefix_filters};
 use crate::support::model::{Change, Map, apply, batch_of};
 use crate::support::rng::{Rng, seeds, setting};
-use crate::support::stores::{as_env, small_options};
-use siftdb::env::MemEnv;
+use crate::support::stores::{HOME, as_env, small_options};
+use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{
     Db, Error, ExplainOutcome, FilterAnswer, Iter, Options, ReadOptions, Result, Snapshot,
     WriteBatch,
 };
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Where a range begins and ends.
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -413,4 +414,27 @@ fn lists_for_old_snapshots_count_as_memory() {
     assert_eq!(db.stats().memtable_bytes, db.keyspace("default").unwrap().stats().memtable_bytes);
     drop(snapshot);
     db.flush().unwrap();
+}
+
+/// A step reads what a seek passes. Deletes that touch each other make one run.
+#[test]
+fn scans_seek_past_runs_of_deleted_keys() {
+    for one_by_one in [false, true] {
+        let env = CountingEnv::new(Arc::new(MemEnv::new()));
+        let options = Options::new().auto_compaction(false).env(Arc::new(env.clone()));
+        let db = options.snappy(false).open(HOME).unwrap();
+        (0..10_000).for_each(|n| db.put(key(n), [7; 400]).unwrap());
+        db.flush().unwrap();
+        if one_by_one {
+            (10..9_990).for_each(|n| db.delete_range(key(n)..key(n + 1)).unwrap());
+        } else {
+            db.delete_range(key(10)..key(9_990)).unwrap();
+        }
+        let before = env.counts().read_bytes;
+        assert_eq!(db.range(key(10)..).next().unwrap().unwrap().0, key(9_990));
+        assert_eq!(db.range(..key(9_990)).next_back().unwrap().unwrap().0, key(9));
+        let read = env.counts().read_bytes - before;
+        assert!(read < 1 << 20, "{read} bytes of 4 MB");
+        db.close().unwrap();
+    }
 }
