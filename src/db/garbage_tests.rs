@@ -16,7 +16,7 @@ fn open(options: Options) -> Db {
     options.env(Arc::new(MemEnv::new())).open("/db").unwrap()
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+pub(super) fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "not {what}");

@@ -13,6 +13,8 @@ mod checkpoint_tests;
 #[cfg(test)]
 mod conflict_tests;
 #[cfg(test)]
+mod early_flush_tests;
+#[cfg(test)]
 mod garbage_tests;
 #[cfg(test)]
 mod group_tests;

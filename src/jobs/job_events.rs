@@ -3,7 +3,7 @@
 //!
 //! Legal calls: `begin`, then one of `done` and `failed`. A job calls `done` when reads see its
 //! tables: a flush under the lock of the versions, a compaction right after that lock. A job that
-//! panics has no end; the panic is told as the background error.
+//! panics calls neither: the listener gets the panic as the background error.
 
 use crate::base::error::Error;
 use crate::base::events::event::Event;

@@ -103,6 +103,8 @@ pub(crate) struct Memtable {
     count: AtomicUsize,
     tombstones: AtomicUsize,
     bytes: AtomicUsize,
+    /// It should be flushed although it is not full.
+    wants_flush: AtomicBool,
 }
 
 /// The writer's state of the segment that takes entries.
@@ -110,8 +112,6 @@ pub(crate) struct Memtable {
 struct OpenSegment {
     /// How many segments range deletes have begun.
     begun_by_ranges: AtomicUsize,
-    /// A range delete would have begun another one, or scans pass many entries that a flush drops.
-    wants_flush: AtomicBool,
     /// Entries of the memtable when it was begun.
     entries_before: AtomicUsize,
     /// Bytes of the memtable when it was begun.
@@ -153,6 +153,7 @@ impl Memtable {
             count: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            wants_flush: AtomicBool::new(false),
         }
     }
 
@@ -397,15 +398,15 @@ impl Memtable {
         &self.range_deletes
     }
 
-    /// From now on it should be flushed although it is not full: scans step over entries that the
-    /// flush drops, or that more segments would let them jump over.
+    /// From now on it should be flushed although it is not full: scans step over many entries that
+    /// are covered or expired, or that more segments would let them jump over.
     pub(crate) fn ask_for_flush(&self) {
-        self.open.wants_flush.store(true, Ordering::Relaxed);
+        self.wants_flush.store(true, Ordering::Relaxed);
     }
 
     /// True once it was asked for.
     pub(crate) fn wants_flush(&self) -> bool {
-        self.open.wants_flush.load(Ordering::Relaxed)
+        self.wants_flush.load(Ordering::Relaxed)
     }
 
     /// Entries that delete their key.

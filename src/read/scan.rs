@@ -315,9 +315,10 @@ fn add_source(sources: &mut Vec<Source>, source: Source) {
 /// What a walk stepped over on its way to one entry.
 #[derive(Default)]
 pub(crate) struct Passed {
-    /// Tombstones and expired entries, and what else is droppable.
+    /// Tombstones, expired entries and `droppable` ones.
     pub entries: usize,
-    /// Entries of memtables that a flush drops: expired, or covered by a range delete.
+    /// Entries of memtables that are covered by a range delete, which a flush drops, or expired,
+    /// which go with their table.
     pub droppable: usize,
 }
 

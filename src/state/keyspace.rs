@@ -27,8 +27,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A scan that passes more tombstones, or other entries that a flush drops, than this to reach one
-/// entry, some 100 us of work, asks for a flush of the memtable.
+/// A scan that passes more tombstones, or covered and expired entries of memtables, than this to
+/// reach one entry, some 100 us of work, asks for a flush of the memtable.
 pub(crate) const TOMBSTONES_PASSED_MAX: usize = 1024;
 
 /// Tombstones in a memtable that has little else at which it is flushed: a scan passes them in
@@ -137,8 +137,8 @@ impl KeyspaceState {
     }
 
     /// Called by a scan that passed many tombstones on its way to one entry. It does not know where
-    /// they were: they count if the memtable may hold them. Of entries that a flush drops it knows,
-    /// and has asked the memtable for its flush.
+    /// they were: they count if the memtable may hold them. If it met many covered or expired
+    /// entries there, it has asked the memtable for its flush.
     #[cold]
     pub(crate) fn note_passed_tombstones(&self) {
         let active = &self.view.load().active;
@@ -152,8 +152,8 @@ impl KeyspaceState {
     }
 
     /// True if the active memtable should be flushed for its tombstones although it is not full:
-    /// scans pass them, or other entries that the flush drops; or it holds little else; or it has
-    /// no segment left for the entries after a range delete. One such memtable at a time: the next
+    /// scans pass them, or covered or expired entries; or it holds little else; or it has no segment
+    /// left for the entries after a range delete. One such memtable at a time: the next
     /// waits until the table of the last one is compacted. So deletes cost only as many flushes as
     /// compactions can follow. A table of a few deletes is no such table: it may stay in level 0
     /// for long.

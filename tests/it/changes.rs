@@ -7,7 +7,7 @@ use crate::support::stores::{HOME, as_env, begun_logs, open, scan, small_options
 use siftdb::env::testing::{Calls, Fault, FaultEnv, FaultKind};
 use siftdb::env::{CountingEnv, DiskEnv, Env, MemEnv};
 use siftdb::{
-    Change, ChangedEntry, CompactRangeOptions, Error, Follower, KeyspaceOptions, Options,
+    Change, ChangedEntry, CompactRangeOptions, Db, Error, Follower, KeyspaceOptions, Options,
     WriteBatch, WriteOptions,
 };
 use std::collections::BTreeMap;
@@ -16,6 +16,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const NAMES: [&str; 3] = ["default", "orders", "users"];
+
+fn write_few(db: &Db, rng: &mut Rng) {
+    for _ in 0..rng.below(12) {
+        write_some(db, rng, &NAMES);
+    }
+}
 
 fn keeping(bytes: u64) -> Options {
     small_options().keep_log_bytes(bytes)
@@ -66,18 +74,15 @@ impl Copy {
 
 #[test]
 fn changes_rebuild_what_a_follower_shows() {
-    let names = ["default", "orders", "users"];
     for seed in 0..8 {
         let (env, mut rng) = (MemEnv::new(), Rng::new(seed));
         let options = keeping(64 << 20);
         let mut db = open(&env, &options).unwrap();
-        names.iter().for_each(|name| drop(db.keyspace(name).unwrap()));
+        NAMES.iter().for_each(|name| drop(db.keyspace(name).unwrap()));
         let follower = follow(&env);
         let mut copy = Copy { next: 1, ..Copy::default() };
         for _ in 0..60 {
-            for _ in 0..rng.below(12) {
-                write_some(&db, &mut rng, &names);
-            }
+            write_few(&db, &mut rng);
             match rng.below(8) {
                 0 => db.flush().unwrap(),
                 1 => {
@@ -87,7 +92,7 @@ fn changes_rebuild_what_a_follower_shows() {
                 2 => {
                     let first = rng.below(250);
                     let entries = (first..first + 30).map(|number| (key(number), "loaded"));
-                    let name = names[rng.below(names.len())];
+                    let name = NAMES[rng.below(NAMES.len())];
                     db.keyspace(name).unwrap().ingest(entries).unwrap();
                 }
                 _ => {}
@@ -96,7 +101,7 @@ fn changes_rebuild_what_a_follower_shows() {
             let new = changes(&follower, copy.next);
             new.into_iter().for_each(|change| copy.apply(change, &follower));
             assert_eq!(copy.next, follower.last_sequence() + 1);
-            for name in names {
+            for name in NAMES {
                 let keyspace = follower.keyspace(name).unwrap();
                 let copied = copy.keyspaces.entry(keyspace.number()).or_default();
                 assert_eq!(scan(&keyspace).unwrap(), *copied, "{name} of seed {seed}");
@@ -505,19 +510,16 @@ fn read(follower: &Follower, from: u64) -> Result<Vec<Change>, Error> {
 /// Logs are removed between the readings, and some of these have a gap or are left out.
 #[test]
 fn continued_changes_are_those_of_a_new_follower() {
-    let names = ["default", "orders", "users"];
     let (mut continued, mut gaps) = (0, 0);
     for seed in 0..12 {
         let (env, mut rng) = (MemEnv::new(), Rng::new(seed));
         let options = keeping([0, 20_000, 1 << 20][rng.below(3)]);
         let mut db = open(&env, &options).unwrap();
-        names.iter().for_each(|name| drop(db.keyspace(name).unwrap()));
+        NAMES.iter().for_each(|name| drop(db.keyspace(name).unwrap()));
         let follower = follow(&env);
         let mut next = 1;
         for _ in 0..60 {
-            for _ in 0..rng.below(12) {
-                write_some(&db, &mut rng, &names);
-            }
+            write_few(&db, &mut rng);
             match rng.below(8) {
                 0 => db.flush().unwrap(),
                 1 => {
