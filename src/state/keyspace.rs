@@ -152,8 +152,8 @@ impl KeyspaceState {
     }
 
     /// True if the active memtable should be flushed for its tombstones although it is not full:
-    /// scans pass them, or covered or expired entries; or it holds little else; or it has no segment
-    /// left for the entries after a range delete. One such memtable at a time: the next
+    /// scans pass them, or covered or expired entries; or it holds little else; or it has no
+    /// segment left for the entries after a range delete. One such memtable at a time: the next
     /// waits until the table of the last one is compacted. So deletes cost only as many flushes as
     /// compactions can follow. A table of a few deletes is no such table: it may stay in level 0
     /// for long.
