@@ -71,12 +71,12 @@ impl RangeDelete {
 
     /// Keeps the keys of `other`, the coverage of the same key by other deletes. Both together
     /// cover these keys alike.
-    pub(crate) fn intersect(&mut self, other: RangeDelete) {
+    pub(crate) fn intersect(&mut self, other: &RangeDelete) {
         if other.start > self.start {
-            self.start = other.start;
+            self.start.clone_from(&other.start);
         }
         if other.end.is_some() && (self.end.is_none() || other.end < self.end) {
-            self.end = other.end;
+            self.end.clone_from(&other.end);
         }
         self.sequence = self.sequence.max(other.sequence);
     }

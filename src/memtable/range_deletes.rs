@@ -156,7 +156,7 @@ impl MemtableRangeDeletes {
             let seen = all.partition_point(|delete| delete.sequence <= at);
             let listed = seen - seen % LIST_DELETES_MIN;
             for delete in all[listed..seen].iter().rev() {
-                coverage.intersect(delete.coverage(key));
+                coverage.intersect(&delete.coverage(key));
                 if coverage.sequence > 0 {
                     return coverage;
                 }
@@ -167,7 +167,7 @@ impl MemtableRangeDeletes {
             // The lowest bit of the number has the newest list.
             let length = listed & listed.wrapping_neg();
             listed -= length;
-            coverage.intersect(self.list(listed, length).coverage(key, at));
+            coverage.intersect(&self.list(listed, length).coverage(key, at));
         }
         coverage
     }

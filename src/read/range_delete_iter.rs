@@ -60,6 +60,8 @@ struct DeleteSource {
     /// What the scan reads of it: up to this sequence.
     at: SequenceNumber,
     lists: DeleteLists,
+    /// Its coverage around the last key that it was asked about; at first no key is in it.
+    coverage: RangeDelete,
 }
 
 /// The fragmented lists of a source.
@@ -98,7 +100,21 @@ impl MergeChild {
 type Extend = fn(&DeleteSource, &mut RangeDelete, SequenceNumber) -> bool;
 
 impl DeleteSource {
-    fn coverage(&self, key: &[u8]) -> RangeDelete {
+    fn new(rank: usize, at: SequenceNumber, lists: DeleteLists) -> Self {
+        let coverage = RangeDelete { end: Some(Vec::new()), ..RangeDelete::default() };
+        DeleteSource { rank, at, lists, coverage }
+    }
+
+    /// The coverage of `key`. A scan asks about keys in order, and most of them are in the coverage
+    /// of the key before: so many sources cost a search each only where they change.
+    fn coverage(&mut self, key: &[u8]) -> &RangeDelete {
+        if !self.coverage.contains(key) {
+            self.coverage = self.find_coverage(key);
+        }
+        &self.coverage
+    }
+
+    fn find_coverage(&self, key: &[u8]) -> RangeDelete {
         match &self.lists {
             DeleteLists::Memtable(memtable) => memtable.range_deletes().coverage(key, self.at),
             DeleteLists::Tables(tables) => {
@@ -107,7 +123,7 @@ impl DeleteSource {
                 let around = next.saturating_sub(1)..tables.len().min(next + 1);
                 let mut coverage = RangeDelete::default();
                 for table in &tables[around] {
-                    coverage.intersect(deletes_of(table).coverage(key, self.at));
+                    coverage.intersect(&deletes_of(table).coverage(key, self.at));
                 }
                 coverage
             }
@@ -176,13 +192,13 @@ impl RangeDeleteIter {
         for (rank, (memtable, at)) in memtables.into_iter().enumerate() {
             if memtable.range_deletes().count() > 0 {
                 let lists = DeleteLists::Memtable(Arc::clone(memtable));
-                deletes.sources.push(DeleteSource { rank, at, lists });
+                deletes.sources.push(DeleteSource::new(rank, at, lists));
             }
         }
         for DeletingTables { level, index, tables } in view.version.range_deletes() {
             let rank = deletes.rank_of(*level, *index);
             let lists = DeleteLists::Tables(tables.clone());
-            deletes.sources.push(DeleteSource { rank, at, lists });
+            deletes.sources.push(DeleteSource::new(rank, at, lists));
         }
         deletes
     }
@@ -251,7 +267,7 @@ impl RangeDeleteIter {
     /// covers it does. Older sources add nothing to what that source covers.
     fn coverage_of(&mut self, key: &[u8]) -> RangeDelete {
         let mut coverage = RangeDelete::default();
-        for source in &self.sources {
+        for source in &mut self.sources {
             coverage.intersect(source.coverage(key));
             if coverage.sequence > 0 {
                 self.rank = source.rank;
@@ -388,7 +404,7 @@ mod tests {
         batch.decoded(5).runs().for_each(|(_, first, run)| memtable.insert(first, run));
         let lists = DeleteLists::Memtable(memtable);
         let mut deletes = RangeDeleteIter::with_ranks(1, 0);
-        deletes.sources.push(DeleteSource { rank: 0, at: SequenceNumber::MAX, lists });
+        deletes.sources.push(DeleteSource::new(0, SequenceNumber::MAX, lists));
         deletes.add_tables(1, 0);
         let keys =
             keys.map(|key| LookupKey::new(key.as_bytes(), SEQUENCE_MAX).internal_key().to_vec());
