@@ -310,6 +310,9 @@ fn differs(wanted: Option<&TableFilter>, shares_budget: bool, handle: &TableHand
     if handle.meta.entries == 0 {
         return false;
     }
+    if filter.had_no_member(properties) {
+        return properties.range_filter_millibits != u64::from(filter.range_millibits);
+    }
     let (has, wants) = (properties.filter_millibits_per_key, filter.millibits_per_key());
     // Bits from a budget change a little with every flush and compaction.
     let tolerance = if shares_budget { wants / 4 } else { 0 };

@@ -370,6 +370,9 @@ impl TableBuilder {
         };
         let (user_keys, started) = (self.index.user_keys_suffice(), Instant::now());
         let Some(summary) = builder.finish(user_keys, out)? else {
+            if self.properties.entries > 0 {
+                filter.describe_no_member(&mut self.properties);
+            }
             return Ok(None);
         };
         self.options.events.emit(|| Event::FilterBuilt {

@@ -69,7 +69,8 @@ pub(crate) struct Properties {
     pub whole_key_filtering: bool,
     /// Whether the filter holds prefixes.
     pub prefix_filtering: bool,
-    /// Id of their rule, parameters included; empty without prefixes, and then not written.
+    /// Id of their rule, parameters included; empty without prefixes, and then not written. A table
+    /// without a filter has it if that would have held prefixes only and no key has one.
     pub prefix_extractor: String,
     /// Bytes of the range filter, all partitions and their index included; 0 without one. Not
     /// written then, as the next two.

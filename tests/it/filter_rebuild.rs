@@ -9,7 +9,8 @@ use crate::support::rng::Rng;
 use crate::support::stores::{as_env, files, files_ending, open, scan, small_options};
 use siftdb::env::MemEnv;
 use siftdb::{
-    Db, Error, Filter, FilterLayout, FilterRebuild, FilterReport, LevelStats, Options, Remedy,
+    Db, Error, Filter, FilterLayout, FilterRebuild, FilterReport, LevelStats, Options, Prefix,
+    Remedy,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -241,4 +242,25 @@ fn tables_without_keys_need_no_filter() {
     assert!(db.tables().iter().any(|table| table.entries == 0), "no table of range deletes alone");
     assert!(db.filter_report().tables.iter().all(|table| !table.differs));
     assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), 0);
+}
+
+#[test]
+fn tables_without_prefixes_need_no_prefix_filter() {
+    let prefixes = |bytes| Filter::bloom(10.0).prefix(Prefix::fixed(bytes)).whole_key(false);
+    for filter in [prefixes(8), prefixes(8).ranges(12.0)] {
+        let env = MemEnv::new();
+        let options = small_options().auto_compaction(false);
+        let db = open(&env, &options.clone().filter(filter)).unwrap();
+        db.put("short", "1").unwrap();
+        db.flush().unwrap();
+        assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), 0);
+        assert!(db.verify(|_| {}).unwrap().is_sound());
+        drop(db);
+        // By another rule the key has a prefix.
+        let db = open(&env, &options.filter(prefixes(2))).unwrap();
+        assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), 1);
+        assert_eq!(db.rebuild_filters(FilterRebuild::Differing).unwrap(), 0);
+        assert_eq!(db.filter_report().tables[0].keys, 1);
+        assert_eq!(db.get("short").unwrap().as_deref(), Some(&b"1"[..]));
+    }
 }

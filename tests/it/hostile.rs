@@ -846,7 +846,7 @@ fn compression_bombs_are_refused() {
         let table = Table { data: vec![(vec![0xff; 30], block)], ..table.clone() };
         must_fail(&table.assemble(), 4, false, "no Snappy");
     }
-    let block = Stored { kind: 2, ..Stored::raw(good) };
+    let block = Stored { kind: 9, ..Stored::raw(good) };
     let table = Table { data: vec![(vec![0xff; 30], block)], ..table };
     must_fail(&table.assemble(), 4, false, "compressed by a method of the future");
 }

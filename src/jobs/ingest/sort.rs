@@ -165,9 +165,9 @@ impl LoadSorter {
     fn merged_at_once(&self) -> usize {
         // No entries wait in memory any more, so a merge may use the memory that they had.
         let bytes_max = self.bytes_max.max(RUNS_MAX * BLOCK_BYTES);
-        let mut bytes = 0;
+        let mut bytes = 0_usize;
         let fits = |(index, run): &(usize, &SortedRun)| {
-            bytes += run.block_bytes;
+            bytes = bytes.saturating_add(run.block_bytes);
             *index < RUNS_MIN || bytes <= bytes_max
         };
         self.runs.iter().take(RUNS_MAX).enumerate().take_while(fits).count()

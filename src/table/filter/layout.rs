@@ -124,17 +124,30 @@ impl TableFilter {
         RangeFilterBuilder::new(f64::from(self.range_millibits) / 1_000.0).ok()
     }
 
-    /// Writes this choice into the properties of a table.
+    /// Writes this choice into the properties of a table with such a filter.
     pub(crate) fn describe(&self, properties: &mut Properties) {
+        self.describe_no_member(properties);
         properties.filter_policy = self.policy_name();
         properties.filter_encoding = self.encoding.label().to_string();
         properties.filter_layout = self.layout.to_string();
         properties.filter_millibits_per_key = self.millibits_per_key();
-        properties.range_filter_millibits = u64::from(self.range_millibits);
         properties.whole_key_filtering = self.members.whole_keys;
         properties.prefix_filtering = self.members.prefix.is_some();
-        properties.prefix_extractor =
-            self.members.prefix.as_ref().map(Prefix::id).unwrap_or_default();
+    }
+
+    /// Writes this choice into the properties of a table without a filter: none of its keys has a
+    /// prefix for one. So `rebuild_filters` knows that this choice was asked.
+    pub(crate) fn describe_no_member(&self, properties: &mut Properties) {
+        properties.range_filter_millibits = u64::from(self.range_millibits);
+        properties.prefix_extractor = self.members.prefix_id();
+    }
+
+    /// Whether [`describe_no_member`](Self::describe_no_member) wrote these properties.
+    #[must_use]
+    pub(crate) fn had_no_member(&self, properties: &Properties) -> bool {
+        properties.filter_policy.is_empty()
+            && !self.members.whole_keys
+            && properties.prefix_extractor == self.members.prefix_id()
     }
 
     /// Whether a table with these properties has such a filter, bits per key aside.
@@ -198,6 +211,12 @@ impl FilterMembers {
             whole_keys: properties.whole_key_filtering,
             prefix: id.and_then(|id| Prefix::for_id(id, custom)),
         }
+    }
+
+    /// The id of the rule for prefixes; empty without one.
+    #[must_use]
+    fn prefix_id(&self) -> String {
+        self.prefix.as_ref().map(Prefix::id).unwrap_or_default()
     }
 
     fn validate(&self, layout: FilterLayout) -> std::result::Result<(), String> {
