@@ -196,12 +196,12 @@ impl Forward {
         self.passed = Passed::default();
         while let Some(source) = self.merge.current() {
             let Some((key, trailer)) = split_internal_key(source.key()) else { break };
-            if !self.key.is(key)
-                && let Some(kind) = until.scan.visible(trailer)
-            {
-                if !until.covers(key) {
-                    break;
-                }
+            let is_new = !self.key.is(key);
+            // Of an entry that the scan does not see, too: all that follows the range may be newer.
+            if is_new && !until.covers(key) {
+                break;
+            }
+            if is_new && let Some(kind) = until.scan.visible(trailer) {
                 if HAS_DELETES
                     && let Some(deletes) = &mut self.deletes
                     && deletes.covers(key, trailer >> 8)

@@ -6,7 +6,7 @@ use crate::support::filters::{NamedFilter, one_of_each_layout};
 use crate::support::rng::{Rng, seeds};
 use crate::support::stores::{HOME, as_env};
 use crate::support::table_reads::{Read, ReadsEnv};
-use siftdb::env::MemEnv;
+use siftdb::env::{CountingEnv, MemEnv};
 use siftdb::{Db, Filter, FilterLayout, Options, ReadOptions};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -259,4 +259,23 @@ fn batches_ask_for_at_most_eight_mebibytes() {
     let bytes: u64 = requests.iter().map(|request| request.bytes).sum();
     assert!(bytes < 8 << 20 && bytes + 3 * (256 << 10) > 8 << 20, "{bytes}");
     assert_eq!(env.take().len(), 40);
+}
+
+/// What comes after the range and is newer than the snapshot is not read.
+#[test]
+fn scans_of_snapshots_end_with_their_range() {
+    let env = CountingEnv::new(as_env(&MemEnv::new()));
+    let options = Options::new().snappy(false).auto_compaction(false);
+    let db = options.env(Arc::new(env.clone())).open(HOME).unwrap();
+    db.put(key(0), value(0)).unwrap();
+    let snapshot = db.snapshot();
+    (1..KEYS).for_each(|number| db.put(key(number), value(number)).unwrap());
+    db.flush().unwrap();
+    let before = env.counts().read_bytes;
+    assert_eq!(snapshot.range(..key(1)).count(), 1);
+    assert_eq!(snapshot.range(..key(1)).rev().count(), 1);
+    let mut cursor = snapshot.cursor();
+    assert!(cursor.seek_range(..key(1)).unwrap() && !cursor.next().unwrap());
+    let read = env.counts().read_bytes - before;
+    assert!(read < 64 << 10, "{read} bytes");
 }
