@@ -56,11 +56,6 @@ impl LogMemtables {
         self.all.is_empty()
     }
 
-    /// The log of the oldest entries.
-    pub(super) fn first_log(&self) -> Option<u64> {
-        self.all.first().map(|oldest| oldest.log)
-    }
-
     /// Inserts entries of a keyspace, from the sequence `first` on. Their batch ends with `last`.
     pub(super) fn insert<'b>(
         &mut self,

@@ -241,7 +241,8 @@ enum Limit {
     Keep,
     /// To tables, a write buffer at a time.
     Flush,
-    /// To one memtable of each keyspace, of this memory. Entries that do not fit are only counted.
+    /// To memtables of this memory, each of about a write buffer and its last log: one that takes
+    /// much more could not number its entries. Entries that do not fit are only counted.
     Count(LogMemory),
 }
 
@@ -253,7 +254,9 @@ struct Contents<'a> {
     state: &'a ManifestState,
     /// For each log only if they are to stay.
     memtables: LogMemtables,
-    /// In these memtables.
+    /// Otherwise the first log that the newest of them have entries of.
+    log: u64,
+    /// In these memtables, from that log on.
     bytes: u64,
     last_sequence: SequenceNumber,
     /// Entries of the logs so far.
@@ -274,6 +277,7 @@ impl<'a> Contents<'a> {
             state,
             limit,
             memtables: LogMemtables::default(),
+            log: 0,
             bytes: 0,
             last_sequence: 0,
             entries: 0,
@@ -299,6 +303,9 @@ impl<'a> Contents<'a> {
                     self.memtables = LogMemtables::default();
                     return Ok(());
                 }
+                if is_full && self.log < log_number {
+                    self.bytes = 0;
+                }
             }
             Limit::Keep | Limit::Flush if is_full => {
                 self.limit = Limit::Flush;
@@ -306,16 +313,15 @@ impl<'a> Contents<'a> {
             }
             Limit::Keep | Limit::Flush => {}
         }
+        // Where they are not to stay, a memtable has the entries of several logs.
+        if self.bytes == 0 || matches!(self.limit, Limit::Keep) {
+            self.log = log_number;
+        }
         self.bytes += bytes;
         self.last_sequence = batch.last_sequence();
         self.entries += u64::from(batch.count);
-        // Where all are flushed together, a memtable has the entries of several logs.
-        let log = match self.limit {
-            Limit::Keep => log_number,
-            Limit::Flush | Limit::Count(_) => self.memtables.first_log().unwrap_or(log_number),
-        };
         for run in runs {
-            self.memtables.insert(options, log, run, self.last_sequence, LogMemory::default());
+            self.memtables.insert(options, self.log, run, self.last_sequence, LogMemory::default());
         }
         Ok(())
     }

@@ -13,7 +13,10 @@ use crate::support::stores::{
 use siftdb::env::testing::CrashModel;
 use siftdb::env::testing::{Calls, EIO, Fault, FaultEnv, FaultKind};
 use siftdb::env::{Env, LockMode, MemEnv};
-use siftdb::{Db, Error, Event, EventListener, FilterRebuild, Options, Recovery, WriteBatch};
+use siftdb::{
+    Db, Error, Event, EventListener, ExplainStep, ExplainTarget, FilterRebuild, Options, Recovery,
+    WriteBatch,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -319,4 +322,23 @@ fn logs_of_a_writer_with_the_same_options_are_never_too_large() {
         }
         assert!(refreshes > 0);
     }
+}
+
+/// A memtable of many gigabytes could not number its entries.
+#[test]
+fn read_only_memtables_have_about_a_write_buffer() {
+    let (env, buffer) = (MemEnv::new(), 64 << 10);
+    let writer = Options::new().write_buffer_bytes(64 * buffer).immutable_memtables_max(16);
+    for session in 0..3u8 {
+        let db = open(&env, &writer).unwrap();
+        (0..100).for_each(|number| db.put(key(number), vec![session; 1000]).unwrap());
+        db.close().unwrap();
+    }
+    let reader = Options::new().write_buffer_bytes(buffer).read_only_log_bytes_max(1 << 20);
+    let db = reader.env(as_env(&env)).open_read_only(HOME).unwrap();
+    let steps = db.explain("absent").unwrap().steps;
+    let of_memtable = |step: &&ExplainStep| matches!(step.target, ExplainTarget::Memtable(_));
+    // One for each log, and the active one.
+    assert_eq!(steps.iter().filter(of_memtable).count(), 4);
+    assert!(scan(&db).unwrap().values().all(|value| *value == [2; 1000]));
 }
