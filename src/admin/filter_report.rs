@@ -196,7 +196,6 @@ fn is_alike(one: &FilterFacts, other: &FilterFacts) -> bool {
 }
 
 /// The report for `Db::filter_report`.
-#[must_use]
 pub(crate) fn filter_report(engine: &Engine, keyspace: &Arc<KeyspaceState>) -> FilterReport {
     if !engine.context.process.is_current() {
         // A rate is computed once under a lock, which a thread of the parent process may hold.
@@ -289,7 +288,6 @@ fn report_of(engine: &Engine, keyspace: &Arc<KeyspaceState>, version: &Version) 
 }
 
 /// The numbers of the tables in `version` whose filter is not the wanted one.
-#[must_use]
 pub(crate) fn differing_tables(keyspace: &KeyspaceState, version: &Version) -> Vec<u64> {
     let mut numbers = Vec::new();
     let budget_levels = budget_levels(keyspace, version);

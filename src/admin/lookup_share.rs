@@ -16,7 +16,6 @@ use crate::tree::version::Version;
 use std::ops::Bound;
 
 /// For each table of level 0, in search order, the share of lookups that search it.
-#[must_use]
 pub(crate) fn shares_of_level_0(version: &Version) -> Vec<f64> {
     let entries: u64 = version.tables().map(|handle| handle.meta.entries).sum();
     let shares = version.level(0).iter().map(|asked| {

@@ -24,7 +24,6 @@ use crate::state::recent_writes::recent_write_bytes_max;
 const KEYSPACES_NAMED_MAX: usize = 100;
 
 /// The report for `Db::stats`: all keyspaces together.
-#[must_use]
 pub(crate) fn stats(engine: &Engine) -> Stats {
     if !engine.context.process.is_current() {
         // A thread of the parent process may hold the locks that the report takes.
@@ -60,7 +59,6 @@ fn add_bounds(stats: &mut Stats, engine: &Engine) {
 }
 
 /// The report for `Keyspace::stats`: what is counted once for the database is 0.
-#[must_use]
 pub(crate) fn keyspace_stats(engine: &Engine, keyspace: &Arc<KeyspaceState>) -> Stats {
     if !engine.context.process.is_current() {
         return Stats::from_totals(&[0; COUNTERS]);

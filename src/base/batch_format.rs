@@ -85,7 +85,6 @@ pub(crate) struct BatchEntry<'a> {
 
 impl<'a> BatchEntry<'a> {
     /// The key after the range that it deletes; `None` if that has no end.
-    #[must_use]
     pub(crate) fn range_end(&self) -> Option<&'a [u8]> {
         Some(self.value).filter(|end| !end.is_empty())
     }
@@ -134,7 +133,6 @@ impl<'a> DecodedBatch<'a> {
     }
 
     /// Number of the last entry. Every batch of a log has an entry.
-    #[must_use]
     pub(crate) fn last_sequence(&self) -> SequenceNumber {
         self.sequence.saturating_add(u64::from(self.count).saturating_sub(1))
     }
@@ -168,19 +166,16 @@ impl<'a> DecodedBatch<'a> {
     }
 
     /// Bytes of the encoded entries.
-    #[must_use]
     pub(crate) fn entry_bytes(&self) -> usize {
         self.entries.len()
     }
 
     /// A batch that this process encoded; its entries are not checked.
-    #[must_use]
     pub(crate) fn trusted(sequence: SequenceNumber, count: u32, entries: &'a [u8]) -> Self {
         DecodedBatch { sequence, count, entries }
     }
 
     /// The entries in order.
-    #[must_use]
     pub(crate) fn iter(&self) -> BatchIter<'a> {
         BatchIter { decoder: Decoder::new(self.entries) }
     }

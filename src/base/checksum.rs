@@ -12,7 +12,6 @@ pub(crate) struct Checksum(crc32fast::Hasher);
 
 impl Checksum {
     /// Starts with no bytes.
-    #[must_use]
     pub(crate) fn new() -> Self {
         Checksum::default()
     }
@@ -32,7 +31,6 @@ impl Checksum {
 }
 
 /// The masked checksum of one piece.
-#[must_use]
 pub(crate) fn masked(bytes: &[u8]) -> u32 {
     Checksum::new().with(bytes).masked()
 }

@@ -36,7 +36,6 @@ pub(crate) fn put_length_prefixed(dst: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Reads a varint at the front of `src`; returns it with the number of bytes it took.
 #[inline]
-#[must_use]
 pub(crate) fn get_varint(src: &[u8]) -> Option<(u64, usize)> {
     let first = *src.first()?;
     if first < 0x80 {
@@ -83,21 +82,18 @@ fn get_varint_bytewise(src: &[u8]) -> Option<(u64, usize)> {
 
 /// The `u16` at `offset` of `src`.
 #[inline]
-#[must_use]
 pub(crate) fn get_u16(src: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*src.get(offset..)?.first_chunk()?))
 }
 
 /// The `u32` at `offset` of `src`.
 #[inline]
-#[must_use]
 pub(crate) fn get_u32(src: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*src.get(offset..)?.first_chunk()?))
 }
 
 /// The `u64` at `offset` of `src`.
 #[inline]
-#[must_use]
 pub(crate) fn get_u64(src: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*src.get(offset..)?.first_chunk()?))
 }
@@ -112,25 +108,21 @@ pub(crate) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Starts at the front of `bytes`.
-    #[must_use]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Decoder { rest: bytes, taken: 0 }
     }
 
     /// Bytes taken so far.
-    #[must_use]
     pub(crate) fn position(&self) -> usize {
         self.taken
     }
 
     /// The bytes that are left.
-    #[must_use]
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// True when nothing is left.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -70,7 +70,6 @@ impl fmt::Display for FileName {
 }
 
 /// Parses the name of a file; `None` if siftdb writes no file of this name.
-#[must_use]
 pub(crate) fn parse(name: &str) -> Option<FileName> {
     use FileName::{Current, Lock, Manifest, Stats, Table, Temporary, Wal};
     let digits = name.trim_matches(|c: char| !c.is_ascii_digit());

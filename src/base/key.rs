@@ -82,7 +82,6 @@ pub(crate) enum ValueKind {
 
 impl ValueKind {
     /// The kind of a stored byte.
-    #[must_use]
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0 => Some(ValueKind::Tombstone),
@@ -110,14 +109,12 @@ pub(crate) enum Lookup {
 impl Lookup {
     /// The answer for a put with this value.
     #[inline]
-    #[must_use]
     pub(crate) fn found(value: Value) -> Self {
         Lookup::Found { stored: value, expires: false }
     }
 
     /// The answer for an expiring put with this stored value.
     #[inline]
-    #[must_use]
     pub(crate) fn expiring(stored: Value) -> Self {
         Lookup::Found { stored, expires: true }
     }
@@ -125,7 +122,6 @@ impl Lookup {
 
 /// `sequence << 8 | kind`.
 #[inline]
-#[must_use]
 pub(crate) fn pack_trailer(sequence: SequenceNumber, kind: ValueKind) -> u64 {
     sequence << 8 | u64::from(kind as u8)
 }
@@ -148,7 +144,6 @@ pub(crate) fn put_key_with_trailer(dst: &mut Vec<u8>, user_key: &[u8], trailer: 
 
 /// User key and trailer of an internal key; `None` if it is shorter than a trailer.
 #[inline]
-#[must_use]
 pub(crate) fn split_internal_key(internal_key: &[u8]) -> Option<(&[u8], u64)> {
     let (user_key, trailer) = internal_key.split_last_chunk::<INTERNAL_KEY_TRAILER_BYTES>()?;
     Some((user_key, u64::from_le_bytes(*trailer)))
@@ -157,7 +152,6 @@ pub(crate) fn split_internal_key(internal_key: &[u8]) -> Option<(&[u8], u64)> {
 /// The user key of an internal key. Keys from files were checked when their block was loaded. A key
 /// that is too short is returned whole.
 #[inline]
-#[must_use]
 pub(crate) fn user_key(internal_key: &[u8]) -> &[u8] {
     split_internal_key(internal_key).map_or(internal_key, |(key, _)| key)
 }
@@ -165,21 +159,18 @@ pub(crate) fn user_key(internal_key: &[u8]) -> &[u8] {
 /// The part of an internal key that filters are built from and asked with: the user key without
 /// sequence and kind. Every filter in siftdb gets its keys through this function.
 #[inline]
-#[must_use]
 pub(crate) fn filter_key(internal_key: &[u8]) -> &[u8] {
     user_key(internal_key)
 }
 
 /// Sequence and kind of a trailer; `None` if the kind is unknown.
 #[inline]
-#[must_use]
 pub(crate) fn unpack_trailer(trailer: u64) -> Option<(SequenceNumber, ValueKind)> {
     Some((trailer >> 8, ValueKind::from_byte(trailer as u8)?))
 }
 
 /// The order of internal keys: user key ascending, then trailer descending.
 #[inline]
-#[must_use]
 pub(crate) fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
     match (split_internal_key(a), split_internal_key(b)) {
         (Some((key_a, trailer_a)), Some((key_b, trailer_b))) => {
@@ -193,7 +184,6 @@ pub(crate) fn compare_internal(a: &[u8], b: &[u8]) -> Ordering {
 /// The first eight bytes as a number that sorts like them; a shorter key is filled up with zeros.
 /// If two heads are equal, compare the whole keys.
 #[inline]
-#[must_use]
 pub(crate) fn key_head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
         Some(head) => u64::from_le_bytes(*head).swap_bytes(),
@@ -234,7 +224,6 @@ impl LookupKey {
 
     /// The key that finds the newest version of `user_key` at or below `sequence`.
     #[inline]
-    #[must_use]
     pub(crate) fn new(user_key: &[u8], sequence: SequenceNumber) -> Self {
         // 0xff is above every kind, and larger trailers sort first, so this sorts before all
         // entries of the same sequence.
@@ -243,7 +232,6 @@ impl LookupKey {
 
     /// The internal key of `user_key` with that trailer.
     #[inline]
-    #[must_use]
     pub(crate) fn with_trailer(user_key: &[u8], trailer: u64) -> Self {
         let trailer = trailer.to_le_bytes();
         let len = user_key.len() + INTERNAL_KEY_TRAILER_BYTES;
@@ -263,7 +251,6 @@ impl LookupKey {
 
     /// The internal key to seek with.
     #[inline]
-    #[must_use]
     pub(crate) fn internal_key(&self) -> &[u8] {
         match &self.heap {
             Some(bytes) => bytes,
@@ -272,7 +259,6 @@ impl LookupKey {
     }
 
     #[inline]
-    #[must_use]
     pub(crate) fn user_key(&self) -> &[u8] {
         let key = self.internal_key();
         &key[..key.len() - INTERNAL_KEY_TRAILER_BYTES]
@@ -280,14 +266,12 @@ impl LookupKey {
 
     /// The trailer to seek with; every visible version has a smaller one.
     #[inline]
-    #[must_use]
     pub(crate) fn trailer(&self) -> u64 {
         split_internal_key(self.internal_key()).map_or(0, |(_, trailer)| trailer)
     }
 
     /// The sequence at which the lookup reads.
     #[inline]
-    #[must_use]
     pub(crate) fn sequence(&self) -> SequenceNumber {
         self.trailer() >> 8
     }
@@ -295,7 +279,6 @@ impl LookupKey {
 
 /// Length of the longest common prefix, eight bytes at a time.
 #[inline]
-#[must_use]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let mut common = 0;

@@ -20,7 +20,6 @@ impl Default for Process {
 
 impl Process {
     /// The calling process.
-    #[must_use]
     pub(crate) fn current() -> Self {
         Process(std::process::id())
     }

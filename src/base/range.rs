@@ -21,7 +21,6 @@ pub struct KeyBounds {
 
 impl KeyBounds {
     /// The range between two bounds.
-    #[must_use]
     pub(crate) fn between(start: Bound<&[u8]>, end: Bound<&[u8]>) -> Self {
         KeyBounds {
             start: match start {
@@ -55,7 +54,6 @@ impl KeyBounds {
 
     /// True if `key` is in the range.
     #[inline]
-    #[must_use]
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.is_after_start(key) && self.is_before_end(key)
     }
@@ -83,7 +81,6 @@ impl KeyBounds {
 
 /// The smallest byte string greater than every string that starts with `prefix`; `None` when the
 /// prefix is empty or all 0xff, because then no string is greater.
-#[must_use]
 pub(crate) fn prefix_successor(prefix: &[u8]) -> Option<Key> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     Some(Key::with_byte(&prefix[..last], prefix[last] + 1))

@@ -45,7 +45,6 @@ pub(crate) struct RangeDelete {
 
 impl RangeDelete {
     /// True if `key` lies in the range.
-    #[must_use]
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         &self.start[..] <= key && !ends_before(&self.end, key)
     }
@@ -56,7 +55,6 @@ impl RangeDelete {
     }
 
     /// The range around `key` that this delete covers whole, or the one that it covers nowhere.
-    #[must_use]
     pub(crate) fn coverage(&self, key: &[u8]) -> RangeDelete {
         if key < &self.start[..] {
             return RangeDelete { end: Some(self.start.clone()), ..RangeDelete::default() };
@@ -98,14 +96,12 @@ pub(crate) struct Fragment {
 
 impl Fragment {
     /// The newest sequence up to `at`; 0 if all are newer.
-    #[must_use]
     pub(crate) fn covering(&self, at: SequenceNumber) -> SequenceNumber {
         let newer = self.sequences.partition_point(|sequence| *sequence > at);
         self.sequences.get(newer).copied().unwrap_or(0)
     }
 
     /// Bytes of its encoding with that start, at most.
-    #[must_use]
     pub(crate) fn encoded_bytes(&self, start: &[u8]) -> u64 {
         let bounds = start.len() + self.end.as_ref().map_or(0, Vec::len);
         // The lengths of the bounds take three bytes each, and a sequence eight.
@@ -127,7 +123,6 @@ impl RangeDeletes {
     /// The fragments of `deletes`, which may overlap and come in any order. `snapshots` ascend and
     /// end with the published sequence, as for a job: of the deletes that the same snapshots see,
     /// the newest stays. Without snapshots all sequences stay.
-    #[must_use]
     pub(crate) fn fragmented(deletes: &[RangeDelete], snapshots: &[SequenceNumber]) -> Self {
         let mut borders: Vec<(&[u8], bool, SequenceNumber)> = Vec::with_capacity(2 * deletes.len());
         for delete in deletes {
@@ -241,7 +236,6 @@ impl RangeDeletes {
     }
 
     /// The first key of the first fragment and the end of the last one; `None` without fragments.
-    #[must_use]
     pub(crate) fn span(&self) -> Option<(&[u8], Option<&[u8]>)> {
         let (start, _) = self.fragments.first_key_value()?;
         let (_, last) = self.fragments.last_key_value()?;
@@ -249,19 +243,16 @@ impl RangeDeletes {
     }
 
     /// True if all fragments end at `key` or before it.
-    #[must_use]
     pub(crate) fn end_before(&self, key: &[u8]) -> bool {
         self.fragments.last_key_value().is_none_or(|(_, last)| ends_before(&last.end, key))
     }
 
     /// True if a fragment begins before `bound`.
-    #[must_use]
     pub(crate) fn begin_before(&self, bound: &[u8]) -> bool {
         self.fragments.first_key_value().is_some_and(|(first, _)| &first[..] < bound)
     }
 
     /// True without fragments.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.fragments.is_empty()
     }
@@ -280,7 +271,6 @@ impl RangeDeletes {
     }
 
     /// The sequence up to which entries of `key` are deleted for a read at `at`; 0 if none is.
-    #[must_use]
     pub(crate) fn covering(&self, key: &[u8], at: SequenceNumber) -> SequenceNumber {
         let fragment = self.at_or_before(key).filter(|(_, own)| !ends_before(&own.end, key));
         fragment.map_or(0, |(_, fragment)| fragment.covering(at))
@@ -288,7 +278,6 @@ impl RangeDeletes {
 
     /// The range around `key` that has the same covering sequence for a read at `at`, and that
     /// sequence. It stays right for that read: later deletes have larger sequences than `at`.
-    #[must_use]
     pub(crate) fn coverage(&self, key: &[u8], at: SequenceNumber) -> RangeDelete {
         let before = self.at_or_before(key);
         match before {
@@ -374,20 +363,17 @@ impl RangeDeletes {
     }
 
     /// How many sequences the fragments have together.
-    #[must_use]
     pub(crate) fn count(&self) -> u64 {
         self.fragments.values().map(|fragment| fragment.sequences.len() as u64).sum()
     }
 
     /// The smallest and the largest sequence; `None` without fragments.
-    #[must_use]
     pub(crate) fn sequences(&self) -> Option<(SequenceNumber, SequenceNumber)> {
         let all = || self.fragments.values().flat_map(|fragment| &fragment.sequences);
         Some((*all().min()?, *all().max()?))
     }
 
     /// About how many bytes of memory they take.
-    #[must_use]
     pub(crate) fn memory_bytes(&self) -> u64 {
         let bytes = |(start, fragment): (&Vec<u8>, &Fragment)| {
             let end = fragment.end.as_ref().map_or(0, Vec::capacity);

@@ -53,7 +53,6 @@ impl Value {
     }
 
     /// The bytes of `front`, then `last`.
-    #[must_use]
     pub(crate) fn with_byte(front: &[u8], last: u8) -> Self {
         let mut bytes = [0; INLINE_BYTES];
         match bytes.get_mut(..=front.len()) {
@@ -89,7 +88,6 @@ impl Value {
     }
 
     /// A value that shares these bytes, whatever their size.
-    #[must_use]
     pub(crate) fn sharing(bytes: Arc<[u8]>) -> Self {
         Value(Repr::Owned(bytes))
     }

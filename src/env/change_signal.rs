@@ -26,7 +26,6 @@ pub(crate) struct ChangeSignal {
 
 impl ChangeSignal {
     /// Tells of changes that are made from now on.
-    #[must_use]
     pub(crate) fn of(env: &dyn Env, directory: &Path) -> Self {
         // A process may have too few descriptors, too: pauses need none.
         let signal = env.change_signal(directory).ok().map(File::from);

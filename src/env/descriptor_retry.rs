@@ -27,7 +27,6 @@ const LAST_TRIES: u32 = 3;
 pub(crate) struct DescriptorRetryEnv(Arc<dyn Env>);
 
 impl DescriptorRetryEnv {
-    #[must_use]
     pub(crate) fn over(env: &Arc<dyn Env>) -> Arc<dyn Env> {
         Arc::new(DescriptorRetryEnv(Arc::clone(env)))
     }

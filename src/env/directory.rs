@@ -95,7 +95,6 @@ pub(crate) fn our_files(env: &dyn Env, directory: &Path) -> Result<Vec<FileName>
 }
 
 /// The numbers of the logs among `files`, in order.
-#[must_use]
 pub(crate) fn log_numbers<'a>(files: impl IntoIterator<Item = &'a FileName>) -> Vec<u64> {
     let number = |name: &FileName| match name {
         FileName::Wal(number) => Some(*number),
@@ -108,7 +107,6 @@ pub(crate) fn log_numbers<'a>(files: impl IntoIterator<Item = &'a FileName>) -> 
 
 /// The number after the highest one in `files`. Numbers are never reused, not even those of files
 /// that no manifest names.
-#[must_use]
 pub(crate) fn number_after(files: &[FileName]) -> u64 {
     let taken = files.iter().filter_map(|name| name.number());
     taken.filter(|number| *number < TRUSTED_NUMBER_MAX).max().map_or(0, |last| last + 1)

@@ -72,7 +72,6 @@ impl DirectoryLock {
     }
 
     /// The lock of a reader in a directory that has no file to lock.
-    #[must_use]
     pub(crate) fn of_nothing(path: &Path) -> Arc<Self> {
         DirectoryLock::new(None, None, path)
     }

@@ -108,7 +108,6 @@ fn begins_as_ours(front: &[u8]) -> bool {
 
 /// Replaces `error`, which says that the file at `path` is damaged, if the file belongs to a
 /// LevelDB or RocksDB database.
-#[must_use]
 #[cfg(feature = "inspect")]
 pub(crate) fn foreign_or(env: &dyn Env, path: &Path, error: Error) -> Error {
     let is_strange = error.is_corruption() || matches!(error, Error::InvalidArgument { .. });

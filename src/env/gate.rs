@@ -79,7 +79,6 @@ pub(crate) struct GatedEnv {
 
 impl GatedEnv {
     /// Puts `env` behind a gate of its own, which is open.
-    #[must_use]
     pub(crate) fn over(env: &Arc<dyn Env>) -> (Arc<dyn Env>, Arc<EnvGate>) {
         let gate = Arc::new(EnvGate::default());
         (Arc::new(GatedEnv { inner: Arc::clone(env), gate: Arc::clone(&gate) }), gate)

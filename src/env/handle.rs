@@ -157,7 +157,6 @@ impl OpenFiles {
 
 impl FilePool {
     /// A pool that keeps at most `max_open_files` descriptors, at least one.
-    #[must_use]
     pub(crate) fn new(env: Arc<dyn Env>, max_open_files: usize) -> Arc<Self> {
         let limit = NonZeroUsize::new(max_open_files).unwrap_or(NonZeroUsize::MIN);
         let pool = Arc::new(FilePool::of(env, limit, OpenFiles::new(Some(limit))));
@@ -169,7 +168,6 @@ impl FilePool {
 
     /// A pool that closes nothing: a file that was read once stays open as long as its handle, so
     /// it can be read after it was removed.
-    #[must_use]
     pub(crate) fn holding(env: Arc<dyn Env>) -> Arc<Self> {
         // Not in `POOLS`, so a shortage does not close its files either.
         Arc::new(FilePool::of(env, NonZeroUsize::MAX, OpenFiles::new(None)))
@@ -237,7 +235,6 @@ pub(crate) struct FileHandle {
 
 impl FileHandle {
     /// A handle of the file at `path`, which is not opened yet.
-    #[must_use]
     pub(crate) fn new(pool: &Arc<FilePool>, path: PathBuf) -> Self {
         let id = pool.next_id.fetch_add(1, Ordering::Relaxed);
         let (place, in_memory) = (Arc::new(Place::empty()), OnceLock::new());
@@ -245,7 +242,6 @@ impl FileHandle {
     }
 
     /// The path of the file.
-    #[must_use]
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

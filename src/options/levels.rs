@@ -33,7 +33,6 @@ impl TablePlace {
     pub(crate) const LEVEL_0: Self = TablePlace { level: 0, is_last: false };
 
     /// A level of this tree.
-    #[must_use]
     pub(crate) fn in_tree(level: usize, levels: &LevelFiles) -> Self {
         let mut deeper = levels.iter().skip(level + 1);
         TablePlace { level, is_last: level > 0 && deeper.all(|tables| tables.is_empty()) }
@@ -42,7 +41,6 @@ impl TablePlace {
 
 impl Options {
     /// The compression of tables at `place`.
-    #[must_use]
     pub(crate) fn compression_at(&self, place: TablePlace) -> Compression {
         let of_last = self.data.compression_at_last_level.filter(|_| place.is_last);
         let of_level = || self.data.compression_at_level.get(&place.level).copied();

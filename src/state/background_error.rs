@@ -35,7 +35,6 @@ impl BackgroundError {
     }
 
     /// True after a failure.
-    #[must_use]
     pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }

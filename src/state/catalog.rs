@@ -152,7 +152,6 @@ impl Catalog {
     }
 }
 
-#[must_use]
 pub(crate) fn new_memtable(options: &Options) -> Arc<Memtable> {
     Arc::new(Memtable::new(options.write_buffer_bytes, options.memtable_filter))
 }

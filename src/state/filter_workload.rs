@@ -44,7 +44,6 @@ pub(crate) struct FilterWorkload {
 impl FilterWorkload {
     /// For each level the share of lookups that ask one of its runs in vain: a filter saves
     /// nothing for a lookup that finds its key in the run, or above it.
-    #[must_use]
     pub(crate) fn shares(&self) -> [f64; LEVELS] {
         std::array::from_fn(|level| {
             let in_vain = self.in_vain[level] + LOOKUPS_ASSUMED;
@@ -92,7 +91,6 @@ impl FilterWorkload {
     }
 
     /// Entries that flushes may add while a compaction runs; at least those of one flush.
-    #[must_use]
     pub(crate) fn expected_entries(&self) -> f64 {
         self.flushed_in_compaction.max(self.flushed).max(self.flush_entries)
     }

@@ -157,7 +157,6 @@ impl KeyspaceState {
     /// waits until the table of the last one is compacted. So deletes cost only as many flushes as
     /// compactions can follow. A table of a few deletes is no such table: it may stay in level 0
     /// for long.
-    #[must_use]
     pub(crate) fn needs_tombstone_flush(&self) -> bool {
         let view = self.view.load();
         let (tombstones, entries) = (view.active.tombstones(), view.active.entries());

@@ -34,7 +34,6 @@ pub(crate) struct LiveLogs {
 impl LiveLogs {
     /// No logs. Keeps `keep_bytes_max` bytes of those that are not needed any more, and
     /// `watched_bytes_max` of those that a watch has not read, if that is more.
-    #[must_use]
     pub(crate) fn new(keep_bytes_max: u64, watched_bytes_max: u64) -> Self {
         let watched_bytes_max = watched_bytes_max.max(keep_bytes_max);
         LiveLogs { keep_bytes_max, watched_bytes_max, ..LiveLogs::default() }
@@ -133,13 +132,11 @@ impl LiveLogs {
     }
 
     /// True if no log is kept.
-    #[must_use]
     pub(crate) fn keeps_nothing(&self) -> bool {
         self.keep_bytes_max == 0 && self.watched.is_empty()
     }
 
     /// True if the log is kept although nothing needs it.
-    #[must_use]
     pub(crate) fn is_kept(&self, number: u64) -> bool {
         self.kept.iter().any(|(kept, _)| *kept == number)
     }

@@ -42,7 +42,6 @@ impl Codec {
 }
 
 /// The version of a table with this property.
-#[must_use]
 pub(crate) fn version_of(required_features: &str) -> u32 {
     if required_features.is_empty() { TABLE_VERSION } else { TABLE_VERSION_WITH_FEATURES }
 }

@@ -48,7 +48,6 @@ pub(crate) struct SessionBegin {
 
 impl SessionBegin {
     /// A session that begins now.
-    #[must_use]
     pub(crate) fn random(begins_after: SequenceNumber) -> Self {
         SessionBegin { id: random(), begins_after }
     }
@@ -68,7 +67,6 @@ pub(crate) struct KeyspaceMeta {
 
 impl KeyspaceMeta {
     /// The keyspace that every database has, as it is created.
-    #[must_use]
     pub(crate) fn default_keyspace() -> Self {
         let name = DEFAULT_KEYSPACE_NAME.into();
         KeyspaceMeta { id: DEFAULT_KEYSPACE, name, ..KeyspaceMeta::default() }

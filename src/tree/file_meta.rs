@@ -120,7 +120,6 @@ impl Value for FileMeta {
 
 impl FileMeta {
     /// The description of `table`, in file `number`.
-    #[must_use]
     pub(crate) fn of_table(number: u64, table: &Table) -> Self {
         let properties = table.properties();
         let (table_id, bytes) = (table.table_id(), table.file().bytes());
@@ -128,7 +127,6 @@ impl FileMeta {
     }
 
     /// The description of a table that was just written to file `number`.
-    #[must_use]
     pub(crate) fn of_summary(number: u64, summary: &TableSummary) -> Self {
         let TableSummary { bytes, table_id, properties, range_deletes } = summary;
         FileMeta::new(number, *table_id, *bytes, properties, Some(range_deletes))
@@ -167,13 +165,11 @@ impl FileMeta {
     }
 
     /// Its id and sequence, if it was ingested.
-    #[must_use]
     pub(crate) fn loaded(&self) -> Option<LoadedTable> {
         self.global_sequence.map(|sequence| (self.table_id, sequence))
     }
 
     /// What its file must be.
-    #[must_use]
     pub(crate) fn expect(&self) -> Expect {
         Expect {
             table_id: Some(self.table_id),
@@ -184,33 +180,28 @@ impl FileMeta {
     }
 
     /// True if both describe the same table. The table itself does not know all of its `garbage`.
-    #[must_use]
     pub(crate) fn agrees_with(&self, other: &FileMeta) -> bool {
         FileMeta { garbage: other.garbage, ..self.clone() } == *other
     }
 
     /// What a compaction at `now` may drop once no snapshot needs it: garbage, range deletes, and
     /// entries if all that expire have. Only a hint.
-    #[must_use]
     pub(crate) fn droppable(&self, now: u64) -> u64 {
         let expired = if self.expiring.by <= now { self.expiring.entries } else { 0 };
         (self.garbage + expired).min(self.entries) + self.range_deletes
     }
 
     /// True if that is half of the table.
-    #[must_use]
     pub(crate) fn is_mostly_garbage(&self, now: u64) -> bool {
         self.droppable(now) >= (self.entries + self.range_deletes).div_ceil(2).max(1)
     }
 
     /// True if half of the entries expire: once they have, a compaction is due.
-    #[must_use]
     pub(crate) fn is_mostly_expiring(&self) -> bool {
         self.expiring.entries >= self.entries.div_ceil(2).max(1)
     }
 
     /// True if there is nothing in the table but entries that have expired at `now`.
-    #[must_use]
     pub(crate) fn is_expired(&self, now: u64) -> bool {
         self.expiring.entries > 0
             && self.expiring.entries == self.entries

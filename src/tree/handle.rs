@@ -78,7 +78,6 @@ pub(crate) struct TableHandle {
 
 impl TableHandle {
     /// A table that the next version names.
-    #[must_use]
     pub(crate) fn new(
         meta: Arc<FileMeta>,
         table: Arc<Table>,

@@ -62,7 +62,6 @@ struct Current {
 
 impl LevelIter {
     /// An iterator over `tables`. It has no position until the first seek.
-    #[must_use]
     pub(crate) fn new(
         direction: Direction,
         tables: Vec<Arc<TableHandle>>,
@@ -74,7 +73,6 @@ impl LevelIter {
     }
 
     /// An iterator over neighbours in a level.
-    #[must_use]
     pub(crate) fn of_level(
         direction: Direction,
         level: &Arc<Level>,

@@ -505,19 +505,16 @@ impl ManifestWriter {
     }
 
     /// The number in the manifest's name.
-    #[must_use]
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// The length of the manifest; all of it is durable unless an append failed.
-    #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
         self.records.bytes()
     }
 
     /// True when it is longer than `limit_bytes` and a new one would be a good deal shorter.
-    #[must_use]
     pub(crate) fn needs_rewrite(&self, limit_bytes: u64) -> bool {
         self.bytes() > limit_bytes && self.bytes() > REWRITE_FACTOR * self.snapshot_bytes
     }

@@ -43,7 +43,6 @@ pub(crate) struct KeyspaceTables {
 
 impl ManifestState {
     /// The state of a database that was just created: the keyspace `default`, empty.
-    #[must_use]
     pub(crate) fn new_database(database: DatabaseIdentity) -> Self {
         let default =
             KeyspaceTables { meta: KeyspaceMeta::default_keyspace(), ..Default::default() };
@@ -61,7 +60,6 @@ impl ManifestState {
     }
 
     /// The one edit that makes this state from nothing.
-    #[must_use]
     pub(crate) fn snapshot(&self) -> VersionEdit {
         let facts = &self.facts;
         let (number, flushed_through) = (facts.log_number, facts.flushed_through);

@@ -27,7 +27,6 @@ use std::ops::{Bound, Range, RangeInclusive};
 
 /// The order in which the tables of `level` are searched: newest first at level 0, by key in the
 /// others.
-#[must_use]
 pub(crate) fn search_order(level: usize, a: &FileMeta, b: &FileMeta) -> Ordering {
     // The number decides only between tables that share no key: it makes the order total.
     let age = |meta: &FileMeta| (meta.largest_sequence, meta.number);
@@ -60,7 +59,6 @@ impl fmt::Display for OrderConflict {
 }
 
 /// The tables of `level` that break its rule. Each table is named once as `right` at most.
-#[must_use]
 pub(crate) fn order_conflicts<'t>(
     level: usize,
     tables: impl IntoIterator<Item = &'t FileMeta>,
@@ -139,7 +137,6 @@ pub(crate) struct KeySpan<'a> {
 
 impl<'a> KeySpan<'a> {
     /// True if every key of the span is below `key`.
-    #[must_use]
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         ends_before(self.end, key)
     }
@@ -152,7 +149,6 @@ impl<'a> KeySpan<'a> {
     }
 
     /// True if both have a key in common.
-    #[must_use]
     pub(crate) fn overlaps(&self, other: &KeySpan<'_>) -> bool {
         !self.ends_before(other.start) && !other.ends_before(self.start)
     }
@@ -176,13 +172,11 @@ impl<'a> KeySpan<'a> {
 }
 
 /// A borrowed end.
-#[must_use]
 pub(crate) fn borrowed(end: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     end.as_ref().map(Vec::as_slice)
 }
 
 /// True if every key up to `end` is below `key`.
-#[must_use]
 pub(crate) fn ends_before(end: Bound<&[u8]>, key: &[u8]) -> bool {
     match end {
         Bound::Included(last) => last < key,
@@ -192,32 +186,27 @@ pub(crate) fn ends_before(end: Bound<&[u8]>, key: &[u8]) -> bool {
 }
 
 /// The order of two ends: the one that excludes a key is before the one that includes it.
-#[must_use]
 pub(crate) fn compare_ends(a: Bound<&[u8]>, b: Bound<&[u8]>) -> Ordering {
     Border::of_end(a).cmp(&Border::of_end(b))
 }
 
 impl FileMeta {
     /// The user keys from the first to the last that it has entries or range deletes of.
-    #[must_use]
     pub(crate) fn span(&self) -> KeySpan<'_> {
         KeySpan { start: &self.start, end: borrowed(&self.end) }
     }
 
     /// True if every key of the table is below `key`.
-    #[must_use]
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         self.span().ends_before(key)
     }
 
     /// True if the table may hold keys of a range.
-    #[must_use]
     pub(crate) fn overlaps(&self, range: &KeyBounds) -> bool {
         range.is_before_end(&self.start) && !self.ends_before(&range.start)
     }
 
     /// True if all keys of the table lie in a range.
-    #[must_use]
     pub(crate) fn lies_within(&self, range: &KeyBounds) -> bool {
         let ends_within = range.end.as_ref().is_none_or(|end| self.ends_before(end));
         range.is_after_start(&self.start) && ends_within
@@ -225,13 +214,11 @@ impl FileMeta {
 }
 
 /// The bytes of some tables.
-#[must_use]
 pub(crate) fn total_bytes(tables: &[Arc<FileMeta>]) -> u64 {
     tables.iter().map(|meta| meta.bytes).sum()
 }
 
 /// From the smallest to the largest sequence that some tables record.
-#[must_use]
 pub(crate) fn sequence_span(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<SequenceNumber>> {
     let smallest = tables.iter().map(|meta| meta.smallest_sequence).min()?;
     let largest = tables.iter().map(|meta| meta.largest_sequence).max()?;
@@ -239,14 +226,12 @@ pub(crate) fn sequence_span(tables: &[Arc<FileMeta>]) -> Option<RangeInclusive<S
 }
 
 /// The smallest span that has all keys of some tables.
-#[must_use]
 pub(crate) fn key_span(tables: &[Arc<FileMeta>]) -> Option<KeySpan<'_>> {
     tables.iter().map(|meta| meta.span()).reduce(KeySpan::joined)
 }
 
 /// The places of the tables of a sorted level that share keys with `span`: they are neighbours, and
 /// two binary searches find them in a level of any size.
-#[must_use]
 pub(crate) fn overlapping_places(tables: &[Arc<FileMeta>], span: &KeySpan<'_>) -> Range<usize> {
     let start = tables.partition_point(|meta| meta.ends_before(span.start));
     let end = tables.partition_point(|meta| !span.ends_before(&meta.start));
@@ -254,7 +239,6 @@ pub(crate) fn overlapping_places(tables: &[Arc<FileMeta>], span: &KeySpan<'_>) -
 }
 
 /// The tables of `level`, which are `tables`, that share keys with `span`.
-#[must_use]
 pub(crate) fn overlapping_tables(
     level: usize,
     tables: &[Arc<FileMeta>],
@@ -269,7 +253,6 @@ pub(crate) fn overlapping_tables(
 /// `chosen` and all tables of the same level that share user keys with it, directly or through
 /// another one, in the order of the level: what must go down together. `tables` are those of
 /// `level`.
-#[must_use]
 pub(crate) fn overlap_closure(
     level: usize,
     tables: &[Arc<FileMeta>],

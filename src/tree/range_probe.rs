@@ -111,7 +111,6 @@ impl RangeProbe {
     }
 
     /// For the keys of `bounds`.
-    #[must_use]
     pub(crate) fn new(
         bounds: &KeyBounds,
         read: TableReadOptions,
@@ -127,7 +126,6 @@ impl RangeProbe {
     }
 
     /// True if the range ends, in this direction, before the table with this fence.
-    #[must_use]
     pub(crate) fn ends_before(&self, direction: Direction, fence: &Fence) -> bool {
         match (direction, self.start.user_key(), &self.end) {
             (Direction::Forward, _, Some(end)) => fence.starts_from(key_head(end), end),
@@ -138,7 +136,6 @@ impl RangeProbe {
 
     /// What the filter of `table`, a table of `level`, says of the range. "No" proves that it holds
     /// no key of it. Call [`count_positive`](Self::count_positive) after a "maybe".
-    #[must_use]
     pub(crate) fn ask(&self, level: usize, table: &Table) -> FilterVerdict {
         self.ask_with(level, table, &mut self.read.io())
     }

@@ -27,13 +27,11 @@ impl Default for SortedRuns {
 
 impl SortedRuns {
     /// The tree as it is.
-    #[must_use]
     pub(crate) fn of(levels: &LevelFiles) -> Self {
         SortedRuns::keeping(levels, |_, _| true)
     }
 
     /// The tree with `entries` more, flushed into the newest table of level 0.
-    #[must_use]
     pub(crate) fn after_flush(levels: &LevelFiles, entries: u64) -> Self {
         let mut runs = SortedRuns::of(levels);
         runs.levels[0].insert(0, entries);
@@ -42,7 +40,6 @@ impl SortedRuns {
 
     /// The tree with the tables in `replaced`, given with their levels, rewritten into
     /// `output_level`.
-    #[must_use]
     pub(crate) fn after_rewrite<'t>(
         levels: &LevelFiles,
         replaced: impl Iterator<Item = (usize, &'t Arc<FileMeta>)> + Clone,
@@ -79,25 +76,21 @@ impl SortedRuns {
     }
 
     /// The share of lookups that ask a run of `level` in vain.
-    #[must_use]
     pub(crate) fn share(&self, level: usize) -> f64 {
         self.shares.get(level).copied().unwrap_or(1.0)
     }
 
     /// The entries of all runs of some levels.
-    #[must_use]
     pub(crate) fn entries(&self, levels: &[usize]) -> u64 {
         levels.iter().flat_map(|&level| self.level(level)).sum()
     }
 
     /// The runs of a level; of level 0 the newest first, of others at most one.
-    #[must_use]
     pub(crate) fn level(&self, level: usize) -> &[u64] {
         self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
     /// True for a sorted level below which there is nothing.
-    #[must_use]
     pub(crate) fn is_last(&self, level: usize) -> bool {
         level > 0 && self.levels.iter().skip(level + 1).all(Vec::is_empty)
     }

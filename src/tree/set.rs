@@ -159,7 +159,6 @@ impl VersionSet {
     }
 
     /// True if the current manifest does not need the file: it may be removed.
-    #[must_use]
     pub(crate) fn is_obsolete(&self, name: FileName) -> bool {
         match name {
             FileName::Wal(number) => number < self.manifest.first_log(),
@@ -174,25 +173,21 @@ impl VersionSet {
     }
 
     /// True once a change of the manifest failed: it may have reached the disk or not.
-    #[must_use]
     pub(crate) fn has_failed(&self) -> bool {
         self.manifest.has_failed()
     }
 
     /// How it opens tables.
-    #[must_use]
     pub(crate) fn table_context(&self) -> &TableContext {
         &self.context
     }
 
     /// What other threads read without the lock of this set.
-    #[must_use]
     pub(crate) fn numbers(&self) -> &Arc<SharedNumbers> {
         self.manifest.numbers()
     }
 
     /// Where files that nothing needs any more collect.
-    #[must_use]
     pub(crate) fn obsolete(&self) -> &Arc<ObsoleteFiles> {
         &self.obsolete
     }
@@ -387,13 +382,11 @@ impl VersionSet {
     }
 
     /// True if this session has written a manifest that is current, or may be.
-    #[must_use]
     pub(crate) fn may_have_switched(&self) -> bool {
         self.manifest.may_have_switched()
     }
 
     /// The files of a manifest that could not be written and never became current.
-    #[must_use]
     pub(crate) fn abandoned(&self) -> &[FileName] {
         self.manifest.abandoned()
     }
@@ -408,7 +401,6 @@ impl VersionSet {
     }
 
     /// True once this session has a manifest of its own.
-    #[must_use]
     pub(crate) fn is_active(&self) -> bool {
         self.manifest.number().is_some()
     }

@@ -22,7 +22,6 @@ pub(crate) struct CompactionOptions {
 
 impl CompactionOptions {
     /// Bytes that `level`, 1 or deeper, may hold while it is the deepest one with tables.
-    #[must_use]
     pub(crate) fn target_bytes(&self, level: usize) -> u64 {
         self.level_base_bytes.saturating_mul(self.growth(level.saturating_sub(1)))
     }
@@ -34,7 +33,6 @@ impl CompactionOptions {
     /// least. What lies above may be older versions of what lies below, or hide it. So a database
     /// takes little more than its live data, as with RocksDB's dynamic level sizes. By
     /// `target_bytes` alone, a level could be as large as the one below it.
-    #[must_use]
     pub(crate) fn due_bytes(&self, level: usize, deepest: usize, deepest_bytes: u64) -> u64 {
         let own = self.target_bytes(level);
         match deepest.checked_sub(level) {
@@ -49,13 +47,11 @@ impl CompactionOptions {
     }
 
     /// True if a table of this size is merged with small neighbours.
-    #[must_use]
     pub(crate) fn is_small(&self, bytes: u64) -> bool {
         bytes < self.table_bytes / SMALL_SHARE
     }
 
     /// Bytes of the level after the next that one table may overlap.
-    #[must_use]
     pub(crate) fn grandparent_bytes_max(&self) -> u64 {
         self.table_bytes.saturating_mul(GRANDPARENT_TABLES)
     }

@@ -101,14 +101,12 @@ impl DeletingTables {
 
 impl Version {
     /// A version of these tables; puts each level into its order.
-    #[must_use]
     pub(crate) fn new(tables: [Vec<Arc<TableHandle>>; LEVELS]) -> Self {
         Version::default().changed(&Default::default(), tables)
     }
 
     /// The version after this one: without the tables at the places `gone`, and with `added`. It
     /// shares the levels that do not change.
-    #[must_use]
     pub(crate) fn changed(&self, gone: &Places, added: [Vec<Arc<TableHandle>>; LEVELS]) -> Self {
         let (mut levels, mut files) = (self.levels.clone(), self.files.clone());
         for (number, (gone, added)) in gone.iter().zip(added).enumerate() {
@@ -129,13 +127,11 @@ impl Version {
     }
 
     /// True if a filter of these tables can be asked for ranges.
-    #[must_use]
     pub(crate) fn answers_ranges(&self) -> bool {
         self.answers_ranges
     }
 
     /// True if each table has a pinned filter of whole keys, and none has range deletes.
-    #[must_use]
     pub(crate) fn pins_all_filters(&self) -> bool {
         self.pins_all_filters
     }
@@ -160,13 +156,11 @@ impl Version {
     }
 
     /// The tables with range deletes, by source, newest source first; empty if there are none.
-    #[must_use]
     pub(crate) fn range_deletes(&self) -> &[DeletingTables] {
         &self.range_deletes
     }
 
     /// The tables of `level`: level 0 newest first, others by key.
-    #[must_use]
     pub(crate) fn level(&self, level: usize) -> &[Arc<TableHandle>] {
         self.levels.get(level).map_or(&[], |level| &level.handles)
     }
@@ -183,7 +177,6 @@ impl Version {
     }
 
     /// The descriptions of the tables, by level.
-    #[must_use]
     pub(crate) fn files(&self) -> &LevelFiles {
         &self.files
     }
@@ -244,7 +237,6 @@ impl Version {
 
     /// True unless the pinned filters and fences prove that no table has `user_key`; reads
     /// nothing. Tables without a pinned filter count as "may contain".
-    #[must_use]
     pub(crate) fn may_contain(&self, user_key: &[u8], hash: &KeyHash<'_>) -> bool {
         let head = key_head(user_key);
         self.levels.iter().any(|level| {
@@ -307,7 +299,6 @@ impl<'a> HitStreak<'a> {
 
     /// True if the streak is long enough to expect that the next lookup hits too.
     #[inline]
-    #[must_use]
     pub(crate) fn is_long(&self) -> bool {
         self.0.is_some_and(|hits| hits.load(Ordering::Relaxed) >= LONG)
     }

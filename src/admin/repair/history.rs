@@ -112,7 +112,6 @@ impl History {
     }
 
     /// True if the database needs no repair.
-    #[must_use]
     pub(crate) fn is_sound(&self, found: &Inventory, options: &Options) -> bool {
         let Some(state) = self.manifest.as_ref().filter(|_| self.by_current) else { return false };
         let sound = |meta: &FileMeta| {

@@ -56,7 +56,6 @@ pub(crate) struct TableFound {
 
 impl TableFound {
     /// Its description, if the table opens.
-    #[must_use]
     pub(crate) fn meta(&self) -> Option<&FileMeta> {
         match &self.state {
             TableState::Sound(meta) | TableState::Damaged(meta, _) => Some(meta),
@@ -171,7 +170,6 @@ impl Inventory {
     }
 
     /// The largest sequence in the tables.
-    #[must_use]
     pub(crate) fn last_in_tables(&self) -> SequenceNumber {
         let metas = self.tables.iter().filter_map(TableFound::meta);
         metas.map(|meta| meta.largest_sequence).max().unwrap_or(0)
@@ -204,7 +202,6 @@ impl Inventory {
     }
 
     /// The numbers of all logs, in order.
-    #[must_use]
     pub(crate) fn all_logs(&self) -> Vec<u64> {
         log_numbers(self.files.iter().filter(|name| !self.not_files.contains(name)))
     }
@@ -212,7 +209,6 @@ impl Inventory {
     /// The file with the table of this id. Of several files, a sound one is preferred, then one
     /// that opens, then the one with the right number. A file whose id cannot be read is identified
     /// by its name.
-    #[must_use]
     pub(crate) fn table_of(&self, table_id: u64, number: u64) -> Option<&TableFound> {
         let is_it = |table: &&TableFound| match table.table_id {
             Some(found) => found == table_id,

@@ -48,7 +48,6 @@ pub(crate) enum NoKeyspace {
 
 impl FoundKeyspaces {
     /// Finds the keyspaces of the database. `logged` are those that entries of the logs name.
-    #[must_use]
     pub(crate) fn find(
         found: &Inventory,
         history: &History,
@@ -180,13 +179,11 @@ impl FoundKeyspaces {
 
     /// The last sequence of a keyspace that is in its tables; `None` if its entries are not to be
     /// brought back, because it was dropped.
-    #[must_use]
     pub(crate) fn flushed_through(&self, id: KeyspaceId) -> Option<SequenceNumber> {
         self.there.get(&id).map(|meta| meta.flushed_through)
     }
 
     /// The name of a keyspace.
-    #[must_use]
     pub(crate) fn name_of(&self, id: KeyspaceId) -> Option<String> {
         self.there.get(&id).map(|meta| meta.name.clone())
     }

@@ -49,7 +49,6 @@ pub(crate) fn leave_out_foreign(found: &mut Inventory) {
 
 /// The id of the repaired database `database`, then those of its ancestors: all whose tables it may
 /// keep.
-#[must_use]
 pub(crate) fn databases_of(found: &Inventory, database: DatabaseIdentity) -> Vec<u128> {
     let mut databases = vec![database.id];
     let writers = found.tables.iter().filter_map(writer_of);

@@ -64,7 +64,6 @@ pub(crate) struct Target {
 impl Target {
     /// `options` have the settings of the keyspace. `levels` has at least the entries that each
     /// level of the tree will have.
-    #[must_use]
     pub(crate) fn new(
         options: Options,
         keyspace: &KeyspaceMeta,
@@ -104,7 +103,6 @@ pub(crate) struct Merged {
 
 impl<'a> Rebuild<'a> {
     /// `next_file_number` is the first number for new tables.
-    #[must_use]
     pub(crate) fn new(
         options: &'a Options,
         directory: &'a Path,

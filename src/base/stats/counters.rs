@@ -81,7 +81,6 @@ impl Timer {
 
 impl Counters {
     /// All zero.
-    #[must_use]
     pub(crate) fn new() -> Self {
         let owned = Box::new([const { OnceLock::new() }; OWNED_STRIPES]);
         Counters { owned, shared: Cells::new() }
@@ -90,7 +89,6 @@ impl Counters {
     /// The stripe of the calling thread. It must not be sent to another thread. Its type does not
     /// prevent that, because a stripe never leaves the function that counts.
     #[inline]
-    #[must_use]
     pub(crate) fn stripe(&self) -> Stripe<'_> {
         match self.owned.get(slot()) {
             Some(cells) => Stripe { cells: cells.get_or_init(Cells::new), shared: false },
@@ -105,19 +103,16 @@ impl Counters {
     }
 
     /// The sum of one counter over all threads.
-    #[must_use]
     pub(crate) fn total(&self, counter: Counter) -> u64 {
         self.sum(counter as usize)
     }
 
     /// The sum of one counter of `level` over all threads.
-    #[must_use]
     pub(crate) fn level_total(&self, level: usize, counter: LevelCounter) -> u64 {
         self.sum(level_index(level, counter))
     }
 
     /// All sums: the database's counters, then each level's.
-    #[must_use]
     pub(crate) fn totals(&self) -> Vec<u64> {
         let mut sums = vec![0; COUNTERS];
         self.all_cells().for_each(|cells| add_cells(&mut sums, &cells.counts));
@@ -125,7 +120,6 @@ impl Counters {
     }
 
     /// The histograms of timed calls, summed up over all threads.
-    #[must_use]
     pub(crate) fn latencies(&self) -> Latencies {
         Latencies::of(&self.latency_totals())
     }
@@ -141,7 +135,6 @@ impl Counters {
     }
 
     /// What the next session is to restore: all sums, and the histograms if there are any.
-    #[must_use]
     pub(crate) fn saved(&self) -> Vec<u64> {
         let mut saved = self.totals();
         saved.extend(self.latency_totals());
@@ -180,7 +173,6 @@ impl<'a> Stripe<'a> {
     /// A number that the lookups of this thread keep, initially 0; none for threads that share a
     /// stripe. A thread that takes over the stripe of an ended thread takes over its numbers.
     #[inline]
-    #[must_use]
     pub(crate) fn kept_by_lookups(&self) -> Option<&'a AtomicU64> {
         let [lookups, ..] = &self.cells.kept;
         (!self.shared).then_some(lookups)
@@ -188,7 +180,6 @@ impl<'a> Stripe<'a> {
 
     /// The same, which its scans keep.
     #[inline]
-    #[must_use]
     pub(crate) fn kept_by_scans(&self) -> Option<&'a AtomicU64> {
         let [_, scans, _] = &self.cells.kept;
         (!self.shared).then_some(scans)
@@ -196,7 +187,6 @@ impl<'a> Stripe<'a> {
 
     /// The same, in which its scans remember their lengths.
     #[inline]
-    #[must_use]
     pub(crate) fn kept_lengths(&self) -> Option<&'a AtomicU64> {
         let [.., lengths] = &self.cells.kept;
         (!self.shared).then_some(lengths)

@@ -49,7 +49,6 @@ pub(crate) const CELLS_OF_CALL: usize = 1 + BUCKETS;
 pub(crate) const LATENCY_CELLS: usize = TIMED_CALLS.len() * CELLS_OF_CALL;
 
 /// The bucket of a duration in nanoseconds.
-#[must_use]
 pub(crate) fn bucket_of(nanos: u64) -> usize {
     // Bounds belong to the bucket below them.
     let below = nanos.saturating_sub(1);
@@ -62,7 +61,6 @@ pub(crate) fn bucket_of(nanos: u64) -> usize {
 }
 
 /// The longest duration in a bucket, in nanoseconds; `None` for the last one, which has no bound.
-#[must_use]
 pub(crate) fn bound_of(bucket: usize) -> Option<u64> {
     match bucket.checked_sub(1) {
         None => Some(1 << FIRST_LOG2),
@@ -75,7 +73,6 @@ pub(crate) fn bound_of(bucket: usize) -> Option<u64> {
 }
 
 /// True if the bound of `bucket` is a power of two, or infinite: the ends of coarser buckets.
-#[must_use]
 pub(crate) fn ends_doubling(bucket: usize) -> bool {
     bound_of(bucket).is_none_or(u64::is_power_of_two)
 }

@@ -421,7 +421,6 @@ impl Stats {
     /// A report of [`Counters::totals`]; the caller adds what the database holds now.
     ///
     /// [`Counters::totals`]: crate::base::stats::counters::Counters::totals
-    #[must_use]
     pub(crate) fn from_totals(totals: &[u64]) -> Self {
         let mut stats = Stats { levels: vec![LevelStats::default(); LEVELS], ..Stats::default() };
         let mut totals = totals.iter();

@@ -80,7 +80,6 @@ pub(crate) struct ManualCompaction {
 
 impl ManualCompaction {
     /// For the tables that `is_due`; `next_file_number` as it is now.
-    #[must_use]
     pub(crate) fn new(
         goal: ManualGoal,
         levels: &LevelFiles,
@@ -145,7 +144,6 @@ impl ManualCompaction {
 
     /// The last level to visit. Other compactions may come between two steps, but none may take
     /// tables below it, where the call would miss them, or garbage to it as it is.
-    #[must_use]
     pub(crate) fn bottom(&self) -> usize {
         self.bottom
     }

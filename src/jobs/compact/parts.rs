@@ -17,7 +17,6 @@ const PARTS_MAX: u64 = 16;
 /// The parts of the keys of `task`, in order. They begin where tables of the output level begin, so
 /// few of the old tables are in two parts. A task within level 0 has one part: its output stays one
 /// table.
-#[must_use]
 pub(super) fn key_parts(task: &CompactionTask, options: &CompactionOptions) -> Vec<KeyPart> {
     let bytes: u64 = task.replaced().map(|(_, meta)| meta.bytes).sum();
     let part_bytes = options.table_bytes.saturating_mul(PART_TABLES).max(1);

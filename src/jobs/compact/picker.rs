@@ -61,7 +61,6 @@ impl CompactionCursors {
 /// the published sequence without one; `now` is the time by which entries expire. A task that
 /// `is_refused` leaves its turn to the next one of its level, then to other levels and garbage. So
 /// does one that has to wait for a running compaction; `claims` has what those change.
-#[must_use]
 pub(crate) fn pick(
     levels: &LevelFiles,
     options: &CompactionOptions,
@@ -245,7 +244,6 @@ fn stays_in_order(tables: &[Arc<FileMeta>], run: &[Arc<FileMeta>]) -> bool {
 }
 
 /// How far over its limit a level is; from 1 on it is due.
-#[must_use]
 pub(crate) fn score(levels: &LevelFiles, level: usize, options: &CompactionOptions) -> f64 {
     let tables = &levels[level];
     if level == 0 {
@@ -278,7 +276,6 @@ fn garbage_tables(levels: &LevelFiles, now: u64) -> impl Iterator<Item = (usize,
 
 /// True if snapshots keep garbage that a compaction could free. `needed` are the sequences of all
 /// snapshots and the published one, ascending.
-#[must_use]
 pub(crate) fn keeps_garbage(levels: &LevelFiles, needed: &[SequenceNumber], now: u64) -> bool {
     let [oldest, .., published] = needed else { return false };
     let mut newest = garbage_tables(levels, now).map(|(_, meta)| meta.largest_sequence);

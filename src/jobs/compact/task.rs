@@ -60,7 +60,6 @@ pub(crate) struct CompactionTask {
 impl CompactionTask {
     /// The task that merges `inputs` into the level under theirs. The inputs must already be
     /// closed under overlap at their own level, and that must not be the last one.
-    #[must_use]
     pub(crate) fn down(
         levels: &LevelFiles,
         level: usize,
@@ -73,7 +72,6 @@ impl CompactionTask {
     /// The task that merges `inputs` into the deeper level `output_level`, with all that lies
     /// between and shares keys with them. So no table that stays above the output has an older
     /// version of what goes down.
-    #[must_use]
     pub(crate) fn down_to(
         levels: &LevelFiles,
         level: usize,
@@ -114,7 +112,6 @@ impl CompactionTask {
     /// The task that rewrites tables at their level, to drop entries that no read can see, or to
     /// make one table of several. At level 0 the inputs must be consecutive in age; at any other
     /// level they must be neighbours.
-    #[must_use]
     pub(crate) fn rewrite(levels: &LevelFiles, level: usize, inputs: Vec<Arc<FileMeta>>) -> Self {
         let oldest = inputs.iter().map(|meta| meta.smallest_sequence).min().unwrap_or(0);
         let is_older = |meta: &&Arc<FileMeta>| meta.largest_sequence < oldest;
@@ -135,7 +132,6 @@ impl CompactionTask {
     }
 
     /// The tables one level under the output that share keys with the task.
-    #[must_use]
     pub(crate) fn grandparents(&self) -> &[Arc<FileMeta>] {
         self.below.first().map_or(&[], Vec::as_slice)
     }
@@ -150,7 +146,6 @@ impl CompactionTask {
     }
 
     /// The part of the tree that the task changes; `None` without a table.
-    #[must_use]
     pub(crate) fn claim(&self) -> Option<Claim> {
         let replaced: Vec<_> = self.replaced().map(|(_, meta)| Arc::clone(meta)).collect();
         let span = key_span(&replaced)?;
@@ -173,7 +168,6 @@ impl CompactionTask {
 
     /// The edit that replaces the inputs with `added`. A trivial move adds the input itself and
     /// ignores `added`.
-    #[must_use]
     pub(crate) fn edit(&self, keyspace: KeyspaceId, added: Vec<FileMeta>) -> VersionEdit {
         let added = match self.inputs.first() {
             Some(moved) if self.trivial_move => vec![(**moved).clone()],

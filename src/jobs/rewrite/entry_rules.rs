@@ -33,7 +33,6 @@ pub(crate) struct EntryRules {
 impl EntryRules {
     /// The rules of a compaction of `keyspace` that begins now. `snapshots` are those that it
     /// keeps entries for, the published sequence last.
-    #[must_use]
     pub(crate) fn of_compaction(
         engine: &Engine,
         keyspace: &KeyspaceState,
@@ -49,7 +48,6 @@ impl EntryRules {
     }
 
     /// True if the entry counts as a tombstone.
-    #[must_use]
     pub(crate) fn has_expired(&self, kind: ValueKind, stored: &[u8]) -> bool {
         kind == ValueKind::ExpiringPut && has_expired(stored, self.now)
     }

@@ -359,7 +359,6 @@ struct OpenOutput {
 impl<'a> OutputTables<'a> {
     /// An output without tables, for entries and the range deletes `kept`. Each table records the
     /// range of the sequences in it, or `sequences` if given.
-    #[must_use]
     pub(crate) fn new(
         context: &'a JobContext<'a>,
         sequences: Option<RangeInclusive<SequenceNumber>>,
@@ -448,7 +447,6 @@ impl<'a> OutputTables<'a> {
     }
 
     /// Bytes of the open table so far; 0 without one.
-    #[must_use]
     pub(crate) fn open_bytes(&self) -> u64 {
         self.open.as_ref().map_or(0, |open| open.builder.file_bytes())
     }
@@ -524,7 +522,6 @@ impl Drop for OutputTables<'_> {
 
 /// A random id for a new table; the checksums of its blocks include it. So a block of another
 /// table, of this database or another one, fails its checksum.
-#[must_use]
 pub(crate) fn new_table_id() -> u64 {
     static DRAWN: plain::AtomicU64 = plain::AtomicU64::new(0);
     // `RandomState` is seeded from the system once a thread and then only counts up.

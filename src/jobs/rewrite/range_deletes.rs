@@ -35,7 +35,6 @@ pub(crate) struct OutputDeletes {
 
 impl OutputDeletes {
     /// `deletes` are those that stay, `block_bytes` the size of a data block.
-    #[must_use]
     pub(crate) fn new(deletes: RangeDeletes, block_bytes: usize) -> Self {
         OutputDeletes {
             rest: deletes.into_iter().peekable(),
@@ -47,7 +46,6 @@ impl OutputDeletes {
     }
 
     /// The same, all in one table.
-    #[must_use]
     pub(crate) fn in_one_table(deletes: RangeDeletes) -> Self {
         OutputDeletes { bytes_max: u64::MAX, ..OutputDeletes::new(deletes, 0) }
     }

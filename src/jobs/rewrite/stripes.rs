@@ -30,7 +30,6 @@ pub(crate) struct KeysBelow {
 
 impl KeysBelow {
     /// `sorted` holds levels from 1 on, `unsorted` tables of level 0.
-    #[must_use]
     pub(crate) fn new(
         sorted: impl IntoIterator<Item = Arc<Vec<Arc<FileMeta>>>>,
         unsorted: &[Arc<FileMeta>],
@@ -54,7 +53,6 @@ impl KeysBelow {
 
     /// True if a table may hold keys of the range from `start` to `end`, without the end itself.
     /// Without an end the range has all keys from `start` on.
-    #[must_use]
     pub(crate) fn may_hold_any(&self, start: &[u8], end: Option<&[u8]>) -> bool {
         self.runs.iter().any(|(tables, _)| {
             let first = tables.partition_point(|meta| meta.ends_before(start));
@@ -90,7 +88,6 @@ pub(crate) struct SnapshotStripes {
 impl SnapshotStripes {
     /// `snapshots` ascending, the published sequence last; without any, everything is kept.
     /// `deletes` are those of all inputs, in any order.
-    #[must_use]
     pub(crate) fn new(
         snapshots: &[SequenceNumber],
         below: KeysBelow,
@@ -156,21 +153,18 @@ impl SnapshotStripes {
     }
 
     /// How many range deletes the inputs have.
-    #[must_use]
     pub(crate) fn range_deletes_read(&self) -> u64 {
         self.deletes_read
     }
 
     /// True if no read can see an entry of `meta`: range deletes of the inputs hide the whole table
     /// from every snapshot. Then it need not be read.
-    #[must_use]
     pub(crate) fn covers_table(&self, meta: &FileMeta) -> bool {
         is_deleted(meta, &self.snapshots, |key, at, _| vec![self.deletes.coverage(key, at)])
     }
 
     /// The range deletes that stay: of each fragment the newest in each stripe. The one of the
     /// oldest stripe goes if no older table can hold a key of the fragment.
-    #[must_use]
     pub(crate) fn kept_deletes(&self) -> RangeDeletes {
         let mut kept = RangeDeletes::default();
         let Some(oldest) = self.snapshots.first() else { return self.deletes.clone() };
@@ -192,7 +186,6 @@ impl SnapshotStripes {
 /// range, and every snapshot that sees an entry of the table sees a delete of its key, too.
 /// `coverages` returns the coverage of a key for a read, one of each list of range deletes. It may
 /// extend one above that sequence over the keys that follow and are covered by others above it.
-#[must_use]
 pub(crate) fn is_deleted(
     meta: &FileMeta,
     snapshots: &[SequenceNumber],

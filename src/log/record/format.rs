@@ -111,14 +111,12 @@ impl RecordFile {
 }
 
 /// The part of a file number that every fragment contains.
-#[must_use]
 pub(crate) fn low_half(number: u64) -> u32 {
     number as u32
 }
 
 /// The low half of the file number in a header, without a check: for printing files whose name has
 /// no number.
-#[must_use]
 pub(crate) fn claimed_number(bytes: &[u8]) -> u64 {
     u64::from(get_u32(bytes, 12).unwrap_or(0))
 }

@@ -198,7 +198,6 @@ impl RecordReader {
     }
 
     /// The length of the file, or the bound that it was opened with.
-    #[must_use]
     pub(crate) fn file_bytes(&self) -> u64 {
         self.window.file_bytes
     }

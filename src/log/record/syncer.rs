@@ -18,7 +18,6 @@ pub(crate) struct FileFailure {
 
 impl FileFailure {
     /// No failure yet of the file at `path`.
-    #[must_use]
     pub(crate) fn of(path: &Path) -> Self {
         FileFailure { path: path.to_path_buf(), first: OnceLock::new() }
     }
@@ -47,7 +46,6 @@ pub(crate) struct RecordSyncer {
 
 impl RecordSyncer {
     /// A syncer with a handle of its own of the file.
-    #[must_use]
     pub(crate) fn new(file: Box<dyn WritableFile>, failure: &Arc<FileFailure>) -> Self {
         RecordSyncer { file: Mutex::new(file), failure: Arc::clone(failure) }
     }

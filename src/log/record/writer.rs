@@ -161,13 +161,11 @@ impl RecordWriter {
     }
 
     /// Bytes of the file up to the end of its last record.
-    #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
         self.end
     }
 
     /// Bytes of the file with what is preallocated.
-    #[must_use]
     pub(crate) fn file_bytes(&self) -> u64 {
         self.end.max(self.allocated)
     }

@@ -69,7 +69,6 @@ impl ManifestFacts {
     }
 
     /// Why log `number` must exist; `None` if nothing requires it.
-    #[must_use]
     fn needs(&self, number: u64) -> Option<&'static str> {
         let is_last = self.clean_close.is_some_and(|close| close.log == number);
         match number {
@@ -111,7 +110,6 @@ pub(crate) struct ConsistencyCheck<'a> {
 
 impl<'a> ConsistencyCheck<'a> {
     /// A check against `facts`, before the first record.
-    #[must_use]
     pub(crate) fn new(directory: &'a Path, facts: &'a ManifestFacts) -> Self {
         let highest_sequence = facts.last_sequence.max(facts.flushed_through);
         let durable = facts.synced_through;
@@ -119,7 +117,6 @@ impl<'a> ConsistencyCheck<'a> {
     }
 
     /// The durable watermark as text, with its source.
-    #[must_use]
     pub(crate) fn durable_text(&self) -> String {
         let source = self.durable_by.map_or("the manifest".into(), |(log, offset)| {
             format!("{} at byte {offset}", FileName::Wal(log).path(self.directory).display())

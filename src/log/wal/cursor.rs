@@ -34,7 +34,6 @@ pub(crate) struct LogFile {
 
 impl LogFile {
     /// Log `number` in `directory`.
-    #[must_use]
     pub(crate) fn new(directory: &Path, number: u64) -> Self {
         LogFile { number, path: FileName::Wal(number).path(directory) }
     }
@@ -45,7 +44,6 @@ impl LogFile {
     }
 
     /// The error for a record at `offset` that was written under a newer manifest.
-    #[must_use]
     pub(crate) fn of_newer_manifest(&self, offset: u64) -> Error {
         self.corruption(offset, "the log was in use under a newer manifest than CURRENT names")
     }
@@ -150,13 +148,11 @@ impl LogCursor {
     }
 
     /// A cursor over `file`, which `reader` has opened.
-    #[must_use]
     pub(crate) fn new(file: LogFile, reader: RecordReader) -> Self {
         LogCursor { file, reader, begun: false, end: 0 }
     }
 
     /// The length of the file, or the bound that it was opened with.
-    #[must_use]
     pub(crate) fn file_bytes(&self) -> u64 {
         self.reader.file_bytes()
     }
@@ -164,20 +160,17 @@ impl LogCursor {
     /// True if this log, one of `logs`, was made ahead of need and not begun: it is empty, and the
     /// newest of several. After a power cut it may also have lost records that were never synced,
     /// all of them: nothing tells, so nothing reports that.
-    #[must_use]
     pub(crate) fn is_ahead(&self, logs: &[u64]) -> bool {
         let is_newest = logs.len() > 1 && logs.last() == Some(&self.file.number);
         is_newest && self.file_bytes() == 0
     }
 
     /// The log that it reads.
-    #[must_use]
     pub(crate) fn file(&self) -> &LogFile {
         &self.file
     }
 
     /// The end of the last record with a valid checksum so far; 0 before the first.
-    #[must_use]
     pub(crate) fn end(&self) -> u64 {
         self.end
     }

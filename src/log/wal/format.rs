@@ -31,7 +31,6 @@ pub(crate) struct DatabaseIdentity {
 
 impl DatabaseIdentity {
     /// The identity of a database that is created now.
-    #[must_use]
     pub(crate) fn random() -> Self {
         let [high, low] = [(), ()].map(|()| random());
         DatabaseIdentity { id: u128::from(high) << 64 | u128::from(low), epoch: 1 }
@@ -49,7 +48,6 @@ impl DatabaseIdentity {
 }
 
 /// A random number.
-#[must_use]
 pub(crate) fn random() -> u64 {
     // `RandomState` is seeded from the system.
     RandomState::new().build_hasher().finish()

@@ -120,7 +120,6 @@ pub(crate) struct LogTail {
 
 impl LogTail {
     /// A tail that begins at log `first_log`, after sequence `after`.
-    #[must_use]
     pub(crate) fn new(
         env: Arc<dyn Env>,
         directory: &Path,
@@ -141,45 +140,38 @@ impl LogTail {
     }
 
     /// The last sequence that was handed out, or the one that the tail began after.
-    #[must_use]
     pub(crate) fn last_sequence(&self) -> SequenceNumber {
         self.last
     }
 
     /// The next sequence: no log has those between the last one and this one.
-    #[must_use]
     pub(crate) fn next_sequence(&self) -> SequenceNumber {
         self.next
     }
 
     /// The highest sequence that the manifest or a record says is durable.
-    #[must_use]
     pub(crate) fn synced_through(&self) -> SequenceNumber {
         self.synced_through
     }
 
     /// The number of the log that it reads; 0 before the first.
-    #[must_use]
     pub(crate) fn log(&self) -> u64 {
         self.current.as_ref().map_or(0, |log| log.cursor.file().number)
     }
 
     /// The log that it reads, and the end of the last record that was handed out; `None` before the
     /// first log. A tail that is placed there continues this one.
-    #[must_use]
     pub(crate) fn place(&self) -> Option<(u64, u64)> {
         self.current.as_ref().map(|log| (log.cursor.file().number, log.end))
     }
 
     /// It reads no log before this one.
-    #[must_use]
     pub(crate) fn oldest_log(&self) -> u64 {
         self.first_log.max(self.log())
     }
 
     /// The start of the newest log: a manifest that is shorter than it says was read too early, or
     /// it is damaged.
-    #[must_use]
     pub(crate) fn newest_start(&self) -> &WalStart {
         &self.newest.1
     }
@@ -389,7 +381,6 @@ impl LogTail {
     }
 
     /// The first sequence of the log after the one that it reads.
-    #[must_use]
     pub(crate) fn next_log_begins_with(&self) -> Option<SequenceNumber> {
         self.next_log().map(|(_, start)| start.first_sequence)
     }

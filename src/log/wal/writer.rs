@@ -46,7 +46,6 @@ impl WalFile {
     }
 
     /// The number in its name.
-    #[must_use]
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -145,19 +144,16 @@ impl WalWriter {
     }
 
     /// Bytes written. The file may be longer by its preallocated space.
-    #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
         self.records.bytes()
     }
 
     /// The length of the file, with its preallocated space.
-    #[must_use]
     pub(crate) fn file_bytes(&self) -> u64 {
         self.records.file_bytes()
     }
 
     /// The number in the log's name.
-    #[must_use]
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

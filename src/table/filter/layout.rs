@@ -151,7 +151,6 @@ impl TableFilter {
     }
 
     /// Whether a table with these properties has such a filter, bits per key aside.
-    #[must_use]
     pub(crate) fn is_alike(&self, properties: &Properties) -> bool {
         let mut described = properties.clone();
         self.describe(&mut described);
@@ -160,13 +159,11 @@ impl TableFilter {
     }
 
     /// Thousandths of a bit per key as tables state them: 0 where the policy decides.
-    #[must_use]
     pub(crate) fn millibits_per_key(&self) -> u64 {
         (1_000.0 * self.encoding.bits_per_key().unwrap_or_default()).round() as u64
     }
 
     /// The metaindex entry of its filter: layout and policy.
-    #[must_use]
     pub(crate) fn metaindex_name(&self) -> String {
         let prefix = match self.layout {
             FilterLayout::BlockBased { .. } => BLOCK_BASED_PREFIX,
@@ -177,7 +174,6 @@ impl TableFilter {
     }
 
     /// The name its tables persist for the encoding.
-    #[must_use]
     pub(crate) fn policy_name(&self) -> String {
         match self.layout {
             FilterLayout::BlockBased { .. } => self.encoding.block_based_name(),
@@ -204,7 +200,6 @@ impl Default for FilterMembers {
 
 impl FilterMembers {
     /// What the filter of a table holds, as far as it can be asked: prefixes only by a known rule.
-    #[must_use]
     pub(crate) fn of_table(properties: &Properties, custom: &[Arc<dyn PrefixExtractor>]) -> Self {
         let id = Some(&properties.prefix_extractor).filter(|_| properties.prefix_filtering);
         FilterMembers {
