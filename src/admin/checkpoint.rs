@@ -79,14 +79,14 @@ impl CapturedState {
         let mut keyspaces = BTreeMap::new();
         for (meta, (id, version)) in versions.keyspaces().zip(versions.versions()) {
             let levels = version
-                .files()
+                .files
                 .each_ref()
                 .map(|tables| tables.iter().map(|meta| FileMeta::clone(meta)).collect());
             keyspaces.insert(id, KeyspaceTables { meta: meta.clone(), levels });
         }
         let captured = CapturedState {
             last_sequence,
-            next_keyspace: versions.next_keyspace(),
+            next_keyspace: versions.next_keyspace,
             keyspaces,
             _versions: versions.versions().map(|(_, version)| version).collect(),
         };

@@ -243,13 +243,14 @@ pub(crate) fn damaged_tables(version: &Version) -> Result<Vec<u64>> {
 
 fn damage_of(handle: &TableHandle) -> Result<Option<FilterDamage>> {
     let table = &handle.table;
-    let range_filter = || table.range_filter().map_or(Ok(()), |filter| filter.check(table.file()));
-    match table.filter().check(table.file()).and_then(|()| range_filter()) {
+    let range_filter =
+        || table.range_filter.as_deref().map_or(Ok(()), |filter| filter.check(&table.file));
+    match table.filter.check(&table.file).and_then(|()| range_filter()) {
         Ok(()) => Ok(None),
         Err(Error::Corruption { offset, what, .. }) => Ok(Some(FilterDamage { offset, what })),
         // Bytes that the disk cannot read count as damaged.
         Err(Error::Io { op: "read", source, .. }) => {
-            Ok(Some(FilterDamage { offset: table.filter_offset(), what: source.to_string() }))
+            Ok(Some(FilterDamage { offset: table.filter_offset, what: source.to_string() }))
         }
         Err(other) => Err(other),
     }
@@ -275,7 +276,7 @@ fn report_of(engine: &Engine, keyspace: &Arc<KeyspaceState>, version: &Version) 
             });
         }
     }
-    let capacity = engine.context.cache.capacity_bytes() as f64;
+    let capacity = engine.context.cache.budget.capacity as f64;
     FilterReport {
         tables,
         wanted: wanted.iter().map(|wanted| wanted.as_ref().map(described)).collect(),
@@ -302,7 +303,7 @@ pub(crate) fn differing_tables(keyspace: &KeyspaceState, version: &Version) -> V
 
 /// Whether a table has another filter than the `wanted` one.
 fn differs(wanted: Option<&TableFilter>, shares_budget: bool, handle: &TableHandle) -> bool {
-    let properties = handle.table.properties();
+    let properties = &handle.table.properties;
     let Some(filter) = wanted else { return !properties.filter_policy.is_empty() };
     // A table of range deletes alone has no key to build a filter from: it never gets one.
     if handle.meta.entries == 0 {
@@ -319,7 +320,7 @@ fn differs(wanted: Option<&TableFilter>, shares_budget: bool, handle: &TableHand
 
 /// The levels whose filters share a budget.
 fn budget_levels(keyspace: &KeyspaceState, version: &Version) -> Vec<usize> {
-    keyspace.options.load().budget_levels(&SortedRuns::of(version.files()))
+    keyspace.options.load().budget_levels(&SortedRuns::of(&version.files))
 }
 
 fn facts_of(
@@ -328,7 +329,7 @@ fn facts_of(
     shares_budget: bool,
     handle: &TableHandle,
 ) -> FilterFacts {
-    let properties = handle.table.properties();
+    let properties = &handle.table.properties;
     FilterFacts {
         level,
         table: handle.meta.number,
@@ -347,8 +348,8 @@ fn facts_of(
         is_asked: is_asked(handle),
         shares_budget,
         differs: differs(wanted, shares_budget, handle),
-        damage: handle.table.filter().is_known_damaged().then(|| FilterDamage {
-            offset: handle.table.filter_offset(),
+        damage: handle.table.filter.is_known_damaged().then(|| FilterDamage {
+            offset: handle.table.filter_offset,
             what: "it was damaged when it was last read".into(),
         }),
     }
@@ -359,8 +360,8 @@ fn bits_of(millibits: u64) -> Option<f64> {
 }
 
 fn is_asked(handle: &TableHandle) -> bool {
-    let filter = handle.table.filter();
-    let holds_something_known = filter.holds_whole_keys() || filter.holds_prefixes();
+    let filter = &handle.table.filter;
+    let holds_something_known = filter.members.whole_keys || filter.holds_prefixes();
     filter.layout_name() != "none" && holds_something_known
 }
 

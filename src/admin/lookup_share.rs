@@ -46,7 +46,7 @@ fn share_between(table: &TableHandle, asked: &FileMeta) -> f64 {
 /// The relative position of a key in a table, from 0 to 1: the middle of its block.
 fn position_of(table: &TableHandle, key: &[u8]) -> f64 {
     let bound = LookupKey::new(key, SEQUENCE_MAX);
-    let blocks = table.table.properties().data_blocks.max(1) as f64;
+    let blocks = table.table.properties.data_blocks.max(1) as f64;
     match table.table.blocks_before(bound.internal_key()) {
         Ok(before) => ((before as f64 + 0.5) / blocks).min(1.0),
         // `verify` reports a damaged index; here the middle of the table is a fair guess.

@@ -89,9 +89,9 @@ pub(crate) fn compact_range(
     let goal = ManualGoal::Compact { force: options.force };
     let is_due = |meta: &FileMeta| meta.overlaps(bounds);
     // Of this version only the descriptions: the version would keep the files of all its tables.
-    let levels = keyspace.view.load().version.files().clone();
+    let levels = keyspace.view.load().version.files.clone();
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, is_due);
-    let bottom = compaction.bottom();
+    let bottom = compaction.bottom;
     let step = || {
         let options = keyspace.options.load().compaction_options();
         let next = |levels: &LevelFiles, _: &_| compaction.next_task(levels, &options, is_due);
@@ -188,10 +188,10 @@ pub(crate) fn rebuild_filters(
     session::activate(engine)?;
     let _token = CompactionToken::wait(engine)?;
     let goal = ManualGoal::RebuildFilters;
-    let levels = keyspace.view.load().version.files().clone();
+    let levels = keyspace.view.load().version.files.clone();
     let next_file = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let mut compaction = ManualCompaction::new(goal, &levels, next_file, |_| true);
-    let bottom = compaction.bottom();
+    let bottom = compaction.bottom;
     let step = || {
         let due = due();
         let is_due = |meta: &FileMeta| due.contains(&meta.number);

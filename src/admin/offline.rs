@@ -51,7 +51,7 @@ pub(crate) fn make_current(
         synced_through: last_sequence,
         last_sequence,
         // The log is synced and gets no more writes.
-        clean_close: Some(CleanClose { log, log_bytes: wal.bytes(), last_sequence }),
+        clean_close: Some(CleanClose { log, log_bytes: wal.records.bytes(), last_sequence }),
         database,
         ..ManifestFacts::default()
     };

@@ -50,12 +50,12 @@ fn add_bounds(stats: &mut Stats, engine: &Engine) {
     };
     stats.transaction_bytes = recent.transaction_bytes();
     stats.transaction_bytes_max = options.transaction_bytes_max as u64;
-    stats.recent_write_bytes = recent.list().bytes() as u64;
+    stats.recent_write_bytes = recent.list().bytes as u64;
     stats.recent_write_bytes_max = recent_write_bytes_max(options.write_buffer_bytes) as u64;
     let cache = &engine.context.cache;
-    stats.pinned_bytes_max = cache.reservable_bytes(Purpose::Pinned);
-    stats.whole_index_bytes_max = cache.reservable_bytes(Purpose::WholeIndex);
-    stats.construction_bytes_max = cache.reservable_bytes(Purpose::Construction);
+    stats.pinned_bytes_max = cache.budget.reservable(Purpose::Pinned);
+    stats.whole_index_bytes_max = cache.budget.reservable(Purpose::WholeIndex);
+    stats.construction_bytes_max = cache.budget.reservable(Purpose::Construction);
 }
 
 /// The report for `Keyspace::stats`: what is counted once for the database is 0.
@@ -88,7 +88,7 @@ fn report(
         for (level, weighted_fpr) in weighted_fpr.iter_mut().enumerate() {
             let report = &mut stats.levels[level];
             for handle in view.version.level(level) {
-                let properties = handle.table.properties();
+                let properties = &handle.table.properties;
                 report.tables += 1;
                 report.bytes += handle.meta.bytes;
                 report.entries += handle.meta.entries;
@@ -110,7 +110,7 @@ fn report(
         let retired = catalog.retired.lock();
         stats.memtable_bytes += retired.iter().map(|memtable| memtable.memory_bytes()).sum::<u64>();
     }
-    stats.cache_capacity_bytes = context.cache.capacity_bytes();
+    stats.cache_capacity_bytes = context.cache.budget.capacity;
     stats.cache_bytes = context.cache.used_bytes();
     stats.cache_uncached = context.cache.uncached();
     stats.cache_rejected = context.cache.rejected();

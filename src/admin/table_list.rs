@@ -51,7 +51,7 @@ pub struct TableInfo {
 pub(crate) fn tables(keyspace: &KeyspaceState) -> Vec<TableInfo> {
     let version = &keyspace.view.load().version;
     let info = |level: usize, handle: &TableHandle| {
-        let (table, properties) = (&handle.table, handle.table.properties());
+        let (table, properties) = (&handle.table, &handle.table.properties);
         TableInfo {
             level,
             number: handle.meta.number,
@@ -63,10 +63,10 @@ pub(crate) fn tables(keyspace: &KeyspaceState) -> Vec<TableInfo> {
             range_deletes: handle.meta.range_deletes,
             filter_policy: properties.filter_policy.clone(),
             filter_bytes: properties.filter_bytes,
-            filter_top_level_bytes: table.filter().top_level_bytes(),
+            filter_top_level_bytes: table.filter.top_level_bytes(),
             range_filter_bytes: properties.range_filter_bytes,
             index_bytes: properties.index_bytes,
-            index_top_level_bytes: table.index_top_level_bytes(),
+            index_top_level_bytes: table.index.top_level_bytes(),
             data_blocks: properties.data_blocks,
             data_bytes: properties.data_bytes,
             raw_bytes: properties.raw_key_bytes.saturating_add(properties.raw_value_bytes),

@@ -197,7 +197,7 @@ pub(crate) fn verify(
 fn log_entries(catalog: &Catalog, only: Option<&str>) -> u64 {
     let mut keyspaces = catalog.all_keyspaces();
     keyspaces.retain(|keyspace| only.is_none_or(|only| *keyspace.name == *only));
-    let entries = |memtable: &Arc<Memtable>| memtable.entries() + memtable.range_deletes().count();
+    let entries = |memtable: &Arc<Memtable>| memtable.entries() + memtable.range_deletes.count();
     let of = |keyspace: &Arc<KeyspaceState>| -> usize {
         keyspace.view.load().memtables().map(entries).sum()
     };
@@ -221,7 +221,10 @@ fn check_manifest(engine: &Engine, report: &mut VerifyReport) -> Vec<(String, Ar
     let set = engine.catalog.versions.lock();
     let names = set.keyspaces().map(|meta| meta.name.clone());
     let versions: Vec<_> = names.zip(set.versions().map(|(_, version)| version)).collect();
-    if set.has_failed() || engine.jobs.background_error.is_set() || engine.context.follows {
+    if set.manifest.failed.is_some()
+        || engine.jobs.background_error.is_set()
+        || engine.context.follows
+    {
         // The manifest may or may not have the record whose write failed. And that of another
         // process writes after the moment that this one shows.
         return versions;
@@ -308,8 +311,9 @@ fn logs_to_read(context: &Context, writer: &Writer) -> Vec<WrittenLog> {
     }
     let log = writer.log.lock();
     let writers = log.unsynced.iter().chain(&log.current);
-    let mut logs: Vec<WrittenLog> =
-        writers.map(|wal| WrittenLog { number: wal.number(), bytes: Some(wal.bytes()) }).collect();
+    let mut logs: Vec<WrittenLog> = writers
+        .map(|wal| WrittenLog { number: wal.number, bytes: Some(wal.records.bytes()) })
+        .collect();
     for number in writer.live_logs.lock().numbers() {
         if !logs.iter().any(|log| log.number == number) {
             logs.push(WrittenLog { number, bytes: None });
@@ -334,9 +338,9 @@ fn check_log(
             false => Ok(()),
         };
     };
-    if let Some(written) = log.bytes.filter(|written| cursor.file_bytes() < *written) {
+    if let Some(written) = log.bytes.filter(|written| cursor.reader.file_bytes() < *written) {
         let what = format!("the log ends here, but {written} bytes were written");
-        return Err(cursor.file().corruption(cursor.file_bytes(), what));
+        return Err(cursor.file.corruption(cursor.reader.file_bytes(), what));
     }
     report.logs += 1;
     let mut damage = None;

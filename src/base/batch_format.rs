@@ -109,7 +109,7 @@ pub(crate) struct DecodedBatch<'a> {
     /// Number of the first entry.
     pub sequence: SequenceNumber,
     pub count: u32,
-    entries: &'a [u8],
+    pub entries: &'a [u8],
 }
 
 impl<'a> DecodedBatch<'a> {
@@ -163,11 +163,6 @@ impl<'a> DecodedBatch<'a> {
             let run = run.skip(skipped as usize);
             run.clone().next().map(|_| (id, first + skipped, run))
         })
-    }
-
-    /// Bytes of the encoded entries.
-    pub(crate) fn entry_bytes(&self) -> usize {
-        self.entries.len()
     }
 
     /// A batch that this process encoded; its entries are not checked.

@@ -32,21 +32,21 @@ use std::time::Duration;
 #[must_use = "a batch does nothing until it is written"]
 pub struct WriteBatch {
     /// Encoded, without the header.
-    entries: Vec<u8>,
+    pub(crate) entries: Vec<u8>,
     count: u32,
-    payload_bytes: usize,
-    deletes_ranges: bool,
+    pub(crate) payload_bytes: usize,
+    pub(crate) deletes_ranges: bool,
     /// The puts that expire this long after the batch is written, by their place in the batch.
-    expire_after: Vec<(u32, Duration)>,
+    pub(crate) expire_after: Vec<(u32, Duration)>,
     /// An entry asked for a sync of the batch.
-    sync: bool,
+    pub(crate) sync: bool,
     refused: Option<String>,
     /// The open database whose keyspaces it names, `default` included.
-    database: Option<u64>,
+    pub(crate) database: Option<u64>,
     /// The keyspaces that it names but `default`, each once.
-    keyspaces: Vec<KeyspaceId>,
+    pub(crate) keyspaces: Vec<KeyspaceId>,
     /// The keyspaces that it creates and drops. Few batches have any.
-    changes: Option<Box<KeyspaceChanges>>,
+    pub(crate) changes: Option<Box<KeyspaceChanges>>,
 }
 
 /// The keyspaces that a [`WriteBatch`] creates and drops.
@@ -180,7 +180,7 @@ impl WriteBatch {
             self.expire_after.extend(moved);
         }
         self.sync |= other.sync;
-        if let Some(KeyspaceChanges { created, dropped, .. }) = other.changes() {
+        if let Some(KeyspaceChanges { created, dropped, .. }) = other.changes.as_deref() {
             for CreatedKeyspace { name, settings, batch } in created {
                 self.create_named(name, settings).append(batch);
             }
@@ -221,11 +221,6 @@ impl WriteBatch {
             self.refused.get_or_insert_with(|| in_and_out(name));
         }
         changes.dropped.insert(name.into());
-    }
-
-    /// The keyspaces that it creates and drops.
-    pub(crate) fn changes(&self) -> Option<&KeyspaceChanges> {
-        self.changes.as_deref()
     }
 
     /// What it writes to the keyspaces that it creates.
@@ -270,21 +265,6 @@ impl WriteBatch {
                 self.push_to(to, WriteKind::PutExpiring, key, &stored);
             }
         }
-    }
-
-    /// Asks for a sync of the batch when it is written.
-    pub(crate) fn ask_for_sync(&mut self) {
-        self.sync = true;
-    }
-
-    /// True if an entry asked for a sync of the batch.
-    pub(crate) fn asks_for_sync(&self) -> bool {
-        self.sync
-    }
-
-    /// True if some of its puts expire some time after it is written.
-    pub(crate) fn has_durations(&self) -> bool {
-        !self.expire_after.is_empty()
     }
 
     /// The batch, written at `now`, with expiring puts in place of the puts that expire: as they
@@ -369,31 +349,6 @@ impl WriteBatch {
             }
             None => self.created().try_for_each(WriteBatch::check),
         }
-    }
-
-    /// Bytes of user keys and values.
-    pub(crate) fn payload_bytes(&self) -> usize {
-        self.payload_bytes
-    }
-
-    /// True if an entry deletes a range.
-    pub(crate) fn deletes_ranges(&self) -> bool {
-        self.deletes_ranges
-    }
-
-    /// The encoded entries without the header, to join the batches of a write group.
-    pub(crate) fn entries(&self) -> &[u8] {
-        &self.entries
-    }
-
-    /// The keyspaces that it names but `default`, each once.
-    pub(crate) fn keyspaces(&self) -> &[KeyspaceId] {
-        &self.keyspaces
-    }
-
-    /// The open database whose keyspaces it names; `default` too, if by a handle.
-    pub(crate) fn database(&self) -> Option<u64> {
-        self.database
     }
 
     /// Adds an entry to keyspace `id` of the open database `database`.
@@ -499,7 +454,7 @@ pub(crate) struct BatchMark {
     payload_bytes: usize,
     deletes_ranges: bool,
     expire_after: usize,
-    sync: bool,
+    pub(crate) sync: bool,
     refused: Option<String>,
     keyspaces: usize,
 }
@@ -541,7 +496,7 @@ mod tests {
     fn encoded(batch: &WriteBatch, sequence: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         put_batch_header(&mut bytes, sequence, batch.len() as u32);
-        bytes.extend_from_slice(batch.entries());
+        bytes.extend_from_slice(&batch.entries);
         bytes
     }
 
@@ -630,7 +585,7 @@ mod tests {
         let kept = [put, WriteKind::Delete, WriteKind::DeleteRange];
         assert!(kinds.eq(kept.into_iter().chain([WriteKind::PutExpiring])));
         assert!(expiring.iter().eq(batch.iter()), "the same keys and values");
-        assert_eq!((expiring.keyspaces(), expiring.database()), (&[4][..], Some(7)));
+        assert_eq!((&expiring.keyspaces[..], expiring.database), (&[4][..], Some(7)));
         for cut in 0..bytes.len() {
             assert!(DecodedBatch::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
@@ -649,7 +604,7 @@ mod tests {
         put(&mut batch, "b", None);
         let mark = batch.mark();
         put(&mut batch, "gone", after(1));
-        batch.ask_for_sync();
+        batch.sync = true;
         batch.truncate(&mark);
         put(&mut batch, "c", None);
         put(&mut batch, "d", Some(Expiry::At(std::time::UNIX_EPOCH + Duration::from_millis(7))));
@@ -657,7 +612,7 @@ mod tests {
         joined.put("e", "value").append(&batch);
         put(&mut joined, "f", Some(Expiry::After(Duration::MAX)));
         let written = joined.with_expiry(100, |_| after(50));
-        let times: Vec<_> = DecodedBatch::trusted(0, 6, written.entries())
+        let times: Vec<_> = DecodedBatch::trusted(0, 6, &written.entries)
             .iter()
             .map(|entry| match entry.kind {
                 WriteKind::PutExpiring => split_expiring(entry.value).map(|(time, _)| time),
@@ -666,7 +621,7 @@ mod tests {
             .collect();
         let keyspaces = Some(150);
         assert_eq!(times, [keyspaces, Some(103), keyspaces, keyspaces, Some(7), None]);
-        assert!(written.iter().eq(joined.iter()) && !joined.asks_for_sync());
+        assert!(written.iter().eq(joined.iter()) && !joined.sync);
     }
 
     #[test]
@@ -694,7 +649,7 @@ mod tests {
                 batch.push_in((7, *id), kind, key, value.as_deref().unwrap_or_default());
             }
             let mut ids: Vec<u32> = entries.iter().map(|entry| entry.2).filter(|id| *id > 0).collect();
-            let mut named = batch.keyspaces().to_vec();
+            let mut named = batch.keyspaces.to_vec();
             ids.sort_unstable();
             ids.dedup();
             named.sort_unstable();

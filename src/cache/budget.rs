@@ -22,7 +22,7 @@ pub(crate) enum Purpose {
 /// The bytes of a cache.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    capacity: u64,
+    pub capacity: u64,
     spent: AtomicU64,
     /// By purpose.
     reserved: [AtomicU64; 3],
@@ -44,10 +44,6 @@ impl Budget {
             reserved: Default::default(),
             reservable: [pinned.min(capacity), pinned.min(capacity) / 4, capacity / 2],
         }
-    }
-
-    pub(crate) fn capacity(&self) -> u64 {
-        self.capacity
     }
 
     /// Bytes reserved for a purpose.

@@ -97,7 +97,7 @@ struct Shard<V> {
 pub(crate) struct Cache<V> {
     shards: [Mutex<Shard<V>>; SHARDS],
     process: Process,
-    budget: Budget,
+    pub budget: Budget,
     /// The last data block did not fit without evicting another. A request knows only about how
     /// many bytes its block takes, for a compressed one far too few.
     is_full: AtomicBool,
@@ -111,7 +111,7 @@ pub(crate) struct Cache<V> {
 
 impl<V> fmt::Debug for Cache<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cache {{ {} of {} bytes }}", self.used_bytes(), self.capacity_bytes())
+        write!(f, "Cache {{ {} of {} bytes }}", self.used_bytes(), self.budget.capacity)
     }
 }
 
@@ -304,11 +304,6 @@ impl<V> Cache<V> {
         self.is_full.store(false, Ordering::Relaxed);
     }
 
-    /// The capacity it was created with.
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.budget.capacity()
-    }
-
     /// Bytes held, bookkeeping included, without reservations.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.held_bytes(Priority::High) + self.held_bytes(Priority::Low)
@@ -322,11 +317,6 @@ impl<V> Cache<V> {
     /// Of these, those of data indexes that have partitions and are pinned as a whole.
     pub(crate) fn whole_index_bytes(&self) -> u64 {
         self.budget.reserved(Purpose::WholeIndex)
-    }
-
-    /// Bytes that may be reserved for a purpose.
-    pub(crate) fn reservable_bytes(&self, purpose: Purpose) -> u64 {
-        self.budget.reservable(purpose)
     }
 
     /// Bytes reserved for filters that are being built.
@@ -647,7 +637,7 @@ mod tests {
     fn check_books(cache: &Cache<u64>) {
         let reserved = cache.reserved_bytes() + cache.construction_bytes();
         let used = cache.used_bytes();
-        assert!(used + reserved <= cache.capacity_bytes(), "{used} + {reserved}");
+        assert!(used + reserved <= cache.budget.capacity, "{used} + {reserved}");
         assert_eq!(cache.budget.spent(), used + reserved);
         let mut counted = 0;
         for shard in &cache.shards {
@@ -757,7 +747,7 @@ mod tests {
                 let mut evicted: Vec<_> = held
                     .iter()
                     .filter(|v| v.is_evicted())
-                    .map(|v| (Arc::as_ptr(v), v.charge()))
+                    .map(|v| (Arc::as_ptr(v), v.charge))
                     .collect();
                 evicted.sort_unstable();
                 evicted.dedup();
@@ -1168,7 +1158,7 @@ mod tests {
                             2 | 3 => cache.keep_row(CacheKey::of_row(n, n), [0; 99].into()),
                             _ => drop(load_listed(cache, slots, n, (n * 13) as usize)),
                         }
-                        assert!(cache.budget.spent() <= cache.capacity_bytes());
+                        assert!(cache.budget.spent() <= cache.budget.capacity);
                     }
                 });
             }

@@ -26,7 +26,8 @@ pub(crate) struct Cached<V> {
     used: AtomicBool,
     evicted: AtomicBool,
     value: V,
-    charge: u64,
+    /// Bytes that it counts in the cache.
+    pub charge: u64,
     /// Counts the bytes of evicted values that readers still hold. `None` if never kept.
     evicted_in_use: Option<Arc<AtomicU64>>,
     /// The slot that points to it: table index and position.
@@ -91,11 +92,6 @@ impl<V> Cached<V> {
     fn new(value: V, charge: u64, evicted_in_use: Option<Arc<AtomicU64>>) -> Self {
         let (used, evicted) = (AtomicBool::new(false), AtomicBool::new(false));
         Cached { value, used, evicted, charge, evicted_in_use, home: Mutex::new(None) }
-    }
-
-    /// Bytes that it counts in the cache.
-    pub(crate) fn charge(&self) -> u64 {
-        self.charge
     }
 
     /// True once the cache has evicted it.

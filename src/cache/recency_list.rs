@@ -83,7 +83,7 @@ impl<V> Held<V> {
     /// Bytes that it counts in the cache.
     pub(crate) fn charge(&self) -> u64 {
         match self {
-            Held::Block(block) => block.charge(),
+            Held::Block(block) => block.charge,
             Held::Row(row) => row_charge(row.len() as u64),
         }
     }

@@ -116,7 +116,7 @@ pub(super) fn install(
     let mut versions = engine.catalog.versions.lock();
     let files = tables.file_names();
     let edit = VersionEdit {
-        next_keyspace: (!created.is_empty()).then(|| versions.next_keyspace()),
+        next_keyspace: (!created.is_empty()).then(|| versions.next_keyspace),
         synced_through: Some(last_sequence),
         created: created.iter().map(|keyspace| meta_of(keyspace, last_sequence)).collect(),
         dropped: dropped.iter().map(|keyspace| keyspace.id).collect(),
@@ -125,7 +125,7 @@ pub(super) fn install(
     };
     let changed = match versions.apply(edit, &mut tables, last_sequence) {
         Ok(changed) => changed,
-        Err(error) if !versions.has_failed() => {
+        Err(error) if versions.manifest.failed.is_none() => {
             engine.catalog.obsolete.add(files);
             return Err(error);
         }
@@ -197,7 +197,7 @@ fn show_keyspaces(
 
 /// What the manifest says of a keyspace that is created after `last_sequence`.
 fn meta_of(keyspace: &KeyspaceState, last_sequence: SequenceNumber) -> KeyspaceMeta {
-    let (settings, name) = (keyspace.options.load().named().encoded(), keyspace.name.clone());
+    let (settings, name) = (keyspace.options.load().data.encoded(), keyspace.name.clone());
     KeyspaceMeta { id: keyspace.id, name, flushed_through: last_sequence, settings }
 }
 
@@ -218,7 +218,7 @@ pub(super) fn change(
         *wanted == *current && wanted.has_compaction_filter_of(current)
     };
     let current = keyspace.options.load_full();
-    if has_all(current.named(), &named.over(current.named())) {
+    if has_all(&current.data, &named.over(&current.data)) {
         keyspace.is_open.store(true, Ordering::SeqCst);
         return Ok(keyspace);
     }
@@ -226,9 +226,9 @@ pub(super) fn change(
     // An edit for a keyspace that another thread has dropped would make the manifest unreadable.
     written(&engine.catalog.keyspaces.lock(), keyspace.id).map_err(|_| keyspace.dropped())?;
     let current = keyspace.options.load_full();
-    let wanted = named.over(current.named());
+    let wanted = named.over(&current.data);
     if keyspace.is_open.load(Ordering::SeqCst) {
-        let (name, current) = (&keyspace.name, current.named());
+        let (name, current) = (&keyspace.name, &current.data);
         let filter = match wanted.has_compaction_filter_of(current) {
             true => "",
             false => " and another compaction filter, or none",
@@ -241,7 +241,7 @@ pub(super) fn change(
         return Err(Error::InvalidOptions { what });
     }
     let options = engine.context.options.for_keyspace(&wanted);
-    if wanted == *current.named() {
+    if wanted == current.data {
         // Only the compaction filter is another one, and that is not saved.
         keyspace.set_options(options);
         keyspace.is_open.store(true, Ordering::SeqCst);

@@ -88,7 +88,7 @@ impl Targets {
         let dropped = dropped.collect::<Result<Vec<_>>>()?;
         let is_default = |id: KeyspaceId| id == DEFAULT_KEYSPACE;
         let default = batch.decoded(0).runs().any(|(id, ..)| is_default(id));
-        let ids = batch.keyspaces().iter().copied().chain(default.then_some(DEFAULT_KEYSPACE));
+        let ids = batch.keyspaces.iter().copied().chain(default.then_some(DEFAULT_KEYSPACE));
         let written = ids.map(|id| written(&keyspaces, id).cloned());
         let mut written = written.collect::<Result<Vec<_>>>()?;
         written.sort_by_key(|keyspace| keyspace.id);
@@ -135,7 +135,7 @@ fn write_leading(
     }
     let (count, bytes) = (entries.next_sequence - log.next_sequence, entries.bytes);
     let mut last_sequence = log.last_sequence;
-    let mut tables = NewTables::none();
+    let mut tables = NewTables::default();
     if count > 0 {
         last_sequence = entries.next_sequence - 1;
         let durable = entries.write(last_sequence)?;
@@ -213,7 +213,7 @@ impl<'a> Entries<'a> {
             self.memtables.entry(keyspace.id).or_insert_with(new).1.insert(first, run);
         }
         self.next_sequence += batch.len() as u64;
-        self.bytes += batch.payload_bytes() as u64;
+        self.bytes += batch.payload_bytes as u64;
         if self.next_sequence > OWN_SEQUENCE_FIRST {
             let what = "all sequence numbers are used up".into();
             return Err(Error::InvalidArgument { what });
@@ -227,7 +227,7 @@ impl<'a> Entries<'a> {
     /// The failure of a table: none is left.
     fn write(self, last_sequence: SequenceNumber) -> Result<DurableTables> {
         let input = |(keyspace, memtable): (Arc<KeyspaceState>, Arc<Memtable>)| {
-            let levels = keyspace.view.load().version.files().clone();
+            let levels = keyspace.view.load().version.files.clone();
             FlushInput { keyspace, memtables: vec![memtable], levels }
         };
         let inputs = self.memtables.into_values().map(input).collect();

@@ -46,14 +46,14 @@ pub(super) struct ChangePlace {
 
 /// A place in the history of a database, from where on its logs are read.
 pub(super) struct ChangeReader {
-    tail: LogTail,
+    pub tail: LogTail,
     /// The logs that there were when they were listed last.
     logs: Vec<u64>,
     facts: ManifestFacts,
     directory: PathBuf,
     /// No opening reads older logs, so damage in them is no damage of the database.
     needed_log: u64,
-    next: SequenceNumber,
+    pub next: SequenceNumber,
 }
 
 impl ChangeReader {
@@ -72,7 +72,7 @@ impl ChangeReader {
         let facts = facts(context);
         let logs = log_numbers(&our_files(&*context.env, &context.directory)?);
         let logs = tail.place_before(from, &logs, &facts)?;
-        let begins_after = tail.last_sequence();
+        let begins_after = tail.last;
         let directory = context.directory.clone();
         let next = from.max(1);
         let reader = ChangeReader { tail, logs, facts, directory, needed_log, next };
@@ -116,17 +116,7 @@ impl ChangeReader {
     /// Where it is; `None` before its first log.
     pub(super) fn place(&self) -> Option<ChangePlace> {
         let (log, end) = self.tail.place()?;
-        Some(ChangePlace { last: self.tail.last_sequence(), next: self.next, log, end })
-    }
-
-    /// The sequence that it hands out next.
-    pub(super) fn next(&self) -> SequenceNumber {
-        self.next
-    }
-
-    /// It reads no log before this one.
-    pub(super) fn oldest_log(&self) -> u64 {
-        self.tail.oldest_log()
+        Some(ChangePlace { last: self.tail.last, next: self.next, log, end })
     }
 
     /// Adds logs to those that it reads; `logs` ascend.
@@ -174,7 +164,7 @@ impl ChangeReader {
             end => end?,
         };
         // The last of them may be those that a log skips.
-        let passed = self.tail.next_sequence().saturating_sub(1).min(through);
+        let passed = self.tail.next.saturating_sub(1).min(through);
         if end == TailEnd::UpToDate && passed >= self.next {
             pass(self.next..=passed, &loads, take);
             self.next = passed + 1;

@@ -28,7 +28,7 @@ pub struct Changes {
 impl fmt::Debug for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Changes")
-            .field("next", &self.reader.next())
+            .field("next", &self.reader.next)
             .field("through", &self.through)
             .finish_non_exhaustive()
     }
@@ -87,7 +87,7 @@ impl Changes {
     /// Reads ahead if nothing is left.
     fn fill(&mut self) {
         let Changes { engine, reader, names, through, read_ahead, failure, ended_at } = self;
-        while read_ahead.is_empty() && failure.is_none() && reader.next() <= *through {
+        while read_ahead.is_empty() && failure.is_none() && reader.next <= *through {
             let mut take = |found: Found<'_>| match found {
                 Found::Entry(sequence, entry) => {
                     let name = names.get(&entry.keyspace).cloned();
@@ -108,7 +108,7 @@ impl Changes {
             }
             // In a forked child another thread may have held the lock.
             if failure.is_none()
-                && reader.next() > *through
+                && reader.next > *through
                 && let Some(mut ended_at) = ended_at.try_lock()
             {
                 *ended_at = reader.place();

@@ -247,7 +247,7 @@ impl Db {
     /// is open in this process with other settings.
     pub fn keyspace_with(&self, name: &str, options: &KeyspaceOptions) -> Result<Keyspace> {
         let state = alter::open_keyspace(self.engine(), name, options)?;
-        Ok(Keyspace::new(Arc::clone(self.handle()), state))
+        Ok(Keyspace::new(Arc::clone(&self.handle), state))
     }
 
     /// Makes all settings durable that this opening names, in [`Options`] and by
@@ -291,7 +291,7 @@ impl Db {
     /// # Errors
     /// As for [`Db::write`].
     pub fn write_with(&self, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
-        match batch.changes() {
+        match batch.changes.as_deref() {
             None => commit::write(self.engine(), batch, options),
             Some(changes) => alter_batch::write(self.engine(), &batch, changes, options),
         }
@@ -536,7 +536,7 @@ impl Db {
     /// # Errors
     /// A failed sync, or the failure that had already made the database read-only.
     pub fn close(&self) -> Result<()> {
-        self.handle().close()
+        self.handle.close()
     }
 
     /// As [`Db::close`], and the directory is free when this returns, whatever iterators, cursors,
@@ -566,7 +566,7 @@ impl Db {
     /// As for [`Db::close`], after which the directory is free, too. `Closed` in the callback of a
     /// ticket while another thread closes.
     pub fn close_now(&self) -> Result<()> {
-        self.handle().close_now()
+        self.handle.close_now()
     }
 
     /// A handle for an opened database and its workers.
@@ -579,6 +579,6 @@ impl Db {
     /// The workers, to be ended by hand.
     #[cfg(test)]
     pub(super) fn workers(&self) -> impl std::ops::DerefMut<Target = Vec<JoinHandle<()>>> {
-        self.handle().workers.lock()
+        self.handle.workers.lock()
     }
 }

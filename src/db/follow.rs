@@ -340,7 +340,7 @@ impl Following {
             let continues = self.tail.is_some();
             match self.read_tail(logs)? {
                 TailEnd::UpToDate => {
-                    return Ok(self.tail.as_ref().map_or(0, LogTail::last_sequence));
+                    return Ok(self.tail.as_ref().map_or(0, |tail| tail.last));
                 }
                 // Its entries are in tables, says the manifest.
                 TailEnd::StartOver { log } if continues && log < facts.log_number => {
@@ -519,7 +519,7 @@ impl Following {
         let sequence = match self.options.follow_synced_only {
             false => self.entries.applied,
             true => {
-                let in_logs = self.tail.as_ref().map_or(0, LogTail::synced_through);
+                let in_logs = self.tail.as_ref().map_or(0, |tail| tail.synced_through);
                 let synced = in_logs.max(loaded.durable_through);
                 synced.min(self.entries.applied)
             }

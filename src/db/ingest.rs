@@ -113,14 +113,14 @@ impl fmt::Debug for TableWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableWriter")
             .field("keyspace", &self.keyspace.name())
-            .field("entries", &self.tables.entries())
+            .field("entries", &self.tables.entries)
             .finish_non_exhaustive()
     }
 }
 
 impl TableWriter {
     fn new(keyspace: &Keyspace) -> Result<Self> {
-        let tables = LoadTables::new(keyspace.engine(), keyspace.state())?;
+        let tables = LoadTables::new(keyspace.engine(), &keyspace.state)?;
         Ok(TableWriter { tables, keyspace: keyspace.clone() })
     }
 
@@ -145,7 +145,7 @@ impl TableWriter {
         value: impl AsRef<[u8]>,
         options: &WriteOptions,
     ) -> Result<()> {
-        let expires_at = expires_at(self.keyspace.state(), options.expiry);
+        let expires_at = expires_at(&self.keyspace.state, options.expiry);
         let expires_at = expires_at.map_err(|error| self.tables.fail(error))?;
         self.tables.add(key.as_ref(), value.as_ref(), expires_at)
     }
@@ -153,7 +153,7 @@ impl TableWriter {
     /// Number of entries that were put so far.
     #[must_use]
     pub fn entries(&self) -> u64 {
-        self.tables.entries()
+        self.tables.entries
     }
 
     /// Makes all entries durable and visible, in one step. Without entries it does nothing.
@@ -164,13 +164,13 @@ impl TableWriter {
     /// it is there whole or not at all.
     pub fn finish(mut self) -> Result<IngestReport> {
         self.tables.finish()?;
-        if self.tables.entries() == 0 {
+        if self.tables.entries == 0 {
             return Ok(IngestReport::default());
         }
-        let (engine, state) = (self.keyspace.engine(), self.keyspace.state());
+        let (engine, state) = (self.keyspace.engine(), &self.keyspace.state);
         let Installed { sequence, level } = install(engine, state, &mut self.tables)?;
-        let (entries, bytes) = (self.tables.entries(), self.tables.bytes());
-        let tables = self.tables.finished().len() as u64;
+        let (entries, bytes) = (self.tables.entries, self.tables.bytes());
+        let tables = self.tables.finished.len() as u64;
         Ok(IngestReport { entries, tables, bytes, sequence, level })
     }
 }

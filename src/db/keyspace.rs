@@ -56,8 +56,8 @@ use std::fmt;
 /// ```
 #[derive(Clone)]
 pub struct Keyspace {
-    handle: Arc<Handle>,
-    state: Arc<KeyspaceState>,
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) state: Arc<KeyspaceState>,
 }
 
 /// One line, with directory and name.
@@ -76,17 +76,8 @@ impl Keyspace {
         Keyspace { handle, state }
     }
 
-    /// The handle of the database.
-    pub(super) fn handle(&self) -> &Arc<Handle> {
-        &self.handle
-    }
-
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
-    }
-
-    pub(super) fn state(&self) -> &Arc<KeyspaceState> {
-        &self.state
     }
 
     /// The name, 1 to 255 bytes.
@@ -104,7 +95,7 @@ impl Keyspace {
     /// The settings that it uses: those that were named or saved. Others have their built-in
     /// values.
     pub fn settings(&self) -> KeyspaceOptions {
-        self.state.options.load().named().clone()
+        self.state.options.load().data.clone()
     }
 
     /// The value of `key`, or `None` if there is none.

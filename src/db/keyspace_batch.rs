@@ -16,7 +16,7 @@ pub(super) fn put_with(
 ) {
     batch.push_put(to, key, value, options.expiry);
     if options.sync {
-        batch.ask_for_sync();
+        batch.sync = true;
     }
 }
 

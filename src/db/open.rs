@@ -103,7 +103,7 @@ fn open_locked(
     let engine = build(options, Access::ReadWrite, gate, directory, lock, &files, &mut state)?;
     if is_new {
         let manifest = engine.catalog.numbers.take_file_number();
-        let (edit, mut none) = (VersionEdit::default(), NewTables::none());
+        let (edit, mut none) = (VersionEdit::default(), NewTables::default());
         engine.catalog.versions.lock().activate(manifest, None, &edit, &mut none, 0)?;
     } else {
         recover_logs(&engine, &files, &state)?;
@@ -348,7 +348,7 @@ pub(super) fn assemble(
     before: Option<&Engine>,
 ) -> Result<Engine> {
     let Parts { options, access, gate, lock, versions, settings } = parts;
-    let tables = versions.table_context().clone();
+    let tables = versions.context.clone();
     let saved = match before {
         None if !options.reset_stats => load(&*options.env, directory),
         _ => None,
@@ -386,7 +386,7 @@ pub(super) fn assemble(
     let served = ReadServices {
         context: Arc::clone(&context),
         published: Arc::new(Published::new(log.last_sequence)),
-        work: Arc::clone(versions.obsolete().wakeup()),
+        work: Arc::clone(&versions.obsolete.wakeup),
         immutable_bytes: Arc::default(),
     };
     let of_before = |before: &Engine| Arc::clone(&before.catalog.empty_memtable);
@@ -399,9 +399,9 @@ pub(super) fn assemble(
         drops: AtomicU64::new(0),
         published: served.published,
         snapshots: Default::default(),
-        obsolete: Arc::clone(versions.obsolete()),
+        obsolete: Arc::clone(&versions.obsolete),
         tables,
-        numbers: Arc::clone(versions.numbers()),
+        numbers: Arc::clone(&versions.manifest.numbers),
         versions: RankedMutex::new(LockRank::Versions, versions),
         empty_memtable,
         retired: Mutex::default(),
@@ -432,7 +432,7 @@ pub(super) fn settings_of(
             bad.into_error(&path, facts.bytes)
         })?;
         if id == DEFAULT_KEYSPACE {
-            data = options.named().over(&data);
+            data = options.data.over(&data);
             meta.settings = data.encoded();
         }
         data.check_compression()?;
@@ -462,7 +462,7 @@ fn keyspaces_of(
     before: Option<&Engine>,
 ) -> Keyspaces {
     let earlier = before.map(|before| before.catalog.keyspaces.lock());
-    let mut keyspaces = Keyspaces::after(versions.next_keyspace());
+    let mut keyspaces = Keyspaces::after(versions.next_keyspace);
     for ((id, version), meta) in versions.versions().zip(versions.keyspaces()) {
         let view = ReadView {
             active: Arc::clone(empty_memtable),

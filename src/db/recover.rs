@@ -72,7 +72,7 @@ pub(crate) fn recover_logs(
     let first_number = engine.catalog.numbers.next_file.load(Ordering::Relaxed);
     let mut kept_in_lost = Vec::new();
     let recovered = try_recover(engine, files, state, &mut kept_in_lost);
-    if recovered.is_err() && !engine.catalog.versions.lock().may_have_switched() {
+    if recovered.is_err() && !engine.catalog.versions.lock().manifest.may_have_switched() {
         remove_made(&engine.context, &engine.catalog, files, first_number, &kept_in_lost);
     }
     recovered
@@ -332,7 +332,7 @@ impl<'a> Contents<'a> {
         let mut memtables = self.memtables.take();
         let input = |keyspace: Arc<KeyspaceState>| {
             let memtables = memtables.remove(&keyspace.id)?;
-            let mut levels = keyspace.view.load().version.files().clone();
+            let mut levels = keyspace.view.load().version.files.clone();
             // A tombstone must not be dropped while one of these may hold its key.
             let written = self.tables.metas().iter().filter(|meta| meta.keyspace == keyspace.id);
             Arc::make_mut(&mut levels[0]).extend(written.cloned().map(Arc::new));

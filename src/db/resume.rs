@@ -83,7 +83,7 @@ fn probe(context: &Context, catalog: &Catalog) -> Result<()> {
 fn refused_loads(versions: &VersionSet, last_sequence: SequenceNumber) -> Vec<DeletedFile> {
     let mut refused = Vec::new();
     for (keyspace, version) in versions.versions() {
-        for (level, tables) in version.files().iter().enumerate() {
+        for (level, tables) in version.files.iter().enumerate() {
             let later = tables.iter().filter(|meta| meta.largest_sequence > last_sequence);
             refused.extend(later.map(|meta| DeletedFile { keyspace, level, number: meta.number }));
         }
@@ -117,7 +117,7 @@ fn restart(engine: &Engine, log: &mut LogState) -> Result<()> {
         let memtables: Vec<_> = full.chain(active).map(Arc::clone).collect();
         if !memtables.is_empty() {
             flushed.extend(memtables.iter().cloned());
-            let levels = view.version.files().clone();
+            let levels = view.version.files.clone();
             inputs.push(FlushInput { keyspace: Arc::clone(keyspace), memtables, levels });
         }
     }

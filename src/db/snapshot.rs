@@ -43,7 +43,7 @@ use crate::state::snapshots::ReadPoint;
 #[must_use = "a snapshot that is dropped at once keeps nothing"]
 pub struct Snapshot {
     engine: Arc<Engine>,
-    keyspace: Arc<KeyspaceState>,
+    pub(crate) keyspace: Arc<KeyspaceState>,
     /// The moment that it reads. `None` in a forked child, where it is not registered.
     moment: Option<ReadPoint>,
     /// Drops of keyspaces before it was taken.
@@ -100,7 +100,7 @@ impl Snapshot {
         };
         // One that was created after this moment has a later number: at this sequence it is empty.
         let was_created =
-            || u64::from(state.id) < self.engine.catalog.versions.lock().next_keyspace();
+            || u64::from(state.id) < self.engine.catalog.versions.lock().next_keyspace;
         if here.is_some_and(|here| here.is_none()) && was_created() {
             moved.refused = Some(state.dropped());
         } else if !is_here && !is_of_moment {
@@ -199,11 +199,6 @@ impl Snapshot {
     ) -> Iter {
         let of = ScanOf { sequence: self.last_sequence(), lock: Err(refused), transaction: None };
         Iter::new(&self.keyspace, Some(of), bounds, options)
-    }
-
-    /// The keyspace that it reads.
-    pub(super) fn keyspace(&self) -> &Arc<KeyspaceState> {
-        &self.keyspace
     }
 
     pub(super) fn database(&self) -> u64 {

@@ -205,8 +205,8 @@ fn edits_with_tables_that_are_not_durable_are_refused() {
     let number = catalog.numbers.take_file_number();
     let meta = FileMeta { number, ..(*version.level(0)[0].meta).clone() };
     let edit = VersionEdit { added: vec![(1, meta)], ..VersionEdit::default() };
-    let error = versions.apply(edit, &mut NewTables::none(), 1).unwrap_err();
-    assert!(matches!(error, Error::Defect { .. }) && !versions.has_failed(), "{error}");
+    let error = versions.apply(edit, &mut NewTables::default(), 1).unwrap_err();
+    assert!(matches!(error, Error::Defect { .. }) && versions.manifest.failed.is_none(), "{error}");
 }
 
 /// Such an edit could not be replayed, so the database would be refused.
@@ -232,11 +232,11 @@ fn edits_that_reorder_versions_are_refused() {
     let both = vec![deleted(newest.meta.number), deleted(oldest.meta.number)];
     let below = VersionEdit { added: vec![(1, (*middle.meta).clone())], ..Default::default() };
     let edit = VersionEdit { deleted: both, added: vec![(0, around)], ..VersionEdit::default() };
-    let error = versions.apply(edit, &mut NewTables::none(), 3).unwrap_err();
+    let error = versions.apply(edit, &mut NewTables::default(), 3).unwrap_err();
     assert!(error.to_string().contains("overlap in level 0"), "{error}");
     // Nothing of it was logged, so the next edit is accepted.
     let deleted = vec![deleted(below.added[0].1.number)];
-    versions.apply(VersionEdit { deleted, ..below }, &mut NewTables::none(), 3).unwrap();
+    versions.apply(VersionEdit { deleted, ..below }, &mut NewTables::default(), 3).unwrap();
     drop(versions);
     db.close().unwrap();
     drop(db);

@@ -491,7 +491,7 @@ struct Part<'t> {
 
 impl Part<'_> {
     fn id(&self) -> KeyspaceId {
-        self.snapshot.keyspace().id
+        self.snapshot.keyspace.id
     }
 
     /// Refuses a keyspace that cannot be used: of another database, whose number is none here; one
@@ -504,7 +504,7 @@ impl Part<'_> {
 
     fn get(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
         self.check()?;
-        let (keyspace, clock) = (self.snapshot.keyspace(), ReadClock::default());
+        let (keyspace, clock) = (&self.snapshot.keyspace, ReadClock::default());
         let unexpired = |stored| unexpired(keyspace, &clock, stored);
         if let Some(own) = self.transaction.own.lock().get(self.id(), key, unexpired) {
             return Ok(own);
@@ -523,7 +523,7 @@ impl Part<'_> {
         // Of what the transaction wrote, and of the snapshot.
         let clock = ReadClock::default();
         let own: Vec<_> = {
-            let unexpired = |stored| unexpired(self.snapshot.keyspace(), &clock, stored);
+            let unexpired = |stored| unexpired(&self.snapshot.keyspace, &clock, stored);
             let mut own = self.transaction.own.lock();
             keys.iter().map(|key| own.get(self.id(), key.as_ref(), unexpired)).collect()
         };
@@ -550,7 +550,7 @@ impl Part<'_> {
 
     fn note_read(&self, key: &[u8]) -> Result<()> {
         self.check()?;
-        self.transaction.reads.lock().add_key(self.snapshot.keyspace(), key);
+        self.transaction.reads.lock().add_key(&self.snapshot.keyspace, key);
         self.transaction.check_bytes()
     }
 
@@ -576,7 +576,7 @@ impl fmt::Debug for Transaction {
 
 impl fmt::Debug for KeyspaceTransaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.snapshot.keyspace().name;
+        let name = &self.snapshot.keyspace.name;
         f.debug_struct("KeyspaceTransaction").field("keyspace", name).finish_non_exhaustive()
     }
 }

@@ -98,7 +98,7 @@ impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
             .field("directory", &self.registration.engine.context.directory)
-            .field("next", &self.reader.next())
+            .field("next", &self.reader.next)
             .finish_non_exhaustive()
     }
 }
@@ -158,7 +158,7 @@ enum Step {
 impl Watch {
     /// Watches the range of `keyspace`, or all keyspaces without one; from now on without `from`.
     fn new(keyspace: &Keyspace, range: Option<KeyBounds>, from: Option<u64>) -> Result<Self> {
-        let (engine, state) = (keyspace.engine(), keyspace.state());
+        let (engine, state) = (keyspace.engine(), &keyspace.state);
         engine.context.process.check()?;
         engine.context.check_takes_writes()?;
         let lock = engine.catalog.hold()?;
@@ -169,7 +169,7 @@ impl Watch {
         // From here on every writer wakes it, and no log is removed.
         let mut registration = Registration::new(engine);
         let reader = registration.reader(from)?;
-        registration.keep_logs_from(reader.oldest_log());
+        registration.keep_logs_from(reader.tail.oldest_log());
         // After the reader was placed: all writes to a keyspace that a batch has just created may
         // be before it, and its drop is a change.
         let keyspaces = WatchedKeyspaces::new(&engine.catalog, scope.as_ref().map(|(id, _)| *id));
@@ -199,7 +199,7 @@ impl Watch {
     /// without a lock, and waits until it returns. A waker may use the database, but one that polls
     /// and writes each time calls itself without end.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Change>>> {
-        let generation = self.registration.watchers().generation();
+        let generation = self.registration.watchers().wakeup.generation();
         match self.step() {
             Step::Change(change) => Poll::Ready(Some(change)),
             Step::End => Poll::Ready(None),
@@ -217,7 +217,7 @@ impl Watch {
     /// The next change: `None` at the end, `Some(Ok(None))` if none came until `deadline`.
     fn next_until(&mut self, deadline: Option<Instant>) -> Option<Result<Option<Change>>> {
         loop {
-            let generation = self.registration.watchers().generation();
+            let generation = self.registration.watchers().wakeup.generation();
             match self.step() {
                 Step::Change(change) => return Some(change.map(Some)),
                 Step::End => return None,
@@ -259,11 +259,11 @@ impl Watch {
         match self.registration.reader(None) {
             Ok(reader) => {
                 self.reader = reader;
-                self.registration.keep_logs_from(self.reader.oldest_log());
+                self.registration.keep_logs_from(self.reader.tail.oldest_log());
                 // After the reader was placed: a copy that is read again has keyspaces whose writes
                 // are all in the gap, and their drop is a change.
                 self.keyspaces.add_present(&self.registration.engine.catalog);
-                Error::ChangesGone { directory, from, first: self.reader.next() }
+                Error::ChangesGone { directory, from, first: self.reader.next }
             }
             Err(error) => error,
         }
@@ -282,10 +282,10 @@ impl Watch {
         let published = catalog.published.visible();
         // Before what was written after it: a drop waits for no later write.
         let through = self.keyspaces.first_drop().map_or(published, |drop| drop.min(published));
-        while self.read_ahead.is_empty() && self.reader.next() <= through {
+        while self.read_ahead.is_empty() && self.reader.next <= through {
             self.read_some(through)?;
         }
-        let dropped = || self.keyspaces.next_dropped(self.reader.next());
+        let dropped = || self.keyspaces.next_dropped(self.reader.next);
         Ok(match self.read_ahead.pop_front().or_else(dropped) {
             Some(change) => Step::Change(Ok(change)),
             None if is_closed => Step::End,
@@ -330,7 +330,7 @@ impl Watch {
         if read_ahead.is_empty() {
             read?;
         }
-        self.registration.keep_logs_from(self.reader.oldest_log());
+        self.registration.keep_logs_from(self.reader.tail.oldest_log());
         Ok(())
     }
 }
@@ -378,7 +378,7 @@ impl Registration {
         let (last, next) = (log.last_sequence, log.next_sequence);
         // Refused writes have later numbers; the next opening may have them.
         let after_last = catalog.published.visible() + 1;
-        let end = log.current.as_ref().map(|wal| (wal.number(), wal.bytes()));
+        let end = log.current.as_ref().map(|wal| (wal.number, wal.records.bytes()));
         // Without a log every later one has a new number.
         let new_log = catalog.numbers.next_file.load(Ordering::Relaxed);
         let needed = writer.live_logs.lock().oldest().map_or(new_log, |log| log.number);

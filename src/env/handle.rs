@@ -26,7 +26,7 @@ use lru::LruCache;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
@@ -179,14 +179,12 @@ impl FilePool {
     }
 
     /// Descriptors in the pool now.
-    #[must_use]
     #[cfg(test)]
     pub(crate) fn open_files(&self) -> usize {
         self.open.lock().places.len()
     }
 
     /// Descriptors that the pool may hold now.
-    #[must_use]
     #[cfg(test)]
     pub(crate) fn limit(&self) -> usize {
         self.open.lock().places.cap().get()
@@ -226,7 +224,8 @@ impl FilePool {
 pub(crate) struct FileHandle {
     pool: Arc<FilePool>,
     id: u64,
-    path: PathBuf,
+    /// The path of the file.
+    pub path: PathBuf,
     /// The open file. An entry of the pool has it too, if a file is in it.
     place: Arc<Place>,
     /// The file, once it was opened, if it is in memory. It has no descriptor, so it stays.
@@ -239,11 +238,6 @@ impl FileHandle {
         let id = pool.next_id.fetch_add(1, Ordering::Relaxed);
         let (place, in_memory) = (Arc::new(Place::empty()), OnceLock::new());
         FileHandle { pool: Arc::clone(pool), id, path, place, in_memory }
-    }
-
-    /// The path of the file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The length of the file now.
@@ -366,6 +360,7 @@ mod tests {
     use super::*;
     use crate::env::layer::EnvLayer;
     use crate::env::mem::MemEnv;
+    use std::path::Path;
 
     fn pool(files: usize, max_open_files: usize) -> (MemEnv, Arc<FilePool>, Vec<FileHandle>) {
         let env = MemEnv::new();

@@ -64,7 +64,7 @@ pub(crate) fn remove_deleted_tables(engine: &Engine, keyspace: &KeyspaceState) -
         let edit = VersionEdit { deleted, synced_through, ..VersionEdit::default() };
         Some(edit).filter(|edit| !edit.deleted.is_empty())
     };
-    if engine.catalog.apply(&mut NewTables::none(), removal)? {
+    if engine.catalog.apply(&mut NewTables::default(), removal)? {
         // Range deletes may have nothing below them now.
         engine.jobs.schedule_compactions([keyspace.id]);
     }
@@ -85,8 +85,8 @@ fn keep_deleted(view: &ReadView, snapshots: &[SequenceNumber], hidden: &HashSet<
 
 /// The numbers of the tables that range deletes of the same view hide.
 pub(crate) fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> HashSet<u64> {
-    let memtables: Vec<_> = view.memtables().map(|memtable| memtable.range_deletes()).collect();
-    let sources = view.version.range_deletes();
+    let memtables: Vec<_> = view.memtables().map(|memtable| &memtable.range_deletes).collect();
+    let sources = &view.version.range_deletes;
     let coverages = |key: &[u8], at, above| {
         let of_memtable = |deletes: &&MemtableRangeDeletes| {
             let mut coverage = deletes.coverage(key, at);
@@ -106,7 +106,7 @@ pub(crate) fn deleted_tables(view: &ReadView, snapshots: &[SequenceNumber]) -> H
 
 /// I21: makes the range deletes of the memtables of `view` durable, if there are any.
 fn sync_range_deletes(engine: &Engine, view: &ReadView) -> Result<Option<SequenceNumber>> {
-    if view.memtables().all(|memtable| memtable.range_deletes().count() == 0) {
+    if view.memtables().all(|memtable| memtable.range_deletes.count() == 0) {
         // All deletes are in tables, which the manifest names.
         return Ok(None);
     }

@@ -51,7 +51,7 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
                 || claims.iter().any(|claim| claim.tables.contains(&meta.number))
         };
         let version = Arc::clone(&keyspace.view.load().version);
-        let expired = expired_tables(version.files(), now, is_kept);
+        let expired = expired_tables(&version.files, now, is_kept);
         entries = expired.iter().map(|(_, meta)| meta.entries).sum();
         let deleted = expired.iter().map(|(level, meta)| DeletedFile {
             keyspace: keyspace.id,
@@ -65,7 +65,7 @@ pub(crate) fn remove_expired_tables(engine: &Engine, keyspace: &KeyspaceState) -
         };
         Some(edit).filter(|edit| !edit.deleted.is_empty())
     };
-    let removed = engine.catalog.apply(&mut NewTables::none(), removal)?;
+    let removed = engine.catalog.apply(&mut NewTables::default(), removal)?;
     engine.context.counters.add(Counter::EntriesExpired, entries);
     Ok(removed)
 }

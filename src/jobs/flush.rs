@@ -152,14 +152,14 @@ fn flush_through(engine: &Engine, through: SequenceNumber) -> Result<bool> {
         waiting.retain(|full| full.last_sequence <= through);
         if !waiting.is_empty() {
             let memtables = waiting.iter().rev().map(|full| Arc::clone(&full.memtable)).collect();
-            let levels = keyspace.view.load().version.files().clone();
+            let levels = keyspace.view.load().version.files.clone();
             inputs.push(FlushInput { keyspace: Arc::clone(&keyspace), memtables, levels });
             flushed.push(Flushed { keyspace, waiting });
         }
     }
     match flushed.is_empty() {
         true if !frees_logs(engine) => return Ok(false),
-        true => install(engine, &flushed, &mut NewTables::none(), None)?,
+        true => install(engine, &flushed, &mut NewTables::default(), None)?,
         false => {
             make_log_ahead(engine)?;
             let memtables = inputs.iter().flat_map(|input| &input.memtables);
@@ -297,7 +297,7 @@ pub(crate) fn write_tables(
 ) -> Result<JobOutcome> {
     let newest_first = memtables.iter().rev();
     let range_deletes: Vec<_> =
-        memtables.iter().flat_map(|memtable| memtable.range_deletes().all()).collect();
+        memtables.iter().flat_map(|memtable| memtable.range_deletes.all()).collect();
     let below = KeysBelow::new(levels[1..].iter().cloned(), &levels[0]);
     let rewrite = Rewrite {
         sources: newest_first.flat_map(|memtable| memtable.iterators(Direction::Forward)).collect(),
@@ -305,7 +305,7 @@ pub(crate) fn write_tables(
         entries: Some(memtables.iter().map(|memtable| memtable.entries() as u64).sum()),
         range_deletes: memtables
             .iter()
-            .map(|memtable| memtable.range_deletes().count())
+            .map(|memtable| memtable.range_deletes.count())
             .sum::<usize>() as u64,
         stripes: SnapshotStripes::new(snapshots, below, &range_deletes),
         sequences: None,
@@ -416,7 +416,7 @@ fn install(
     };
     if let Some(needed) = needed {
         // Only now: the edit above is durable, so recovery does not need these logs.
-        engine.writer.log.lock().unsynced.retain(|wal| wal.number() >= needed.number);
+        engine.writer.log.lock().unsynced.retain(|wal| wal.number >= needed.number);
         let removed = {
             let mut logs = engine.writer.live_logs.lock();
             let removed = logs.take_before(needed.number);
@@ -494,7 +494,7 @@ pub(crate) mod tests {
         let tables = tree.version.level(0);
         assert!(tables.len() > 10, "{} tables", tables.len());
         for handle in tables {
-            let index_bytes = handle.table.properties().index_bytes;
+            let index_bytes = handle.table.properties.index_bytes;
             // Each separator is larger than a partition, so the top level has all of them again.
             assert!(index_bytes < 2 * (1000 + 3 * 300), "{index_bytes} bytes of index");
         }

@@ -42,7 +42,7 @@ pub(crate) fn remove_files(engine: &Engine) {
 pub(crate) fn remove(engine: &Engine, name: FileName) -> bool {
     // Under this lock no change of the manifest can fail between the check and the removal (I8).
     let versions = engine.catalog.versions.lock();
-    if engine.jobs.background_error.is_set() || versions.has_failed() {
+    if engine.jobs.background_error.is_set() || versions.manifest.failed.is_some() {
         return false;
     }
     debug_assert!(versions.is_obsolete(name), "I9: {name} is still needed");

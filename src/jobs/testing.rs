@@ -128,7 +128,7 @@ impl Tree {
 
     fn apply(&mut self, batch: &WriteBatch) {
         self.sequence += 1;
-        let batch = DecodedBatch::trusted(self.sequence, 1, batch.entries());
+        let batch = DecodedBatch::trusted(self.sequence, 1, &batch.entries);
         self.memtables.last().unwrap().apply(&batch);
     }
 
@@ -179,7 +179,7 @@ impl Tree {
 
     pub(crate) fn run_flush(&self) -> Result<JobOutcome> {
         let memtables = &self.memtables[..self.memtables.len() - 1];
-        let levels = self.version.files();
+        let levels = &self.version.files;
         let outcome = write_tables(&self.context(), memtables, &self.needed(), levels)?;
         let JobOutcome { tables, counts } = outcome;
         let tables = DurableTables::sync(&*self.env, Path::new(DIRECTORY), tables)?.into_metas();
@@ -276,7 +276,7 @@ impl Tree {
     /// All range deletes that there are.
     fn range_deletes(&self) -> RangeDeletes {
         let mut all: Vec<_> =
-            self.memtables.iter().flat_map(|memtable| memtable.range_deletes().all()).collect();
+            self.memtables.iter().flat_map(|memtable| memtable.range_deletes.all()).collect();
         for handle in self.version.tables() {
             let own: Vec<_> =
                 handle.table.range_deletes().iter().flat_map(|own| own.deletes()).collect();

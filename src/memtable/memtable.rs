@@ -96,7 +96,7 @@ pub(crate) struct Memtable {
     /// Of the open segment; for the writer alone.
     open: OpenSegment,
     filter: MemtableFilter,
-    range_deletes: MemtableRangeDeletes,
+    pub range_deletes: MemtableRangeDeletes,
     /// The entries of all segments.
     arena: Arc<Arena>,
     /// Entries and range deletes.
@@ -207,8 +207,8 @@ impl Memtable {
             }
             let segment = self.segment(self.used.load(Ordering::Relaxed) - 1);
             let held = bytes - self.open.bytes_before.load(Ordering::Relaxed);
-            if held > segment.filter_grows_above() {
-                bytes += segment.grow_filter(held);
+            if held > segment.filter.grows_above() {
+                bytes += segment.filter.grow(held);
             }
             let hash = xxph3_64(entry.key);
             self.filter.add(hash);
@@ -393,11 +393,6 @@ impl Memtable {
         self.count.load(Ordering::Relaxed).saturating_sub(self.range_deletes.count())
     }
 
-    #[inline]
-    pub(crate) fn range_deletes(&self) -> &MemtableRangeDeletes {
-        &self.range_deletes
-    }
-
     /// From now on it should be flushed although it is not full: scans step over many entries that
     /// are covered or expired, or that more segments would let them jump over.
     pub(crate) fn ask_for_flush(&self) {
@@ -574,7 +569,7 @@ mod tests {
     type Model = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
     fn apply(memtable: &Memtable, sequence: u64, batch: &WriteBatch) {
-        let entries = DecodedBatch::trusted(sequence, batch.len() as u32, batch.entries());
+        let entries = DecodedBatch::trusted(sequence, batch.len() as u32, &batch.entries);
         memtable.apply(&entries);
     }
 
@@ -895,7 +890,7 @@ mod tests {
     fn runs_of_a_batch_insert_like_the_whole() {
         let mut batch = WriteBatch::new();
         (0..20u8).for_each(|n| _ = batch.put([n % 7], [n]).delete([n % 5, 1]));
-        let entries = DecodedBatch::trusted(1, 40, batch.entries());
+        let entries = DecodedBatch::trusted(1, 40, &batch.entries);
         let (whole, runs) = (Memtable::new(64 << 10, true), Memtable::new(64 << 10, true));
         whole.apply(&entries);
         for (start, count) in [(0, 1), (1, 0), (1, 9), (10, 30)] {
@@ -987,7 +982,7 @@ mod tests {
             let (mut sequence, mut bytes) = (1, 0);
             for ops in &history {
                 let batch = batch_of(ops);
-                let decoded = DecodedBatch::trusted(sequence, batch.len() as u32, batch.entries());
+                let decoded = DecodedBatch::trusted(sequence, batch.len() as u32, &batch.entries);
                 bytes += Memtable::bytes_of(decoded.iter());
                 memtable.apply(&decoded);
                 sequence += batch.len() as u64;
@@ -995,7 +990,7 @@ mod tests {
             let model = numbered(&history);
             prop_assert_eq!(model.len() as u64, sequence - 1);
             prop_assert_eq!(memtable.is_empty(), model.is_empty());
-            let ranges = memtable.range_deletes().all();
+            let ranges = memtable.range_deletes.all();
             prop_assert_eq!(memtable.entries() + ranges.len(), model.len());
             prop_assert!(memtable.bytes() as u64 <= bytes + (1 << 10));
             let mut keys: BTreeSet<&Vec<u8>> = others.iter().collect();
@@ -1038,7 +1033,7 @@ mod tests {
             assert!(!memtable.wants_flush());
             // What is newer than the last range delete is in the last segment alone.
             let begins: Vec<_> = memtable.filled().map(Segment::begins).collect();
-            let deletes = memtable.range_deletes().all();
+            let deletes = memtable.range_deletes.all();
             let sequences: Vec<_> = deletes.iter().rev().map(|delete| delete.sequence).collect();
             assert_eq!(begins[..RANGE_SEGMENTS_MAX], sequences);
             rounds(&memtable, 1, 0);

@@ -34,7 +34,7 @@ const LOWER_ENTRIES: usize = LEAF_ENTRIES.div_ceil(2);
 pub(crate) struct Segment {
     leaves: SkipList<NodeKey, Leaf>,
     arena: Arc<Arena>,
-    filter: MemtableFilter,
+    pub filter: MemtableFilter,
     /// Everything in it has this sequence or a larger one, everything in earlier segments a smaller
     /// one. A reader that does not see it yet reads the largest number, of which nothing follows.
     begins: AtomicU64,
@@ -76,17 +76,6 @@ impl Segment {
             0 => self.filter.grow(usize::MAX),
             _ => 0,
         }
-    }
-
-    /// Bytes of entries above which the filter must [`grow_filter`](Self::grow_filter).
-    #[inline]
-    pub(crate) fn filter_grows_above(&self) -> usize {
-        self.filter.grows_above()
-    }
-
-    /// Makes the filter suffice for `held` bytes of entries. Answers the bytes allocated.
-    pub(crate) fn grow_filter(&self, held: usize) -> usize {
-        self.filter.grow(held)
     }
 
     /// Inserts an entry with the trailer of its internal key and the hash of its user key. The
@@ -363,7 +352,7 @@ mod tests {
     use siftdb_filter::hash::xxph3_64;
 
     fn insert(segment: &Segment, first: u64, batch: &WriteBatch) {
-        let entries = DecodedBatch::trusted(first, batch.len() as u32, batch.entries());
+        let entries = DecodedBatch::trusted(first, batch.len() as u32, &batch.entries);
         for (sequence, entry) in (first..).zip(entries.iter()) {
             let trailer = sequence << 8 | entry.kind as u64;
             segment.insert(&entry, trailer, xxph3_64(entry.key));

@@ -375,11 +375,6 @@ impl Options {
         Ok(())
     }
 
-    /// The data settings that were named.
-    pub(crate) fn named(&self) -> &KeyspaceOptions {
-        &self.data
-    }
-
     /// The current options of a keyspace: `data` for its tables, and `self` for the rest. A data
     /// setting that is unset in `data` has its built-in default, whatever it is in `self`.
     pub(crate) fn for_keyspace(&self, data: &KeyspaceOptions) -> Options {

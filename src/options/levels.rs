@@ -199,10 +199,10 @@ mod tests {
 
     #[test]
     fn unset_settings_have_the_builtin_defaults() {
-        assert!(Options::new().named().settings().is_empty());
+        assert!(Options::new().data.settings().is_empty());
         let database = Options::new().block_bytes(512).snappy(false).filter(Filter::none());
         let database = database.table_bytes(1 << 20);
-        assert_eq!(database.named().to_string(), "filter=none, block_bytes=512, compression=none");
+        assert_eq!(database.data.to_string(), "filter=none, block_bytes=512, compression=none");
         let keyspace = database.for_keyspace(&KeyspaceOptions::new().block_hash_index(false));
         let table =
             keyspace.table_options(KeyspaceLabel::default(), Vec::new(), TablePlace::LEVEL_0, None);

@@ -308,7 +308,7 @@ impl Cursor {
             return self.leave(Position::AfterLast);
         }
         let scan = &self.scan;
-        let timer = scan.timer();
+        let timer = scan.keyspace.timer();
         let front = self.front.get_or_insert_with(|| Forward::new(scan));
         let from = from.unwrap_or_else(|| scan.entrance(Direction::Forward));
         let found = front.seek(from, Until { scan, key: None });
@@ -322,7 +322,7 @@ impl Cursor {
         if !self.begin()? {
             return self.leave(Position::BeforeFirst);
         }
-        let timer = self.scan.timer();
+        let timer = self.scan.keyspace.timer();
         let back = self.back.get_or_insert_with(|| Backward::new(&self.scan));
         back.seek(from.unwrap_or_else(|| self.scan.entrance(Direction::Reverse)), &self.scan);
         let found = self.find_back();

@@ -64,7 +64,7 @@ fn share_of(handle: &TableHandle, bounds: &KeyBounds) -> Result<f64> {
     if meta.lies_within(bounds) {
         return Ok(1.0);
     }
-    let blocks = handle.table.properties().data_blocks as f64;
+    let blocks = handle.table.properties.data_blocks as f64;
     let before =
         |key: &[u8]| handle.table.blocks_before(LookupKey::new(key, SEQUENCE_MAX).internal_key());
     // The block that the end cuts counts half.

@@ -67,7 +67,7 @@ impl Iter {
     #[cold]
     fn start_front(&mut self) -> Result<Found> {
         self.start()?;
-        let timer = self.scan.timer();
+        let timer = self.scan.keyspace.timer();
         let front = self.front.insert(Forward::new(&self.scan));
         let until = Until { scan: &self.scan, key: self.returned.as_deref() };
         let found = front.seek(self.scan.entrance(Direction::Forward), until);
@@ -117,7 +117,7 @@ impl Iter {
         if let Err(error) = self.scan.check_step() {
             return self.end_with(error);
         }
-        let timer = self.back.is_none().then(|| self.scan.timer());
+        let timer = self.back.is_none().then(|| self.scan.keyspace.timer());
         if self.back.is_none() {
             match self.start() {
                 Ok(()) => {

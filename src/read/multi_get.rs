@@ -99,7 +99,7 @@ fn maybe_present<'k>(
     let with_place = keys.iter().enumerate().map(|(place, key)| (key_head(key), *key, place));
     let memtables: Vec<_> = view.memtables().filter(|memtable| !memtable.is_empty()).collect();
     // A lookup of a key that a range delete covers ends there, and counts no filter of a table.
-    let has_range_deletes = memtables.iter().any(|memtable| memtable.range_deletes().count() > 0);
+    let has_range_deletes = memtables.iter().any(|memtable| memtable.range_deletes.count() > 0);
     let prepass = FilterPrepass::of(&view.version)
         .filter(|_| options.tables.use_filters && !has_range_deletes);
     let Some(mut prepass) = prepass else { return with_place.collect() };

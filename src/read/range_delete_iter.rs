@@ -116,7 +116,7 @@ impl DeleteSource {
 
     fn find_coverage(&self, key: &[u8]) -> RangeDelete {
         match &self.lists {
-            DeleteLists::Memtable(memtable) => memtable.range_deletes().coverage(key, self.at),
+            DeleteLists::Memtable(memtable) => memtable.range_deletes.coverage(key, self.at),
             DeleteLists::Tables(tables) => {
                 // The tables before these two end before the coverage, the others begin after it.
                 let next = tables.partition_point(|table| deletes_of(table).end_before(key));
@@ -133,7 +133,7 @@ impl DeleteSource {
     fn extend_end(&self, run: &mut RangeDelete, above: SequenceNumber) -> bool {
         match &self.lists {
             DeleteLists::Memtable(memtable) => {
-                memtable.range_deletes().extend_end(run, self.at, above)
+                memtable.range_deletes.extend_end(run, self.at, above)
             }
             DeleteLists::Tables(tables) => {
                 let Some(end) = &run.end else { return false };
@@ -147,7 +147,7 @@ impl DeleteSource {
     fn extend_start(&self, run: &mut RangeDelete, above: SequenceNumber) -> bool {
         match &self.lists {
             DeleteLists::Memtable(memtable) => {
-                memtable.range_deletes().extend_start(run, self.at, above)
+                memtable.range_deletes.extend_start(run, self.at, above)
             }
             DeleteLists::Tables(tables) => {
                 let begins_before =
@@ -176,8 +176,8 @@ impl RangeDeleteIter {
         at: SequenceNumber,
         own: (&[Arc<Memtable>], SequenceNumber),
     ) -> Option<Box<Self>> {
-        let has_any = |memtable: &Arc<Memtable>| memtable.range_deletes().count() > 0;
-        let any = !view.version.range_deletes().is_empty()
+        let has_any = |memtable: &Arc<Memtable>| memtable.range_deletes.count() > 0;
+        let any = !view.version.range_deletes.is_empty()
             || view.memtables().any(has_any)
             || own.0.iter().any(has_any);
         any.then(|| Box::new(Self::new(view, at, own)))
@@ -190,12 +190,12 @@ impl RangeDeleteIter {
         let memtables: Vec<_> = own.chain(shared).collect();
         let mut deletes = Self::with_ranks(memtables.len(), view.version.level(0).len());
         for (rank, (memtable, at)) in memtables.into_iter().enumerate() {
-            if memtable.range_deletes().count() > 0 {
+            if memtable.range_deletes.count() > 0 {
                 let lists = DeleteLists::Memtable(Arc::clone(memtable));
                 deletes.sources.push(DeleteSource::new(rank, at, lists));
             }
         }
-        for DeletingTables { level, index, tables } in view.version.range_deletes() {
+        for DeletingTables { level, index, tables } in &view.version.range_deletes {
             let rank = deletes.rank_of(*level, *index);
             let lists = DeleteLists::Tables(tables.clone());
             deletes.sources.push(DeleteSource::new(rank, at, lists));

@@ -173,11 +173,6 @@ impl Scan {
         self.clock.has_expired(source.value(), || self.keyspace.served.context.env.now())
     }
 
-    /// A timer for a seek, which does nothing unless calls are timed.
-    pub(crate) fn timer(&self) -> Timer {
-        self.keyspace.timer()
-    }
-
     pub(crate) fn stop(&self, timer: Timer) {
         timer.stop(&self.keyspace.counters, TimedCall::Seek);
     }
@@ -210,7 +205,7 @@ impl Scan {
 
     /// The question to the filters of the tables, if any of them can answer it and that pays.
     fn probe(&self) -> Option<RangeProbe> {
-        if !self.read.use_filters || !self.view.version.answers_ranges() {
+        if !self.read.use_filters || !self.view.version.answers_ranges {
             return None;
         }
         RangeProbe::for_scan(&self.bounds, self.read, &self.keyspace.counters)

@@ -124,7 +124,7 @@ impl Catalog {
             keyspace.clear_dropped(&self.empty_memtable);
             self.retired.lock().extend(view.memtables().filter(|m| !m.is_empty()).cloned());
         }
-        self.obsolete.wakeup().wake();
+        self.obsolete.wakeup.wake();
     }
 
     /// A share in the directory's lock. Every reader holds one until it has read.

@@ -50,8 +50,8 @@ impl ReadView {
     /// True if there are range deletes and tables: they may hide some of these whole.
     pub(crate) fn may_have_deleted_tables(&self) -> bool {
         self.version.tables().next().is_some()
-            && (self.memtables().any(|memtable| memtable.range_deletes().count() > 0)
-                || !self.version.range_deletes().is_empty())
+            && (self.memtables().any(|memtable| memtable.range_deletes.count() > 0)
+                || !self.version.range_deletes.is_empty())
     }
 
     /// Bytes of the memtables that wait for their flush. Those of a dropped keyspace do not.

@@ -78,7 +78,7 @@ pub(crate) struct RecentList {
     through: SequenceNumber,
     /// Ascending by sequence.
     writes: VecDeque<RecentWrite>,
-    bytes: usize,
+    pub bytes: usize,
 }
 
 /// One entry of a batch, without its value.
@@ -126,11 +126,6 @@ pub(crate) struct Conflict {
 }
 
 impl RecentList {
-    /// Bytes that it takes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// True if every write above `sequence` and up to `last` is here.
     pub(crate) fn cover(&self, sequence: SequenceNumber, last: SequenceNumber) -> bool {
         sequence >= last || (self.after <= sequence && self.through >= last)
@@ -227,7 +222,7 @@ mod tests {
         }
         list.note(
             previous,
-            &DecodedBatch::trusted(first, puts, batch.entries()),
+            &DecodedBatch::trusted(first, puts, &batch.entries),
             WRITE_BUFFER_BYTES,
         );
     }

@@ -84,7 +84,7 @@ pub(crate) fn begin_log(
     manifest: u64,
 ) -> Result<WalWriter> {
     if let Some(old) = &log.current {
-        log.previous_log = old.number();
+        log.previous_log = old.number;
     }
     // Its number is lower. The caller's new manifest does not need it, so it is removed with other
     // files.
@@ -175,7 +175,7 @@ pub(crate) fn switch_memtables(
 /// that the start does not know of.
 fn next_log(engine: &Engine, log: &mut LogState, load: &[LoadedTable]) -> Result<WalWriter> {
     if let Some(old) = &log.current {
-        log.previous_log = old.number();
+        log.previous_log = old.number;
     }
     let started = Instant::now();
     let file = match log.ahead.take() {
@@ -186,12 +186,12 @@ fn next_log(engine: &Engine, log: &mut LogState, load: &[LoadedTable]) -> Result
     let wal = file
         .and_then(|file| create_log(engine, log, file, manifest, load))
         .map_err(|error| engine.set_background_error(error))?;
-    let number = wal.number();
+    let number = wal.number;
     engine.context.counters.add(Counter::LogSwitches, 1);
     engine.context.counters.add(Counter::LogSwitchNanos, nanos(started));
     engine.context.events.emit(|| Event::LogSwitched {
         path: FileName::Wal(number).path(&engine.context.directory),
-        old_bytes: log.current.as_ref().map_or(0, WalWriter::bytes),
+        old_bytes: log.current.as_ref().map_or(0, |wal| wal.records.bytes()),
         duration: started.elapsed(),
     });
     Ok(wal)
@@ -335,7 +335,7 @@ fn start_session(
         // The session that created the database: from now on a missing log is damage.
         let wal = create_log(engine, log, file, *engine.catalog.numbers.position.lock(), &[])?;
         let edit = VersionEdit { first_log: Some(first_log), ..VersionEdit::default() };
-        versions.apply(edit, &mut NewTables::none(), log.last_sequence)?;
+        versions.apply(edit, &mut NewTables::default(), log.last_sequence)?;
         wal
     } else {
         // The log first, and it names the manifest to come. After a crash between the two,
@@ -344,7 +344,7 @@ fn start_session(
         let coming = ManifestPosition { number: manifest, synced_bytes: 0 };
         let wal = create_log(engine, log, file, coming, &[])?;
         let first_log = recovered.is_some().then_some(first_log);
-        let mut none = NewTables::none();
+        let mut none = NewTables::default();
         let new = recovered.unwrap_or(&mut none);
         let edit = VersionEdit { first_log, added: new.added(), ..VersionEdit::default() };
         let begun = versions.activate(manifest, Some(number), &edit, new, log.last_sequence);
@@ -399,7 +399,7 @@ pub(crate) fn without_kept_logs(
 /// Removes the files of a session that never began: nothing names them, and every further attempt
 /// would leave more. They stay if the new manifest may be current.
 fn remove_abandoned(context: &Context, writer: &Writer, versions: &VersionSet, log: u64) {
-    let abandoned = versions.abandoned();
+    let abandoned = &versions.manifest.abandoned;
     if abandoned.is_empty() {
         return;
     }
@@ -422,7 +422,7 @@ pub(crate) fn make_log_ahead(engine: &Engine) -> Result<()> {
     let file = log_file(engine, engine.catalog.numbers.take_file_number())?;
     let mut log = engine.writer.log.lock();
     // A switch that found none in the meantime has begun a later log.
-    let follows = log.current.as_ref().is_some_and(|wal| wal.number() < file.number());
+    let follows = log.current.as_ref().is_some_and(|wal| wal.number < file.number);
     if lacks(&log) && follows {
         log.ahead = Some(file);
         return Ok(());
@@ -462,10 +462,10 @@ fn create_log(
     let step = (engine.context.options.write_buffer_bytes as u64 / 8).min(LOG_ALLOCATION_BYTES_MAX);
     let loads = [&live_loads(&engine.catalog)[..], load].concat();
     let (env, directory) = (&*engine.context.env, &engine.context.directory);
-    let number = file.number();
+    let number = file.number;
     let wal = WalWriter::begin(file, env, directory, &start, &loads, step)?;
     let live = LiveLog { number, begins_after: log.last_sequence, bytes: 0 };
-    let previous_bytes = log.current.as_ref().map(WalWriter::file_bytes);
+    let previous_bytes = log.current.as_ref().map(|wal| wal.records.file_bytes());
     let mut logs = engine.writer.live_logs.lock();
     logs.push(live, previous_bytes);
     engine.writer.old_log_bytes.store(logs.bytes(), Ordering::Relaxed);
@@ -528,7 +528,7 @@ pub(crate) fn sync_beside_writers(engine: &Engine) -> Result<()> {
     }
     let resumes = log.resumes;
     let LogState { current, unsynced, .. } = &mut *log;
-    let ended: Vec<u64> = unsynced.iter().map(WalWriter::number).collect();
+    let ended: Vec<u64> = unsynced.iter().map(|wal| wal.number).collect();
     let logs = unsynced.iter_mut().chain(current);
     let Some(logs) = logs.map(WalWriter::syncer).collect::<Option<Vec<_>>>() else {
         return sync_logs(engine, &mut log).map_err(|error| engine.set_background_error(error));
@@ -554,7 +554,7 @@ pub(crate) fn sync_beside_writers(engine: &Engine) -> Result<()> {
     // Another sync, or a `resume`, may have come further.
     log.synced_through = log.synced_through.max(through);
     // Not the log that was current: if it has ended since, it may have later writes.
-    log.unsynced.retain(|wal| !ended.contains(&wal.number()));
+    log.unsynced.retain(|wal| !ended.contains(&wal.number));
     Ok(())
 }
 
@@ -574,9 +574,9 @@ pub(crate) fn finish_log(engine: &Engine) -> Result<()> {
     engine.check_lock()?;
     // Tickets that wait still find nothing left to sync.
     log.synced_through = log.last_sequence;
-    engine.catalog.versions.lock().mark_closed(CleanClose {
-        log: wal.number(),
-        log_bytes: wal.bytes(),
+    engine.catalog.versions.lock().manifest.close(CleanClose {
+        log: wal.number,
+        log_bytes: wal.records.bytes(),
         last_sequence: log.last_sequence,
     })
 }

@@ -21,7 +21,7 @@ pub(crate) struct Watchers {
     count: AtomicUsize,
     /// The number of the last watch.
     last: AtomicU64,
-    wakeup: Wakeup,
+    pub wakeup: Wakeup,
     /// The wakers of watches that were polled, by the number of the watch.
     wakers: Mutex<BTreeMap<u64, Waker>>,
 }
@@ -80,11 +80,6 @@ impl Watchers {
             // A panic of a waker concerns no writer. It was printed when it happened.
             let _ = guarded(|| waker.wake());
         }
-    }
-
-    /// How often watches were woken so far.
-    pub(crate) fn generation(&self) -> u64 {
-        self.wakeup.generation()
     }
 
     /// Waits for a wakeup newer than `generation`, until `deadline` if there is one; false if none

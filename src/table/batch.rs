@@ -32,7 +32,7 @@ impl Table {
         io: &mut TableIo,
     ) {
         match use_filters {
-            true => self.filter().ask_table(self.file(), keys, io),
+            true => self.filter.ask_table(&self.file, keys, io),
             false => set_all(keys, FilterVerdict::NotConsulted),
         }
     }
@@ -40,7 +40,7 @@ impl Table {
     /// Sets the part of the data index to be read next for each key. False if the index has no
     /// parts that are fetched by themselves, or if they are not known yet.
     pub(crate) fn locate_parts(&self, keys: &mut [&mut BatchKey<'_>]) -> bool {
-        let partitions = self.data_index().known_partitions();
+        let partitions = self.index.known_partitions();
         for key in keys.iter_mut() {
             // Without partitions, no position of an earlier step stays: another thread may read the
             // top level before the parts are read ahead.
@@ -106,8 +106,8 @@ impl Table {
     /// index itself.
     fn index_naming<'i>(&'i self, key: &'i BatchKey<'_>, kind: BlockKind) -> Option<&'i Index> {
         match (kind, &key.part) {
-            (BlockKind::IndexPartition, _) => self.data_index().known_partitions(),
-            (_, None) => self.data_index().pinned(),
+            (BlockKind::IndexPartition, _) => self.index.known_partitions(),
+            (_, None) => self.index.pinned(),
             (_, Some(part)) => part.index(),
         }
     }
@@ -122,7 +122,7 @@ impl Table {
     /// Says that a block will be read soon.
     pub(crate) fn read_ahead(&self, block: BlockHandle) {
         if let Some(end) = block.end() {
-            self.file().read_ahead(block.offset..end);
+            self.file.read_ahead(block.offset..end);
         }
     }
 
@@ -152,7 +152,7 @@ impl Table {
     }
 
     fn find_blocks(&self, keys: &mut [&mut BatchKey<'_>], io: &mut TableIo) -> Result<()> {
-        let (index, file) = (self.data_index(), self.file());
+        let (index, file) = (&self.index, &self.file);
         // Reads what stays in memory.
         index.top_level(file, io)?;
         let mut last: Option<(usize, Arc<Cached<CachedBlock>>)> = None;
@@ -183,9 +183,9 @@ impl Table {
         };
         for run in keys.chunk_by_mut(same_part) {
             let part = run.first().and_then(|key| key.part.clone());
-            let index = part.as_ref().map_or(self.data_index().pinned(), |part| part.index());
+            let index = part.as_ref().map_or(self.index.pinned(), |part| part.index());
             if let Some(index) = index {
-                self.filter().ask_blocks(self.file(), index, run, io);
+                self.filter.ask_blocks(&self.file, index, run, io);
             }
         }
     }
@@ -208,7 +208,7 @@ impl Table {
             held = held.filter(|(own, _)| *own == id);
             let block = match held.take() {
                 Some((_, block)) => block,
-                None => self.file().fetch_named(index, entry, BlockKind::Data, fill_cache, io)?,
+                None => self.file.fetch_named(index, entry, BlockKind::Data, fill_cache, io)?,
             };
             let found = block.search(&key.lookup, &key.hash, self.covering(&key.lookup));
             let found = found.ok_or_else(|| self.not_data(index.handle_of(entry)))?;

@@ -40,7 +40,7 @@ impl BlockFile {
     /// Size of the file so far without padding, so that tables with other filters, which are not
     /// padded, end at the same keys.
     pub(crate) fn file_bytes(&self) -> u64 {
-        self.out.position() - self.out.padding_bytes()
+        self.out.position() - self.out.padding_bytes
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct DetachedBlocks {
     /// Bytes of the blocks that were given away since, before compression.
     away_bytes: u64,
     /// The memory that these take.
-    away_memory: u64,
+    pub away_memory: u64,
 }
 
 impl DetachedBlocks {
@@ -104,11 +104,6 @@ impl DetachedBlocks {
         if written.bytes < 2 * BYTES_AT_ONCE {
             self.spare.extend(written.blocks);
         }
-    }
-
-    /// About the memory of the blocks that were given away and did not come back.
-    pub(crate) fn away_memory(&self) -> u64 {
-        self.away_memory
     }
 
     /// About the size of the file with all blocks.

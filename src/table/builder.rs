@@ -99,7 +99,7 @@ pub(crate) struct TableBuilder {
     range_filter: Option<RangeFilterBuilder>,
     index: IndexBuilder,
     /// Counts of the entries added so far; `largest_key` is the last key.
-    properties: Properties,
+    pub properties: Properties,
     range_deletes: RangeDeletes,
 }
 
@@ -177,7 +177,7 @@ impl TableBuilder {
 
     /// Adds an entry to the data block, or to the next one if it does not fit.
     fn add_to_block(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
-        if self.data.entries() > 0 {
+        if self.data.entries > 0 {
             // The prefix of the next block comes before a page ends, so that the block can begin
             // with the next page.
             let around_bytes = BLOCK_PREFIX_BYTES + BLOCK_TRAILER_BYTES;
@@ -210,7 +210,7 @@ impl TableBuilder {
     /// Size of the file so far with the unfinished block; padding, index and filter come on top.
     /// What another thread has not written yet counts as not compressed.
     pub(crate) fn file_bytes(&self) -> u64 {
-        let pending = if self.data.entries() > 0 { self.data.estimated_bytes() } else { 0 };
+        let pending = if self.data.entries > 0 { self.data.estimated_bytes() } else { 0 };
         let written = match &self.file {
             Some(file) => file.file_bytes(),
             None => self.detached.file_bytes(),
@@ -218,19 +218,10 @@ impl TableBuilder {
         written + pending as u64
     }
 
-    pub(crate) fn entries(&self) -> u64 {
-        self.properties.entries
-    }
-
     /// Whether the table should end because its filter takes much memory that the budget does not
     /// have.
     pub(crate) fn filter_is_too_large(&self) -> bool {
         self.filter.as_ref().is_some_and(|filter| filter.refused_bytes() >= FILTER_REFUSED_MAX)
-    }
-
-    /// Full data blocks so far.
-    pub(crate) fn data_blocks(&self) -> u64 {
-        self.properties.data_blocks
     }
 
     /// Whether another thread can write the blocks. A block-based filter must know where each block
@@ -278,7 +269,7 @@ impl TableBuilder {
         if self.properties.entries == 0 && self.range_deletes.is_empty() {
             return Err(refused("a table without entries"));
         }
-        if self.data.entries() > 0 {
+        if self.data.entries > 0 {
             self.write_data_block(None)?;
         }
         let file = self.file.take().ok_or_else(|| refused("a table without its file"))?;
@@ -292,7 +283,7 @@ impl TableBuilder {
             metaindex.extend(handle.map(|handle| (RANGE_FILTER_NAME.to_string(), handle)));
         }
         let index = self.write_partitions(&handles, &mut out)?;
-        if out.padding_bytes() > 0 {
+        if out.padding_bytes > 0 {
             self.properties.require(PADDED_BLOCKS);
         }
         metaindex.extend(self.write_range_deletes(&mut out)?);
@@ -300,7 +291,7 @@ impl TableBuilder {
         metaindex.push((PROPERTIES_NAME.to_string(), properties));
         let metaindex = write_metaindex(metaindex, &mut out)?;
         let index = out.write_raw(&index, BlockKind::Index)?;
-        let table_id = out.table_id();
+        let table_id = out.table_id;
         let version = version_of(&self.properties.required_features);
         out.put(&Footer { version, table_id, metaindex, index }.encode())?;
         out.finish()?;
@@ -377,7 +368,7 @@ impl TableBuilder {
         };
         self.options.events.emit(|| Event::FilterBuilt {
             keyspace: self.options.keyspace.name.clone(),
-            path: out.path().to_path_buf(),
+            path: out.path.to_path_buf(),
             layout: filter.layout.to_string(),
             policy: filter.policy_name(),
             entries: summary.entries,

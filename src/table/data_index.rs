@@ -114,11 +114,11 @@ impl DataIndex {
     pub(crate) fn new(file: &TableFile, handle: BlockHandle, properties: &Properties) -> Self {
         let is_partitioned = properties.requires(PARTITIONED_INDEX);
         let reserve = |purpose, bytes: u64| {
-            file.cache().try_reserve_for(purpose, bytes.saturating_add(size_of::<Index>() as u64))
+            file.cache.try_reserve_for(purpose, bytes.saturating_add(size_of::<Index>() as u64))
         };
         // With their arrays, the entries of a block take less than three times its size, unless
         // keys are shorter than six bytes.
-        let of_block = || reserve(Purpose::Pinned, handle.size.min(file.bytes()).saturating_mul(3));
+        let of_block = || reserve(Purpose::Pinned, handle.size.min(file.bytes).saturating_mul(3));
         let whole = if !is_partitioned {
             of_block()
         } else if properties.index_bytes <= BLOCK_BYTES_MAX as u64 {
@@ -173,7 +173,7 @@ impl DataIndex {
 
     /// How many parts it has; at least one.
     pub(crate) fn parts(&self, file: &TableFile, io: &mut TableIo) -> Result<usize> {
-        Ok(self.top_level(file, io)?.map_or(1, |top_level| top_level.partitions().len()))
+        Ok(self.top_level(file, io)?.map_or(1, |top_level| top_level.partitions.len()))
     }
 
     /// The first part with a separator at or above the internal key `bound`; `None` if there is
@@ -187,8 +187,8 @@ impl DataIndex {
         io: &mut TableIo,
     ) -> Result<Option<usize>> {
         let Some(top_level) = self.top_level(file, io)? else { return Ok(Some(0)) };
-        let number = top_level.partitions().seek(bound);
-        Ok(Some(number).filter(|number| *number < top_level.partitions().len()))
+        let number = top_level.partitions.seek(bound);
+        Ok(Some(number).filter(|number| *number < top_level.partitions.len()))
     }
 
     /// Part `number`. A partition that is read is kept in the cache if `fill` is set.
@@ -211,7 +211,7 @@ impl DataIndex {
             return part_of(block, |block| block.index().is_some())
                 .ok_or_else(|| self.wrong(file, "the data index is another block"));
         };
-        let partitions = top_level.partitions();
+        let partitions = &top_level.partitions;
         let Some(entry) = partitions.entry(number) else {
             return Err(self.wrong(file, "a top-level index without that partition"));
         };
@@ -265,13 +265,13 @@ impl DataIndex {
     /// The index of the partitions that are fetched one by one, if there are any and it was read.
     #[inline]
     pub(crate) fn known_partitions(&self) -> Option<&Index> {
-        self.known_top_level().map(TopLevel::partitions)
+        self.known_top_level().map(|top_level| &top_level.partitions)
     }
 
     #[cold]
     fn load(&self, file: &TableFile, io: &mut TableIo) -> Result<()> {
         // Refuses a forked child, which would wait for a thread that it does not have.
-        file.check_process()?;
+        file.handle.check_process()?;
         // Before the lock, whose holder reads.
         file.check_may_read(self.handle, io)?;
         let _reading = self.reading.lock();
@@ -298,7 +298,7 @@ impl DataIndex {
         }
         let top_level = self.read_top_level(file, io)?;
         let index = self.read_partitions(file, &top_level, io)?;
-        let (partitions, wrong) = (top_level.partitions(), |what| Err(self.wrong(file, what)));
+        let (partitions, wrong) = (&top_level.partitions, |what| Err(self.wrong(file, what)));
         for number in 0..partitions.len() {
             let end = usize::try_from(top_level.blocks_before(number + 1)).unwrap_or(usize::MAX);
             if end > index.len() || index.key(end - 1) != partitions.key(number) {
@@ -328,7 +328,7 @@ impl DataIndex {
         top_level: &TopLevel,
         io: &mut TableIo,
     ) -> Result<Index> {
-        let handles: Vec<_> = top_level.partitions().handles().collect();
+        let handles: Vec<_> = top_level.partitions.handles().collect();
         let Some(bytes) = run_bytes(&handles).filter(|bytes| *bytes <= BLOCK_BYTES_MAX as u64)
         else {
             return Err(self.wrong(file, "index partitions that are too large or not in one run"));

@@ -92,7 +92,7 @@ impl TableFile {
         let read = self.in_memory(handle)?;
         let is_usable =
             read.has_checksum(known_checksum(Some(slot))) && read.codec() == Some(Codec::None);
-        if !is_usable || (fill && !self.cache().leaves_in_place(slot, handle.size)) {
+        if !is_usable || (fill && !self.cache.leaves_in_place(slot, handle.size)) {
             return None;
         }
         let block = self.decode_in_place(read, true, handle).ok()?;
@@ -126,7 +126,7 @@ impl TableFile {
         io: &mut TableIo,
     ) -> Result<(BlockRef<'_>, bool)> {
         let request = Request {
-            key: CacheKey { table: self.table_id(), offset: handle.offset },
+            key: CacheKey { table: self.table_id, offset: handle.offset },
             priority: if kind == BlockKind::Data { Priority::Low } else { Priority::High },
             slot,
             bytes: handle.size,
@@ -135,14 +135,14 @@ impl TableFile {
         };
         if let Err(refusal) = self.check_may_read(handle, io) {
             // `Cache::block` would begin a load, or wait for that of another thread.
-            let held = self.cache().get(request.key, request.priority).ok_or(refusal)?;
+            let held = self.cache.get(request.key, request.priority).ok_or(refusal)?;
             io.count(kind, false, 0);
             return Ok((BlockRef::Shared(held), false));
         }
         let was_known = known_checksum(slot).is_some();
         let read = || self.decode(&self.read(handle, kind, None)?, handle, kind);
         let mut keeps = false;
-        let block = match self.cache().block(request) {
+        let block = match self.cache.block(request) {
             Answer::Held(held) => {
                 io.count(kind, false, 0);
                 return Ok((BlockRef::Shared(held), false));
@@ -428,8 +428,8 @@ mod tests {
             let block = data_block();
             let stored = if compression == Codec::Snappy { snappy(&block) } else { block.clone() };
             let (on_disk, handles) = file_of(BlockKind::Data, &[(&stored, compression)]);
-            let mut sound = vec![0; on_disk.bytes() as usize];
-            on_disk.read_bytes(0, &mut sound).unwrap();
+            let mut sound = vec![0; on_disk.bytes as usize];
+            on_disk.handle.read_exact_at(0, &mut sound).unwrap();
             let mut damaged = sound.clone();
             // The last byte of the value, which the structure of the block does not depend on.
             let at = sound.iter().rposition(|&byte| byte == b'v').unwrap();
@@ -475,8 +475,8 @@ mod tests {
             file.fetch_through_cache(handle, slot, BlockKind::Data, false, None, io).map(drop)
         };
         let (file, handles) = file_of(BlockKind::Data, &[(&block, Codec::None)]);
-        let mut bytes = vec![0; file.bytes() as usize];
-        file.read_bytes(0, &mut bytes).unwrap();
+        let mut bytes = vec![0; file.bytes as usize];
+        file.handle.read_exact_at(0, &mut bytes).unwrap();
         fetch(&file, handles[0]).unwrap();
         let known = known_checksum(Some(slots.slot(0)));
         assert_ne!(known, None);
@@ -487,11 +487,11 @@ mod tests {
         disk.write_file(path, &bytes);
         let pool = FilePool::new(Arc::new(disk), 8);
         let handle = FileHandle::new(&pool, path.to_path_buf());
-        let damaged = TableFile::new(handle, TABLE_ID, bytes.len() as u64, file.cache());
+        let damaged = TableFile::new(handle, TABLE_ID, bytes.len() as u64, &file.cache);
         assert!(fetch(&damaged, handles[0]).unwrap_err().is_corruption());
         // The map of another table, whose block has a damaged trailer.
         let (mut another, _) = file_of(BlockKind::Data, &[(&other, Codec::None)]);
-        another.read_bytes(0, &mut bytes).unwrap();
+        another.handle.read_exact_at(0, &mut bytes).unwrap();
         bytes[middle] = b'x';
         let contents = [bytes.clone(), bytes];
         let map = Arc::new(Changing { contents, now: AtomicBool::new(false) });
@@ -505,8 +505,8 @@ mod tests {
     fn blocks_beyond_a_map_are_read_by_calls() {
         let block = data_block();
         let (mut file, handles) = file_of(BlockKind::Data, &[(&block, Codec::None)]);
-        let mut bytes = vec![0; file.bytes() as usize];
-        file.read_bytes(0, &mut bytes).unwrap();
+        let mut bytes = vec![0; file.bytes as usize];
+        file.handle.read_exact_at(0, &mut bytes).unwrap();
         let end = (handles[0].offset + handles[0].size) as usize + BLOCK_TRAILER_BYTES;
         for (len, is_whole) in [(end, true), (end - 1, false), (1, false), (0, false)] {
             let contents = [bytes[..len].to_vec(), Vec::new()];

@@ -89,9 +89,11 @@ impl TableIo {
 /// The file of one table.
 pub(crate) struct TableFile {
     pub(super) handle: FileHandle,
-    table_id: u64,
-    bytes: u64,
-    cache: Arc<BlockCache>,
+    /// The random number that its blocks are tied to.
+    pub table_id: u64,
+    pub bytes: u64,
+    /// The cache its blocks go through.
+    pub cache: Arc<BlockCache>,
     /// Whether separators of its indexes are user keys, as the properties say. Needed before an
     /// index is fetched.
     pub(super) index_key_is_user_key: bool,
@@ -137,21 +139,7 @@ impl TableFile {
 
     /// Its path, for errors.
     pub(crate) fn path(&self) -> &Path {
-        self.handle.path()
-    }
-
-    /// The random number that its blocks are tied to.
-    pub(crate) fn table_id(&self) -> u64 {
-        self.table_id
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The cache its blocks go through.
-    pub(crate) fn cache(&self) -> &Arc<BlockCache> {
-        &self.cache
+        &self.handle.path
     }
 
     /// The end of the blocks, where the footer begins.
@@ -197,9 +185,9 @@ impl TableFile {
         let BlockHandle { offset, size } = handle;
         self.check_handle(handle)?;
         let mut trailer = [0; BLOCK_TRAILER_BYTES];
-        self.read_bytes(offset + size, &mut trailer)?;
+        self.handle.read_exact_at(offset + size, &mut trailer)?;
         let mut filter = AlignedBytes::zeroed(size as usize);
-        self.read_bytes(offset, filter.get_mut())?;
+        self.handle.read_exact_at(offset, filter.get_mut())?;
         let identity = self.identity(handle, BlockKind::Filter);
         identity.check_parts(&filter, trailer).map_err(self.damage(handle))?;
         io.count(BlockKind::Filter, true, size + BLOCK_TRAILER_BYTES as u64);
@@ -222,7 +210,7 @@ impl TableFile {
             return Err(self.corruption(at, "blocks that are not in one run"));
         };
         let mut stored = vec![0; bytes as usize];
-        self.read_bytes(first.offset, &mut stored)?;
+        self.handle.read_exact_at(first.offset, &mut stored)?;
         let taken = handles.iter().map(|handle| {
             let start = (handle.offset - first.offset) as usize;
             let end = start + handle.size as usize + BLOCK_TRAILER_BYTES;
@@ -260,19 +248,6 @@ impl TableFile {
         RangeDeletes::decode(&contents).map_err(self.damage(handle))
     }
 
-    /// Refuses a forked child, which must not wait for threads of its parent.
-    ///
-    /// # Errors
-    /// `Forked`.
-    pub(crate) fn check_process(&self) -> Result<()> {
-        self.handle.check_process()
-    }
-
-    /// Reads bytes of the file.
-    pub(crate) fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.handle.read_exact_at(offset, buffer)
-    }
-
     /// Says which bytes of the file will be read soon.
     pub(super) fn read_ahead(&self, bytes: Range<u64>) {
         let bytes = bytes.start..bytes.end.min(self.blocks_end());
@@ -292,7 +267,7 @@ impl TableFile {
             return Ok(None);
         };
         let mut zeros = vec![0; (end - position) as usize];
-        self.read_bytes(position, &mut zeros)?;
+        self.handle.read_exact_at(position, &mut zeros)?;
         Ok((!zeros.is_empty() && zeros.iter().all(|byte| *byte == 0)).then_some(end))
     }
 
@@ -309,7 +284,7 @@ impl TableFile {
             Some(stored) => stored,
             None => {
                 let mut read = BlockBuffer::new(handle.size as usize + BLOCK_TRAILER_BYTES);
-                self.read_bytes(handle.offset, read.stored_mut())?;
+                self.handle.read_exact_at(handle.offset, read.stored_mut())?;
                 read
             }
         };

@@ -441,7 +441,7 @@ impl IndexBuilder {
             handle.encode(&mut value);
             builder.add(key, &value);
         }
-        let blocks = builder.entries();
+        let blocks = builder.entries;
         (builder.finish().to_vec(), blocks)
     }
 }

@@ -58,7 +58,7 @@ fn compare(ingested: &Arc<Table>, written: &Arc<Table>, contents: &Contents, seq
     let without_filters = TableReadOptions { use_filters: false, ..READ };
     // Where the windows of a filter begin depends on the compressed size of blocks, and that on the
     // sequences in them: an absent key may be a false positive of one table alone.
-    let has_windows = written.filter().layout_name() == "block-based";
+    let has_windows = written.filter.layout_name() == "block-based";
     let absent = [b"".to_vec(), b"ab\x01".to_vec(), b"zz".to_vec()];
     let mut keys: Vec<&[u8]> = contents.keys().chain(&absent).map(Vec::as_slice).collect();
     keys.sort_unstable();
@@ -92,7 +92,7 @@ fn compare(ingested: &Arc<Table>, written: &Arc<Table>, contents: &Contents, seq
     let mut reverse = walk(ingested, Direction::Reverse, None).unwrap();
     reverse.reverse();
     assert_eq!(reverse, forward);
-    let [ours, theirs] = [ingested, written].map(|table| table.properties());
+    let [ours, theirs] = [ingested, written].map(|table| &table.properties);
     assert_eq!(ours.smallest_key, theirs.smallest_key);
     assert_eq!(ours.largest_key, theirs.largest_key);
     assert_eq!((ours.smallest_sequence, ours.largest_sequence), (sequence, sequence));
@@ -154,7 +154,7 @@ fn manifest_and_ingested_table_must_agree() {
     assert!(refusal(open(&written, given(7), true)).contains("no ingested table"));
     // Without a manifest, the table shows what is in it.
     let alone = open(&ingested, Expect::default(), true).unwrap();
-    assert!(alone.properties().ingested);
+    assert!(alone.properties.ingested);
     assert_eq!(walk(&alone, Direction::Forward, None).unwrap(), entries(&contents(), 0));
     assert_eq!(alone.verify(&mut |_| {}).unwrap().entries, 200);
 }

@@ -69,7 +69,7 @@ impl TableIter {
     /// block may be read.
     #[inline]
     pub(crate) fn blocks_read(&self) -> u32 {
-        self.scan_ahead.blocks()
+        self.scan_ahead.blocks
     }
 
     /// The blocks touched since the last call.
@@ -80,17 +80,17 @@ impl TableIter {
     /// The first half of a seek: finds the block in the index. `start` is the other half.
     pub(crate) fn locate(&mut self, bound: Option<&[u8]>) {
         self.failed = None;
-        let (index, file) = (self.table.data_index(), self.table.file());
+        let (index, file) = (&self.table.index, &self.table.file);
         let outcome = self.index.seek(index, file, bound, &mut self.io);
         self.settle(outcome.map(|_| ()));
     }
 
     /// Asks the disk for the block that was located, unless it is in memory.
     pub(crate) fn ask_for_block(&mut self) {
-        let Some((part, entry)) = self.index.current(self.table.data_index()) else { return };
+        let Some((part, entry)) = self.index.current(&self.table.index) else { return };
         if self.failed.is_none() && !self.io.in_memory_only && !part.slot(entry).is_filled() {
             let bytes = self.scan_ahead.first_block_is_later(part.handle_of(entry), self.direction);
-            bytes.into_iter().for_each(|bytes| self.table.file().read_ahead(bytes));
+            bytes.into_iter().for_each(|bytes| self.table.file.read_ahead(bytes));
         }
     }
 
@@ -111,7 +111,7 @@ impl TableIter {
     /// Goes to the first entry of the next block that has one.
     fn leave_block(&mut self) -> Result<()> {
         loop {
-            let (index, file) = (self.table.data_index(), self.table.file());
+            let (index, file) = (&self.table.index, &self.table.file);
             if !self.index.advance(index, file, &mut self.io)? {
                 self.end();
                 return Ok(());
@@ -137,17 +137,17 @@ impl TableIter {
     #[inline(never)]
     fn prefetch_next(&mut self) {
         let Some(block) = data_of(&self.block) else { return };
-        let next = || self.index.next_slot(self.table.data_index());
+        let next = || self.index.next_slot(&self.table.index);
         self.prefetcher.prefetch_next(block, self.cursor.next_at(), next);
     }
 
     fn enter_block(&mut self, bound: Option<&[u8]>) -> Result<()> {
         let table = &self.table;
-        let Some((index, entry)) = self.index.current(table.data_index()) else {
+        let Some((index, entry)) = self.index.current(&table.index) else {
             self.end();
             return Ok(());
         };
-        let (file, fill) = (table.file(), self.read.fill_cache);
+        let (file, fill) = (&table.file, self.read.fill_cache);
         let fetched = match file.in_memory_block(index, entry, BlockKind::Data, fill, &mut self.io)
         {
             Some(block) => block.for_long(),

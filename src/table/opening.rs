@@ -19,7 +19,7 @@ use crate::table::properties::Properties;
 /// # Errors
 /// `Io`, `Corruption`, `UnsupportedFormat`; the same for all that follow.
 pub(super) fn read_footer(handle: &FileHandle, bytes: u64) -> Result<Footer> {
-    let path = handle.path();
+    let path = &handle.path;
     let Some(offset) = bytes.checked_sub(FOOTER_BYTES as u64) else {
         let what = format!("a table of {bytes} bytes, less than its footer");
         return Err(Error::corruption(path, 0, what));

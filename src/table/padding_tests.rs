@@ -38,7 +38,7 @@ fn sample_options() -> TableOptions {
 /// The places of the data blocks, prefixes and trailers included, and of the zeros between them.
 fn places(bytes: &[u8]) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let table = open(bytes, Expect::default(), true).unwrap();
-    let (index, _) = table.data_index().read(table.file(), &mut TableIo::default()).unwrap();
+    let (index, _) = table.index.read(&table.file, &mut TableIo::default()).unwrap();
     let place =
         |handle: BlockHandle| handle.start().unwrap() as usize..handle.end().unwrap() as usize;
     let blocks: Vec<_> = index.handles().map(place).collect();
@@ -63,8 +63,8 @@ fn padded_tables_are_read_verified_and_salvaged() {
     let (blocks, gaps) = places(&bytes);
     assert!(gaps.len() > 40 && gaps.len() + 6 > blocks.len(), "{} of {}", gaps.len(), blocks.len());
     let table = open(&bytes, Expect::default(), true).unwrap();
-    assert!(table.properties().requires(PADDED_BLOCKS));
-    assert_eq!(table.footer().version, 2);
+    assert!(table.properties.requires(PADDED_BLOCKS));
+    assert_eq!(table.footer.version, 2);
     assert_eq!(table.verify(&mut |_| {}).unwrap().entries, 2000);
     let keys: Vec<String> = (0..2100).map(|i| format!("key{i:05}")).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();

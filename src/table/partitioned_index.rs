@@ -54,7 +54,8 @@ pub(crate) fn write_partitions(
 /// The top level of a partitioned index.
 #[derive(Debug)]
 pub(crate) struct TopLevel {
-    partitions: Index,
+    /// The index of the partitions.
+    pub partitions: Index,
     /// For each partition, the data blocks up to its end.
     block_ends: Box<[u64]>,
 }
@@ -80,12 +81,6 @@ impl TopLevel {
             return Err("a top-level index of no partitions".into());
         }
         Ok(TopLevel { partitions, block_ends: ends.into() })
-    }
-
-    /// The index of the partitions.
-    #[inline]
-    pub(crate) fn partitions(&self) -> &Index {
-        &self.partitions
     }
 
     /// The data blocks before a partition.

@@ -79,7 +79,7 @@ fn a_lookup_reads_one_partition() {
     assert_eq!((io.index_read, io.data_read), (1, 1));
     assert!(io.index_bytes <= 400, "{io:?}");
     assert_eq!(io_of(&table, "key09999").index_read, 0, "above all partitions");
-    assert!(table.data_index().pinned().is_none());
+    assert!(table.index.pinned().is_none());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_pinned_index_is_read_once_and_whole() {
     for key in ["key01000", "key01999", "key09999"] {
         assert_eq!(io_of(&table, key).index_read, 0, "{key}");
     }
-    assert!(table.data_index().known_partitions().is_none());
+    assert!(table.index.known_partitions().is_none());
 }
 
 /// Filters and top levels have the rest.
@@ -104,8 +104,8 @@ fn whole_indexes_take_a_quarter_of_the_pinned_share() {
         let cache = Cache::new(capacity, 0.5);
         let table = open_cached(&bytes, Arc::clone(&cache));
         io_of(&table, "key00000");
-        assert_eq!(table.data_index().pinned().is_some(), is_whole, "{capacity}");
-        assert_eq!(table.data_index().known_partitions().is_some(), !is_whole, "{capacity}");
+        assert_eq!(table.index.pinned().is_some(), is_whole, "{capacity}");
+        assert_eq!(table.index.known_partitions().is_some(), !is_whole, "{capacity}");
         assert!((1..capacity / 8).contains(&cache.reserved_bytes()), "{capacity}");
     }
 }
@@ -115,7 +115,7 @@ fn whole_indexes_take_a_quarter_of_the_pinned_share() {
 fn stale_positions_are_not_read_ahead() {
     let table = table(400, 0.0);
     let mut key = BatchKey::new(b"key00000", 9999, 0);
-    let (index, _) = table.data_index().read(table.file(), &mut TableIo::default()).unwrap();
+    let (index, _) = table.index.read(&table.file, &mut TableIo::default()).unwrap();
     key.block = index.entry(5);
     assert!(!table.locate_parts(&mut [&mut key]), "the top level was not read");
     // Another thread reads it now.
@@ -162,7 +162,7 @@ fn forms_of_the_index_agree() {
     for (partition_bytes, share) in [(0, 0.0), (64, 0.0), (64, 0.5), (400, 0.0), (1 << 20, 0.0)] {
         let table = table(partition_bytes, share);
         let is_partitioned = (1..10_000).contains(&partition_bytes);
-        assert_eq!(table.properties().requires(PARTITIONED_INDEX), is_partitioned);
+        assert_eq!(table.properties.requires(PARTITIONED_INDEX), is_partitioned);
         table.verify(&mut |_| {}).unwrap();
         for (key, found) in keys.iter().zip(multi_get(&table, &keys, 9999, READ).unwrap()) {
             assert_eq!(found.answer, model_get(&entries(), key, 9999));
@@ -239,13 +239,13 @@ fn hostile_top_levels_are_refused() {
 #[test]
 fn partitions_have_at_most_their_size() {
     let table = table(400, 0.0);
-    let (_, top_level) = table.data_index().read(table.file(), &mut TableIo::default()).unwrap();
-    let handles: Vec<_> = top_level.unwrap().partitions().handles().collect();
+    let (_, top_level) = table.index.read(&table.file, &mut TableIo::default()).unwrap();
+    let handles: Vec<_> = top_level.unwrap().partitions.handles().collect();
     assert!(handles.len() > 10);
     // The last one has what is left.
     for handle in handles.into_iter().rev().skip(1) {
         let io = &mut TableIo::default();
-        let read = table.file().read_index(handle, BlockKind::IndexPartition, io).unwrap();
+        let read = table.file.read_index(handle, BlockKind::IndexPartition, io).unwrap();
         assert!(handle.stored_bytes() <= 400 && read.len() > 1, "{handle:?}");
     }
 }
@@ -289,10 +289,10 @@ fn wrong_top_levels_are_damage() {
 #[test]
 fn properties_that_claim_another_size_are_damage() {
     let table = table(400, 0.5);
-    let mut properties = table.properties().clone();
+    let mut properties = table.properties.clone();
     let read = |properties: &Properties| {
-        let index = DataIndex::new(table.file(), table.footer().index, properties);
-        index.read(table.file(), &mut TableIo::default()).map(|(index, _)| index.len() as u64)
+        let index = DataIndex::new(&table.file, table.footer.index, properties);
+        index.read(&table.file, &mut TableIo::default()).map(|(index, _)| index.len() as u64)
     };
     assert_eq!(read(&properties).unwrap(), properties.data_blocks);
     properties.index_bytes -= 1;

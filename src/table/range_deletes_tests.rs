@@ -78,7 +78,7 @@ proptest! {
         let (bytes, summary) = written(&options, &entries, &deletes);
         let table = open(&bytes, Expect::default(), pinned).unwrap();
         prop_assert_eq!(table.range_deletes().cloned().unwrap_or_default(), fragments.clone());
-        prop_assert_eq!(table.properties().range_deletes, fragments.count());
+        prop_assert_eq!(table.properties.range_deletes, fragments.count());
         let report = table.verify(&mut |_| ()).unwrap();
         prop_assert_eq!(report.entries, entries.len() as u64);
 
@@ -101,7 +101,7 @@ proptest! {
         // Iterators know nothing of range deletes.
         prop_assert_eq!(walk(&table, Direction::Forward, None).unwrap(), entries.clone());
         prop_assert_eq!(&summary.range_deletes, &fragments);
-        prop_assert_eq!(&summary.properties, table.properties());
+        prop_assert_eq!(&summary.properties, &table.properties);
     }
 }
 
@@ -126,7 +126,7 @@ fn a_table_may_have_only_range_deletes() {
                     assert!(walk(&table, direction, bound).unwrap().is_empty());
                 }
             }
-            let found = table.properties();
+            let found = &table.properties;
             assert_eq!((found.entries, found.range_deletes), (0, 1));
             assert_eq!((found.smallest_sequence, found.largest_sequence), (5, 5));
         }
@@ -139,7 +139,7 @@ fn range_deletes_count_against_the_budget() {
         let (bytes, _) = written(&options(None), &small_entries(), deletes);
         let table = open(&bytes, Expect::default(), true).unwrap();
         let own = table.range_deletes().map_or(0, RangeDeletes::memory_bytes);
-        (table.file().cache().reserved_bytes(), own)
+        (table.file.cache.reserved_bytes(), own)
     };
     let deletes: Vec<_> =
         (1..100).map(|n| delete(&format!("{n:03}"), &format!("{:03}", n + 1), n)).collect();

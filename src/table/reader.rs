@@ -39,7 +39,7 @@ use crate::table::opening::{
 };
 use crate::table::properties::Properties;
 use crate::table::row;
-use siftdb_filter::encoding::{FilterVerdict, PreparedFilter};
+use siftdb_filter::encoding::FilterVerdict;
 use siftdb_filter::hash::KeyHash;
 use siftdb_filter::range::BlockRange;
 use std::path::Path;
@@ -117,17 +117,18 @@ pub(crate) enum FilterUse {
 
 /// An open table. Its descriptor is opened and closed as the pool sees fit.
 pub(crate) struct Table {
-    file: TableFile,
-    footer: Footer,
-    properties: Properties,
-    index: DataIndex,
-    filter: OpenFilter,
+    pub file: TableFile,
+    pub footer: Footer,
+    pub properties: Properties,
+    pub index: DataIndex,
+    /// The filter: what it holds, its name and layout.
+    pub filter: OpenFilter,
     /// Boxed, since its model is large.
-    range_filter: Option<Box<RangeReader>>,
+    pub range_filter: Option<Box<RangeReader>>,
     /// Boxed, since few tables have any.
     range_deletes: Option<Box<ResidentDeletes>>,
     /// Handle of the filter, for errors of `verify`.
-    filter_offset: u64,
+    pub filter_offset: u64,
     expected_fpr: OnceLock<Option<f64>>,
 }
 
@@ -140,7 +141,7 @@ struct ResidentDeletes {
 
 impl ResidentDeletes {
     fn new(deletes: RangeDeletes, file: &TableFile) -> Box<Self> {
-        let memory = file.cache().try_reserve(deletes.memory_bytes());
+        let memory = file.cache.try_reserve(deletes.memory_bytes());
         Box::new(ResidentDeletes { deletes, _memory: memory })
     }
 
@@ -312,7 +313,7 @@ impl Table {
             self.file.fetch_through_cache(handle, slot, kind, fill, row, io)?;
         let found = block.search(key, hash, floor);
         if let (true, Some(row), Some(answer)) = (keeps_row, row, &found) {
-            self.file.cache().keep_row(row.key, row::encode(key.user_key(), answer));
+            self.file.cache.keep_row(row.key, row::encode(key.user_key(), answer));
         }
         Ok(found)
     }
@@ -325,17 +326,17 @@ impl Table {
         key: &LookupKey,
         hash: &KeyHash<'_>,
     ) -> Option<RowRequest> {
-        if !self.file.cache().may_have_rows() || self.file.is_in_memory() {
+        if !self.file.cache.may_have_rows() || self.file.is_in_memory() {
             return None;
         }
         let properties = &self.properties;
         let entries = properties.entries.max(1);
         let are_small = entries >= properties.data_blocks.saturating_mul(ROWS_IN_BLOCK_MIN)
             // A large entry has a block of its own.
-            && handle.size <= self.mean_block_bytes().saturating_mul(2);
+            && handle.size <= self.properties.mean_block_bytes().saturating_mul(2);
         let sees_all = key.sequence() >= properties.largest_sequence;
         let raw_bytes = properties.raw_key_bytes.saturating_add(properties.raw_value_bytes);
-        let row_key = CacheKey::of_row(self.table_id(), hash.xxph3());
+        let row_key = CacheKey::of_row(self.file.table_id, hash.xxph3());
         (are_small && sees_all).then_some(RowRequest { key: row_key, bytes: raw_bytes / entries })
     }
 
@@ -348,7 +349,7 @@ impl Table {
         io: &mut TableIo,
     ) -> Option<Lookup> {
         let row = self.row_request(handle, key, hash)?;
-        let answer = row::decode(&self.file.cache().row(row.key)?, key.user_key())?;
+        let answer = row::decode(&self.file.cache.row(row.key)?, key.user_key())?;
         io.count(BlockKind::Data, false, 0);
         Some(answer)
     }
@@ -391,22 +392,6 @@ impl Table {
         }
     }
 
-    /// The filter for the version's probe array, if it is pinned, of the whole table and of
-    /// whole keys.
-    pub(crate) fn pinned_filter(&self) -> Option<&PreparedFilter> {
-        self.filter.pinned_filter()
-    }
-
-    /// The filter: what it holds, its name and layout.
-    pub(crate) fn filter(&self) -> &OpenFilter {
-        &self.filter
-    }
-
-    /// The range filter, if the table has one that can be asked.
-    pub(crate) fn range_filter(&self) -> Option<&RangeReader> {
-        self.range_filter.as_deref()
-    }
-
     /// True if a filter of the table can be asked for ranges.
     pub(crate) fn answers_ranges(&self) -> bool {
         self.range_filter.is_some() || self.filter.holds_prefixes()
@@ -420,7 +405,8 @@ impl Table {
         io: &mut TableIo,
     ) -> FilterVerdict {
         let verdict = self.filter.range_may_match(&self.file, range.common, range.start, io);
-        let Some(reader) = self.range_filter().filter(|_| verdict != FilterVerdict::No) else {
+        let Some(reader) = self.range_filter.as_deref().filter(|_| verdict != FilterVerdict::No)
+        else {
             return verdict;
         };
         // An index that cannot be read is an error of the seek that follows.
@@ -484,35 +470,16 @@ impl Table {
         Ok(ask(&[(block, asked(lower, upper)), (block + 1, asked(upper, next))], io))
     }
 
-    /// Where the filter is in the file; 0 without one.
-    pub(crate) fn filter_offset(&self) -> u64 {
-        self.filter_offset
-    }
-
-    pub(crate) fn properties(&self) -> &Properties {
-        &self.properties
-    }
-
     /// [`Properties::expected_fpr`], computed once.
     pub(crate) fn expected_fpr(&self) -> Option<f64> {
         *self.expected_fpr.get_or_init(|| self.properties.expected_fpr())
     }
 
-    /// Bytes of the top level of its data index, as the file has it; 0 without partitions.
-    pub(crate) fn index_top_level_bytes(&self) -> u64 {
-        self.index.top_level_bytes()
-    }
-
     /// Bytes of the top levels of its data index and its filters: they stay in memory while their
     /// partitions come and go.
     pub(crate) fn top_level_bytes(&self) -> u64 {
-        let of_ranges = self.range_filter().map_or(0, RangeReader::top_level_bytes);
-        self.index_top_level_bytes() + self.filter.top_level_bytes() + of_ranges
-    }
-
-    /// Mean size of a data block as stored.
-    pub(crate) fn mean_block_bytes(&self) -> u64 {
-        self.properties.mean_block_bytes()
+        let of_ranges = self.range_filter.as_deref().map_or(0, RangeReader::top_level_bytes);
+        self.index.top_level_bytes() + self.filter.top_level_bytes() + of_ranges
     }
 
     /// Names and handles of filter and properties, read from the file.
@@ -523,20 +490,8 @@ impl Table {
         read_metaindex(&self.file, self.footer.metaindex)
     }
 
-    pub(crate) fn table_id(&self) -> u64 {
-        self.file.table_id()
-    }
-
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
-    }
-
-    pub(crate) fn file(&self) -> &TableFile {
-        &self.file
-    }
-
-    pub(crate) fn footer(&self) -> &Footer {
-        &self.footer
     }
 
     /// Reads all of the data index now, unless it is in memory. So damage in it is found before the
@@ -564,11 +519,6 @@ impl Table {
         };
         let part = self.index.part(&self.file, number, true, io)?;
         Ok(self.index.blocks_before(number) + part.seek(bound) as u64)
-    }
-
-    /// The data index.
-    pub(crate) fn data_index(&self) -> &DataIndex {
-        &self.index
     }
 
     /// The error for an index that names a block without entries of a table, or of an unknown kind.

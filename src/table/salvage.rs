@@ -159,7 +159,7 @@ fn find_id(
     bytes: u64,
     expected: Option<u64>,
 ) -> Result<(u64, Option<KeyspaceId>)> {
-    let path = handle.path();
+    let path = &handle.path;
     let mut header = [0; HEADER_BYTES];
     let read = handle.read_exact_at(0, &mut header);
     let damage = match (read.and_then(|()| Header::decode(&header, path)), expected) {
@@ -185,7 +185,7 @@ fn id_in_footer(handle: &FileHandle, bytes: u64) -> Result<Option<u64>> {
     let Some(offset) = bytes.checked_sub(FOOTER_BYTES as u64) else { return Ok(None) };
     let mut footer = [0; FOOTER_BYTES];
     let read = handle.read_exact_at(offset, &mut footer);
-    match read.and_then(|()| Footer::decode(&footer, handle.path(), offset)) {
+    match read.and_then(|()| Footer::decode(&footer, &handle.path, offset)) {
         Ok(footer) => Ok(Some(footer.table_id)),
         Err(error) => unreadable(error).map(|_| None),
     }
@@ -263,10 +263,10 @@ impl Rescue<'_> {
         if offset > self.bytes {
             return Ok(None);
         }
-        if let Err(error) = self.file.read_bytes(position, &mut prefix) {
+        if let Err(error) = self.file.handle.read_exact_at(position, &mut prefix) {
             return unreadable(error).map(|_| None);
         }
-        let read = read_prefix(prefix, self.file.table_id(), offset);
+        let read = read_prefix(prefix, self.file.table_id, offset);
         Ok(read.map(|(kind, size)| (BlockHandle { offset, size: size.into() }, kind)))
     }
 
@@ -283,7 +283,7 @@ impl Rescue<'_> {
         let mut step = SEARCH_BYTES;
         while position.saturating_add(BLOCK_PREFIX_BYTES as u64) <= self.bytes {
             window.resize(step.min(self.bytes - position) as usize, 0);
-            if let Err(error) = self.file.read_bytes(position, &mut window) {
+            if let Err(error) = self.file.handle.read_exact_at(position, &mut window) {
                 unreadable(error)?;
                 if step == SECTOR_BYTES {
                     position += SECTOR_BYTES;
@@ -294,7 +294,7 @@ impl Rescue<'_> {
             for (at, prefix) in (position..).zip(window.windows(BLOCK_PREFIX_BYTES)) {
                 let Ok(prefix) = prefix.try_into() else { continue };
                 let offset = at + BLOCK_PREFIX_BYTES as u64;
-                if let Some((_, size)) = read_prefix(prefix, self.file.table_id(), offset)
+                if let Some((_, size)) = read_prefix(prefix, self.file.table_id, offset)
                     && offset.saturating_add(size.into()) <= self.bytes
                 {
                     return Ok(Some(at));

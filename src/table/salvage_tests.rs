@@ -42,10 +42,10 @@ fn sample(filter: usize, compression: Compression) -> Sample {
     let bytes = bytes_of(&options, &entries);
     let table = open(&bytes, Expect::default(), true).unwrap();
     let io = &mut TableIo::default();
-    let (index, _) = table.data_index().read(table.file(), io).unwrap();
+    let (index, _) = table.index.read(&table.file, io).unwrap();
     let blocks = (0..index.len()).map(|i| {
         let handle = index.handle(i).unwrap();
-        let contents = table.file().read_raw(handle, BlockKind::Data, io).unwrap();
+        let contents = table.file.read_raw(handle, BlockKind::Data, io).unwrap();
         let place = handle.start().unwrap() as usize..handle.end().unwrap() as usize;
         (place, entries_of(&contents))
     });

@@ -33,7 +33,8 @@ const USED_BYTES_MIN: u64 = 32 << 10;
 pub(super) struct ScanAhead {
     /// How many blocks will be read, if that is known; else 0.
     expected: u64,
-    blocks: u32,
+    /// How many blocks were read.
+    pub(super) blocks: u32,
     window_bytes: u64,
     /// The end that was asked for in the direction of the iterator.
     asked_to: Option<u64>,
@@ -44,12 +45,6 @@ impl ScanAhead {
     #[inline]
     pub(super) fn expecting(expected: u64) -> Self {
         ScanAhead { expected, ..ScanAhead::default() }
-    }
-
-    /// How many blocks were read.
-    #[inline]
-    pub(super) fn blocks(&self) -> u32 {
-        self.blocks
     }
 
     /// The first block will be read from the file, but other files are read before that. Returns

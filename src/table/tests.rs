@@ -213,7 +213,7 @@ pub(crate) fn multi_get<'k>(
     let mut open: Vec<_> = batch.iter_mut().collect();
     let io = &mut TableIo::default();
     if read.use_filters {
-        let has_step = |step: &usize| table.filter().look_ahead(&mut open, *step);
+        let has_step = |step: &usize| table.filter.look_ahead(&mut open, *step);
         (0..).take_while(has_step).for_each(drop);
     }
     table.ask_batch(&mut open, read.use_filters, io);
@@ -273,9 +273,9 @@ fn detached_bytes_of(
         if let Some(file) = away.as_mut().filter(|_| n % step == 0) {
             let mut full = builder.detached().take();
             full.blocks.iter_mut().for_each(|block| file.write(block).unwrap());
-            assert_eq!(builder.detached().away_memory(), full.memory);
+            assert_eq!(builder.detached().away_memory, full.memory);
             builder.detached().give_back(full, file.file_bytes());
-            assert_eq!(builder.detached().away_memory(), 0);
+            assert_eq!(builder.detached().away_memory, 0);
         }
     }
     assert!(builder.detach().is_none(), "it is away");
@@ -313,7 +313,7 @@ proptest! {
         let bytes = bytes_of(&options, &entries);
         let table = open(&bytes, Expect::default(), pinned).unwrap();
         let uncached = open_uncached(&bytes);
-        prop_assert_eq!(table.file().cache().reserved_bytes() > 0, pinned);
+        prop_assert_eq!(table.file.cache.reserved_bytes() > 0, pinned);
         let report = table.verify(&mut |_| ()).unwrap();
         prop_assert_eq!(report.entries, entries.len() as u64);
         prop_assert_eq!(report.filter_probes > 0, options.filter.is_some());
@@ -448,8 +448,8 @@ fn each_flipped_byte_is_noticed_or_harmless() {
         let options = TableOptions { block_bytes: 400, ..options(filter) };
         let bytes = bytes_of(&options, &entries);
         let table = open(&bytes, Expect::default(), true).unwrap();
-        let data_end = HEADER_BYTES as u64 + table.properties().data_bytes;
-        let filter_end = data_end + table.properties().filter_bytes;
+        let data_end = HEADER_BYTES as u64 + table.properties.data_bytes;
+        let filter_end = data_end + table.properties.filter_bytes;
         let unread = header_and_prefixes(&bytes);
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
@@ -506,7 +506,7 @@ fn large_values_share_their_own_block() {
         entries.push((key, (0..len).map(|j| (j % 251) as u8).collect()));
     }
     let table = open(&bytes_of(&options(None), &entries), Expect::default(), true).unwrap();
-    assert_eq!(table.properties().data_blocks, 3);
+    assert_eq!(table.properties.data_blocks, 3);
     let mut iter = table.iter(Direction::Forward, READ);
     iter.seek(Some(&entries[4].0));
     let from_walk = iter.value_owned();
@@ -531,7 +531,7 @@ fn stored(value: impl Fn(u64) -> Vec<u8>, compression: Compression) -> (BTreeSet
         .collect();
     let bytes = bytes_of(&TableOptions { compression, ..options(None) }, &entries);
     let table = open(&bytes, Expect::default(), true).unwrap();
-    let (index, _) = table.data_index().read(table.file(), &mut TableIo::default()).unwrap();
+    let (index, _) = table.index.read(&table.file, &mut TableIo::default()).unwrap();
     let types = index.handles().map(|handle| bytes[(handle.offset + handle.size) as usize]);
     (types.collect(), bytes.len())
 }

@@ -70,13 +70,13 @@ impl TableCheck<'_> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(Table, VerifyCounts)> {
         let sizes = self.open_with(path, expect, 0)?;
-        let properties = sizes.properties();
+        let properties = &sizes.properties;
         // In memory, heads and offsets come on top of an index block. Sizes that the file claims
         // are limited by the length of the file.
         let filters = properties.filter_bytes.saturating_add(properties.range_filter_bytes);
         let claimed = filters.saturating_add(properties.index_bytes);
         // Nothing is allocated by it, and whole indexes have the smallest share of all.
-        let bytes = claimed.min(sizes.file().bytes()).saturating_mul(16);
+        let bytes = claimed.min(sizes.file.bytes).saturating_mul(16);
         let table = self.open_with(path, expect, bytes.saturating_add(ROOM_BYTES))?;
         let counts = table.verify(progress)?;
         Ok((table, counts))
@@ -107,7 +107,7 @@ impl Table {
     /// Checks the whole table. Passes the bytes of each data block to `progress` when it is done.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyCounts> {
         let io = &mut TableIo::default();
-        let (index, top_level) = self.data_index().read(self.file(), io)?;
+        let (index, top_level) = self.index.read(&self.file, io)?;
         let mut check = DataCheck {
             table: self,
             index: &index,
@@ -116,7 +116,7 @@ impl Table {
             io: TableIo::default(),
             scan_ahead: ScanAhead::default(),
         };
-        self.file().check_header(self.properties())?;
+        self.file.check_header(&self.properties)?;
         let mut position = HEADER_BYTES as u64;
         for (i, handle) in index.handles().enumerate() {
             position = self.check_position(position, handle, BlockKind::Data)?;
@@ -126,9 +126,9 @@ impl Table {
         check.compare_properties()?;
         if check.io.filter_errors > 0 {
             // All entries are sound, so the table only needs a new filter.
-            self.filter().check(self.file())?;
-            self.range_filter().map_or(Ok(()), |filter| filter.check(self.file()))?;
-            let error = self.file().corruption(self.filter_offset(), "the filter cannot be read");
+            self.filter.check(&self.file)?;
+            self.range_filter.as_deref().map_or(Ok(()), |filter| filter.check(&self.file))?;
+            let error = self.file.corruption(self.filter_offset, "the filter cannot be read");
             return Err(error.of_filter());
         }
         self.check_rest(position, top_level.as_ref())?;
@@ -146,14 +146,14 @@ impl Table {
             let is_filter = matches!(kind, BlockKind::Filter | BlockKind::FilterIndex);
             let remedy = |error: Error| if is_filter { error.of_filter() } else { error };
             position = self.check_position(position, handle, kind).map_err(remedy)?;
-            self.file().read_raw(handle, kind, &mut TableIo::default()).map_err(remedy)?;
+            self.file.read_raw(handle, kind, &mut TableIo::default()).map_err(remedy)?;
         }
-        let end = self.file().blocks_end();
+        let end = self.file.blocks_end();
         if position == end {
             return Ok(());
         }
         let what = format!("the last block ends here, the footer begins at {end}");
-        Err(self.file().corruption(position, what))
+        Err(self.file.corruption(position, what))
     }
 
     /// Every other block, in the order of writing.
@@ -170,7 +170,7 @@ impl Table {
                 range_deletes = Some((handle, BlockKind::RangeDeletes));
             } else if name.starts_with(PARTITIONED_PREFIX) {
                 let io = &mut TableIo::default();
-                let partitions = self.file().read_index(handle, BlockKind::FilterIndex, io);
+                let partitions = self.file.read_index(handle, BlockKind::FilterIndex, io);
                 let partitions = partitions.map_err(Error::of_filter)?;
                 blocks.extend(partitions.handles().map(|handle| (handle, BlockKind::Filter)));
                 blocks.push((handle, BlockKind::FilterIndex));
@@ -179,25 +179,25 @@ impl Table {
             }
         }
         blocks.sort_by_key(|(handle, _)| handle.offset);
-        let partitions = top_level.into_iter().flat_map(|top| top.partitions().handles());
+        let partitions = top_level.into_iter().flat_map(|top| top.partitions.handles());
         blocks.extend(partitions.map(|handle| (handle, BlockKind::IndexPartition)));
         blocks.extend(range_deletes.into_iter().chain(properties));
-        blocks.push((self.footer().metaindex, BlockKind::Metaindex));
-        blocks.push((self.footer().index, BlockKind::Index));
+        blocks.push((self.footer.metaindex, BlockKind::Metaindex));
+        blocks.push((self.footer.index, BlockKind::Index));
         Ok(blocks)
     }
 
     /// Where the block ends, if it begins at `position` or after padding from there, and its prefix
     /// agrees with its handle.
     fn check_position(&self, position: u64, handle: BlockHandle, kind: BlockKind) -> Result<u64> {
-        let may_pad = self.properties().requires(PADDED_BLOCKS);
+        let may_pad = self.properties.requires(PADDED_BLOCKS);
         if handle.start() != Some(position)
-            && !(may_pad && self.file().padding_end(position)? == handle.start())
+            && !(may_pad && self.file.padding_end(position)? == handle.start())
         {
             let what = format!("the block at {} should begin here", handle.offset);
-            return Err(self.file().corruption(position, what));
+            return Err(self.file.corruption(position, what));
         }
-        self.file().check_prefix(handle, kind)?;
+        self.file.check_prefix(handle, kind)?;
         Ok(handle.end().unwrap_or(u64::MAX))
     }
 }
@@ -207,7 +207,7 @@ impl TableFile {
     /// properties. For `inspect` too; lookups do not read the header.
     pub(crate) fn check_header(&self, properties: &Properties) -> Result<()> {
         let mut bytes = [0; HEADER_BYTES];
-        self.read_bytes(0, &mut bytes)?;
+        self.handle.read_exact_at(0, &mut bytes)?;
         let header = Header::decode(&bytes, self.path())?;
         let keyspace = properties.keyspace.id;
         if header.keyspace != keyspace {
@@ -222,10 +222,10 @@ impl TableFile {
             let what = format!("version {header} in the header, data blocks of {version}");
             return Err(self.corruption(0, what));
         }
-        if header.table_id == self.table_id() {
+        if header.table_id == self.table_id {
             return Ok(());
         }
-        let (header, footer) = (header.table_id, self.table_id());
+        let (header, footer) = (header.table_id, self.table_id);
         let what = format!("table id {header:016x} in the header, {footer:016x} in the footer");
         Err(self.corruption(0, what))
     }
@@ -236,8 +236,8 @@ impl TableFile {
             return Err(self.corruption(handle.offset, "a block before the first"));
         };
         let mut bytes = [0; BLOCK_PREFIX_BYTES];
-        self.read_bytes(start, &mut bytes)?;
-        match read_prefix(bytes, self.table_id(), handle.offset) {
+        self.handle.read_exact_at(start, &mut bytes)?;
+        match read_prefix(bytes, self.table_id, handle.offset) {
             Some((is, size)) if is == kind && u64::from(size) == handle.size => Ok(()),
             Some((is, size)) => {
                 let wanted = handle.size;
@@ -263,8 +263,8 @@ struct DataCheck<'t> {
 impl DataCheck<'_> {
     fn block(&mut self, i: usize, handle: BlockHandle) -> Result<()> {
         let ahead = self.scan_ahead.block_is_next(handle, Direction::Forward);
-        ahead.into_iter().for_each(|bytes| self.table.file().read_ahead(bytes));
-        let block = self.table.file().read_data(handle, &mut self.io)?;
+        ahead.into_iter().for_each(|bytes| self.table.file.read_ahead(bytes));
+        let block = self.table.file.read_data(handle, &mut self.io)?;
         for_each_entry(&block, |key, value| self.entry(&block, i, handle, key, value))?;
         self.found.data_blocks += 1;
         // Padding between blocks counts, too.
@@ -281,7 +281,7 @@ impl DataCheck<'_> {
         internal_key: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        let file = self.table.file();
+        let file = &self.table.file;
         let wrong = |what: &str| Err(file.corruption(handle.offset, what));
         let last_key = &self.found.largest_key;
         if self.found.entries > 0 && compare_internal(last_key, internal_key) != Ordering::Less {
@@ -289,7 +289,7 @@ impl DataCheck<'_> {
         }
         let is_first = self.found.entries == 0;
         let again = !is_first && user_key(last_key) == user_key(internal_key);
-        if again && self.table.properties().ingested {
+        if again && self.table.properties.ingested {
             return wrong("a key that is twice in an ingested table");
         }
         if self.index.seek(internal_key) != i {
@@ -311,21 +311,21 @@ impl DataCheck<'_> {
         let range = RangeQuestion { start: &key, end: Some(&end), common: user_key };
         let verdicts = [
             self.table.may_contain(&key, &hash, &mut self.io)?,
-            self.table.filter().prefix_may_match(file, &key, &mut self.io),
+            self.table.filter.prefix_may_match(file, &key, &mut self.io),
             self.table.range_may_match(&range, &mut self.io),
         ];
         if verdicts.contains(&FilterVerdict::No) {
             // The filter looks sound, so only a rebuild of all filters replaces it.
             let what = "the filter denies a key that the table holds (rebuild with --all)";
-            return Err(file.corruption(self.table.filter_offset(), what).of_filter());
+            return Err(file.corruption(self.table.filter_offset, what).of_filter());
         }
         self.filter_probes += u64::from(verdicts.contains(&FilterVerdict::Maybe));
         Ok(())
     }
 
     fn compare_properties(&self) -> Result<()> {
-        let (says, has) = (self.table.properties(), &self.found);
-        let file = self.table.file();
+        let (says, has) = (&self.table.properties, &self.found);
+        let file = &self.table.file;
         let wrong = |what: String| Err(file.corruption(file.blocks_end(), what));
         for (name, says, has) in [
             ("entries", says.entries, has.entries),

@@ -15,20 +15,22 @@ use crate::table::format::{
     BLOCK_BYTES_MAX, BLOCK_PREFIX_BYTES, BLOCK_TRAILER_BYTES, BlockHandle, BlockIdentity,
     BlockKind, Codec, Header, PAGE_BYTES,
 };
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A file being written from front to back.
 pub(crate) struct TableWriter {
     file: Box<dyn WritableFile>,
-    path: PathBuf,
-    table_id: u64,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// The id that blocks are tied to.
+    pub table_id: u64,
     buffer: Vec<u8>,
     /// Size of one write.
     write_bytes: usize,
     /// Bytes in the file; those of the buffer follow.
     written: u64,
     /// Zeros before blocks so far.
-    padding_bytes: u64,
+    pub padding_bytes: u64,
     /// Whether blocks may begin at the next page.
     may_pad: bool,
 }
@@ -67,21 +69,6 @@ impl TableWriter {
     pub(crate) fn without_padding(mut self) -> Self {
         self.may_pad = false;
         self
-    }
-
-    /// Zeros between blocks so far.
-    pub(crate) fn padding_bytes(&self) -> u64 {
-        self.padding_bytes
-    }
-
-    /// The id that blocks are tied to.
-    pub(crate) fn table_id(&self) -> u64 {
-        self.table_id
-    }
-
-    /// The path of the file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Where the next byte goes.
@@ -252,7 +239,7 @@ mod tests {
                 prop_assert!(padding_bytes * 50 <= end, "at most a fiftieth of what is before");
                 end = handle.end().unwrap();
             }
-            prop_assert_eq!(writer.padding_bytes(), padding_bytes);
+            prop_assert_eq!(writer.padding_bytes, padding_bytes);
             writer.finish().unwrap();
             let bytes = env.read_file(Path::new(PATH)).unwrap();
             for gap in gaps {

@@ -121,8 +121,8 @@ impl Value for FileMeta {
 impl FileMeta {
     /// The description of `table`, in file `number`.
     pub(crate) fn of_table(number: u64, table: &Table) -> Self {
-        let properties = table.properties();
-        let (table_id, bytes) = (table.table_id(), table.file().bytes());
+        let properties = &table.properties;
+        let (table_id, bytes) = (table.file.table_id, table.file.bytes);
         FileMeta::new(number, table_id, bytes, properties, table.range_deletes())
     }
 

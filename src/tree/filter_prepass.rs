@@ -29,7 +29,7 @@ impl<'v> FilterPrepass<'v> {
     /// excluded by the others.
     pub(crate) fn of(version: &'v Version) -> Option<Self> {
         let (tables, ends) = (Vec::new(), Vec::new());
-        version.pins_all_filters().then_some(FilterPrepass { version, tables, ends, next: 0 })
+        version.pins_all_filters.then_some(FilterPrepass { version, tables, ends, next: 0 })
     }
 
     /// Adds a key, whose head is `head`, and prefetches its place in each filter.

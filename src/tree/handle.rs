@@ -22,7 +22,8 @@ pub(crate) struct ObsoleteFiles {
     /// Replaced tables that a version of some reader still has, and their bytes.
     tables_in_use: AtomicU64,
     bytes_in_use: AtomicU64,
-    wakeup: Arc<Wakeup>,
+    /// Woken when files come in.
+    pub wakeup: Arc<Wakeup>,
     process: Process,
 }
 
@@ -58,11 +59,6 @@ impl ObsoleteFiles {
     /// True if no file waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.lock().is_empty()
-    }
-
-    /// Woken when files come in.
-    pub(crate) fn wakeup(&self) -> &Arc<Wakeup> {
-        &self.wakeup
     }
 }
 

@@ -36,13 +36,13 @@ impl TableProbe {
         let has_range_deletes = handle.table.range_deletes().is_some();
         TableProbe {
             filter: match has_range_deletes {
-                false => handle.table.pinned_filter().cloned(),
+                false => handle.table.filter.pinned_filter().cloned(),
                 true => None,
             },
             has_range_deletes,
             answers_ranges: handle.table.answers_ranges(),
-            by_prefix: !handle.table.filter().holds_whole_keys(),
-            mean_block_bytes: handle.table.mean_block_bytes(),
+            by_prefix: !handle.table.filter.members.whole_keys,
+            mean_block_bytes: handle.table.properties.mean_block_bytes(),
             handle: Arc::clone(handle),
         }
     }

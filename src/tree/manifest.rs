@@ -469,8 +469,9 @@ fn damaged<T>(what: String) -> std::result::Result<T, Undecodable> {
 /// Appends edits to a new manifest.
 #[derive(Debug)]
 pub(crate) struct ManifestWriter {
-    records: RecordWriter,
-    number: u64,
+    pub records: RecordWriter,
+    /// The number in the manifest's name.
+    pub number: u64,
     ordinal: u64,
     snapshot_bytes: u64,
     buffer: Vec<u8>,
@@ -493,7 +494,7 @@ impl ManifestWriter {
         writer.write(snapshot)?;
         writer.records.sync_all()?;
         env.sync_dir(directory).map_err(|e| Error::io("sync_dir", directory, e))?;
-        writer.snapshot_bytes = writer.bytes();
+        writer.snapshot_bytes = writer.records.bytes();
         Ok(writer)
     }
 
@@ -504,19 +505,10 @@ impl ManifestWriter {
         self.records.sync_data()
     }
 
-    /// The number in the manifest's name.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The length of the manifest; all of it is durable unless an append failed.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.records.bytes()
-    }
-
     /// True when it is longer than `limit_bytes` and a new one would be a good deal shorter.
     pub(crate) fn needs_rewrite(&self, limit_bytes: u64) -> bool {
-        self.bytes() > limit_bytes && self.bytes() > REWRITE_FACTOR * self.snapshot_bytes
+        self.records.bytes() > limit_bytes
+            && self.records.bytes() > REWRITE_FACTOR * self.snapshot_bytes
     }
 
     fn write(&mut self, edit: &VersionEdit) -> Result<()> {
@@ -598,10 +590,10 @@ mod tests {
     fn written(edits: &[VersionEdit]) -> (Vec<u8>, Vec<u64>) {
         let env = MemEnv::with_log();
         let mut writer = ManifestWriter::create(&env, directory(), NUMBER, &edits[0]).unwrap();
-        let mut ends = vec![writer.bytes()];
+        let mut ends = vec![writer.records.bytes()];
         for edit in &edits[1..] {
             writer.append(edit).unwrap();
-            ends.push(writer.bytes());
+            ends.push(writer.records.bytes());
         }
         let path = FileName::Manifest(NUMBER).path(directory());
         (env.read_file(&path).unwrap(), ends)

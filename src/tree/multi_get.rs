@@ -157,7 +157,7 @@ fn ask_filters(runs: &mut [Run<'_, '_, '_>], use_filters: bool) {
     while has_more {
         has_more = false;
         for Run { probe, keys, .. } in runs.iter_mut().filter(|run| run.probe.filter.is_none()) {
-            has_more |= probe.handle.table.filter().look_ahead(keys, step);
+            has_more |= probe.handle.table.filter.look_ahead(keys, step);
         }
         step += 1;
     }

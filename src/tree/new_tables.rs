@@ -77,17 +77,13 @@ pub(crate) fn remove_tables(env: &dyn Env, directory: &Path, tables: &[FileMeta]
 /// Durable and open tables for one level.
 #[derive(Debug, Default)]
 pub(crate) struct NewTables {
-    level: usize,
+    /// The level that they were opened for.
+    pub level: usize,
     /// By number.
     tables: BTreeMap<u64, (FileMeta, Table)>,
 }
 
 impl NewTables {
-    /// No table: for an edit that only removes or moves tables.
-    pub(crate) fn none() -> Self {
-        NewTables::default()
-    }
-
     /// Opens tables for `level`, and reads their indexes back.
     ///
     /// # Errors
@@ -117,16 +113,6 @@ impl NewTables {
             meta.set_global_sequence(sequence);
             table.set_global_sequence(sequence);
         }
-    }
-
-    /// Puts them at another level, whose filters are kept in memory in the same way.
-    pub(crate) fn move_to(&mut self, level: usize) {
-        self.level = level;
-    }
-
-    /// The level that they were opened for.
-    pub(crate) fn level(&self) -> usize {
-        self.level
     }
 
     /// The manifest's facts about each.

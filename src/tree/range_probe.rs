@@ -161,7 +161,7 @@ impl RangeProbe {
                     0 => Saved::MaybeRead,
                     _ => Saved::CachedBlock,
                 });
-                let bytes = table.mean_block_bytes();
+                let bytes = table.properties.mean_block_bytes();
                 stripe.add_level(level, LevelCounter::ScanNegatives, 1);
                 stripe.add_level(level, LevelCounter::ScanBytesAvoided, bytes);
             }

@@ -63,17 +63,19 @@ pub(crate) struct SessionManifest {
     /// A longer manifest is rewritten.
     bytes_max: u64,
     /// The first failure of a write. Two jobs may meet it, and a full disk is one for both.
-    failed: Option<Error>,
-    first_log: FirstLog,
+    pub failed: Option<Error>,
+    pub first_log: FirstLog,
     last_sequence: SequenceNumber,
     synced_through: SequenceNumber,
     /// The log that this session began with.
     session_log: Option<u64>,
     sessions: Vec<SessionBegin>,
-    abandoned: Vec<FileName>,
+    /// The files of a manifest that could not be written and never became current.
+    pub abandoned: Vec<FileName>,
     /// What starts that failed may have left of the files that become CURRENT.
     left: Vec<FileName>,
-    numbers: Arc<SharedNumbers>,
+    /// What other threads read without a lock.
+    pub numbers: Arc<SharedNumbers>,
 }
 
 impl SessionManifest {
@@ -112,34 +114,14 @@ impl SessionManifest {
         }
     }
 
-    /// What other threads read without a lock.
-    pub(crate) fn numbers(&self) -> &Arc<SharedNumbers> {
-        &self.numbers
-    }
-
     /// The number of the manifest, once there is one.
     pub(crate) fn number(&self) -> Option<u64> {
-        self.writer.as_ref().map(ManifestWriter::number)
-    }
-
-    /// Number of the first log that is needed.
-    pub(crate) fn first_log(&self) -> u64 {
-        self.first_log.number
-    }
-
-    /// True once a write failed: it may have reached the disk or not.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.is_some()
+        self.writer.as_ref().map(|writer| writer.number)
     }
 
     /// True if a manifest of this session is current, or may be.
     pub(crate) fn may_have_switched(&self) -> bool {
         self.writer.is_some() || (self.failed.is_some() && self.abandoned.is_empty())
-    }
-
-    /// The files of a manifest that could not be written and never became current.
-    pub(crate) fn abandoned(&self) -> &[FileName] {
-        &self.abandoned
     }
 
     /// Takes the names of temporary files that starts which failed may have left.
@@ -301,7 +283,7 @@ impl SessionManifest {
     /// Lets new logs name all that was written so far: it is durable.
     fn show_position(&self) {
         if let Some(writer) = &self.writer {
-            let (number, synced_bytes) = (writer.number(), writer.bytes());
+            let (number, synced_bytes) = (writer.number, writer.records.bytes());
             *self.numbers.position.lock() = ManifestPosition { number, synced_bytes };
         }
     }

@@ -17,7 +17,6 @@ use crate::base::levels::LEVELS;
 use crate::base::sync::Arc;
 use crate::env::api::{Env, FileKind};
 use crate::env::foreign::is_ours;
-use crate::log::wal::consistency::CleanClose;
 use crate::table::reader::TableContext;
 use crate::tree::edit::{KeyspaceMeta, VersionEdit};
 use crate::tree::file_meta::FileMeta;
@@ -25,7 +24,7 @@ use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::manifest_state::ManifestState;
 use crate::tree::new_tables::{NewTables, PinningByLevel};
 use crate::tree::overlap::{order_conflicts, overlapping_places};
-use crate::tree::session_manifest::{SessionManifest, SharedNumbers};
+use crate::tree::session_manifest::SessionManifest;
 use crate::tree::trees::{Tree, open_trees};
 use crate::tree::version::{Places, Version};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -42,15 +41,17 @@ pub(crate) type NewVersions = BTreeMap<KeyspaceId, Arc<Version>>;
 pub(crate) struct VersionSet {
     env: Arc<dyn Env>,
     directory: PathBuf,
-    context: TableContext,
+    pub context: TableContext,
     trees: BTreeMap<KeyspaceId, Tree>,
-    next_keyspace: u64,
-    manifest: SessionManifest,
+    /// Above the number of every keyspace that was ever created.
+    pub next_keyspace: u64,
+    pub manifest: SessionManifest,
     /// Tables of edits that failed: the current manifest may name them or not.
     uncertain: Vec<u64>,
     /// Files with lower numbers are from earlier sessions.
     session_start: u64,
-    obsolete: Arc<ObsoleteFiles>,
+    /// Where files that nothing needs any more collect.
+    pub obsolete: Arc<ObsoleteFiles>,
     /// Edits that remove tables and add others are refused; how often that happened.
     #[cfg(test)]
     pub refused_edits: Option<u64>,
@@ -136,11 +137,6 @@ impl VersionSet {
         self.trees.values().map(|tree| &tree.meta)
     }
 
-    /// Above the number of every keyspace that was ever created.
-    pub(crate) fn next_keyspace(&self) -> u64 {
-        self.next_keyspace
-    }
-
     /// The number of a keyspace that is to be created; it is given only once, also if the creation
     /// fails.
     ///
@@ -161,7 +157,7 @@ impl VersionSet {
     /// True if the current manifest does not need the file: it may be removed.
     pub(crate) fn is_obsolete(&self, name: FileName) -> bool {
         match name {
-            FileName::Wal(number) => number < self.manifest.first_log(),
+            FileName::Wal(number) => number < self.manifest.first_log.number,
             FileName::Table(number) => {
                 let mut handles = self.trees.values().flat_map(Tree::tables);
                 handles.all(|(_, handle)| handle.meta.number != number)
@@ -170,26 +166,6 @@ impl VersionSet {
             FileName::Temporary(_) => true,
             FileName::Current | FileName::Lock | FileName::Stats => false,
         }
-    }
-
-    /// True once a change of the manifest failed: it may have reached the disk or not.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.manifest.has_failed()
-    }
-
-    /// How it opens tables.
-    pub(crate) fn table_context(&self) -> &TableContext {
-        &self.context
-    }
-
-    /// What other threads read without the lock of this set.
-    pub(crate) fn numbers(&self) -> &Arc<SharedNumbers> {
-        self.manifest.numbers()
-    }
-
-    /// Where files that nothing needs any more collect.
-    pub(crate) fn obsolete(&self) -> &Arc<ObsoleteFiles> {
-        &self.obsolete
     }
 
     /// Logs `edit`, syncs it, and makes the versions it leads to the current ones. Needs an active
@@ -270,7 +246,7 @@ impl VersionSet {
         if self.is_active() {
             let settings = vec![(id, settings.clone())];
             let edit = VersionEdit { settings, ..VersionEdit::default() };
-            self.apply(edit, &mut NewTables::none(), last_sequence)?;
+            self.apply(edit, &mut NewTables::default(), last_sequence)?;
         }
         if let Some(tree) = self.trees.get_mut(&id) {
             tree.meta.settings = settings;
@@ -381,25 +357,6 @@ impl VersionSet {
         Ok(())
     }
 
-    /// True if this session has written a manifest that is current, or may be.
-    pub(crate) fn may_have_switched(&self) -> bool {
-        self.manifest.may_have_switched()
-    }
-
-    /// The files of a manifest that could not be written and never became current.
-    pub(crate) fn abandoned(&self) -> &[FileName] {
-        self.manifest.abandoned()
-    }
-
-    /// Marks the manifest as that of a session that was closed cleanly, durably, if the session has
-    /// one. Every log must be durable before. Takes no edits afterwards.
-    ///
-    /// # Errors
-    /// The failure of the manifest: the mark may be there or not.
-    pub(crate) fn mark_closed(&mut self, clean_close: CleanClose) -> Result<()> {
-        self.manifest.close(clean_close)
-    }
-
     /// True once this session has a manifest of its own.
     pub(crate) fn is_active(&self) -> bool {
         self.manifest.number().is_some()
@@ -413,7 +370,8 @@ impl VersionSet {
     /// # Errors
     /// The directory cannot be listed.
     pub(crate) fn obsolete_files(&self) -> Result<Vec<FileName>> {
-        let Some(manifest) = self.manifest.number().filter(|_| !self.has_failed()) else {
+        let Some(manifest) = self.manifest.number().filter(|_| self.manifest.failed.is_none())
+        else {
             return Ok(Vec::new());
         };
         let entries = self.env.list(&self.directory);
@@ -425,7 +383,7 @@ impl VersionSet {
             .filter(|name| match name {
                 FileName::Current | FileName::Lock | FileName::Stats => false,
                 FileName::Manifest(number) => *number < manifest,
-                FileName::Wal(number) => *number < self.manifest.first_log(),
+                FileName::Wal(number) => *number < self.manifest.first_log.number,
                 FileName::Table(number) => *number < self.session_start && !live.contains(number),
                 FileName::Temporary(number) => *number < self.session_start,
             })
@@ -503,7 +461,7 @@ impl VersionSet {
         let (mut places, mut removed) = (Places::default(), BTreeMap::new());
         for (level, deleted) in deleted.iter().enumerate().filter(|(_, own)| !own.is_empty()) {
             let tables = tree.current.level(level);
-            for (place, meta) in tree.current.files()[level].iter().enumerate() {
+            for (place, meta) in tree.current.files[level].iter().enumerate() {
                 if deleted.contains(&meta.number) {
                     places[level].push(place);
                     removed.insert(meta.number, Arc::clone(&tables[place]));
@@ -520,7 +478,7 @@ impl VersionSet {
     /// Refuses an edit that breaks the order of a level (I4). Such an edit could not be replayed,
     /// and lookups could find an older value before a newer one.
     fn check_order(&self, tree: &Tree, change: &TreeChange<'_>) -> Result<()> {
-        for (level, tables) in tree.current.files().iter().enumerate() {
+        for (level, tables) in tree.current.files.iter().enumerate() {
             let coming = change.added.iter().filter(|(to, _)| *to == level).map(|(_, meta)| meta);
             if coming.clone().next().is_none() {
                 continue;
@@ -639,11 +597,11 @@ mod tests {
         let begin = |env: Arc<dyn Env>| {
             env.create_dir(Path::new("/db")).unwrap();
             let mut set = set_in(env, 1, 1);
-            set.activate(7, None, &VersionEdit::default(), &mut NewTables::none(), 0).unwrap();
+            set.activate(7, None, &VersionEdit::default(), &mut NewTables::default(), 0).unwrap();
             set
         };
         let edit =
-            |set: &mut VersionSet| set.apply(VersionEdit::default(), &mut NewTables::none(), 0);
+            |set: &mut VersionSet| set.apply(VersionEdit::default(), &mut NewTables::default(), 0);
         let (mut set, mut edits) = (begin(Arc::new(MemEnv::new())), 0);
         while !set.manifest.is_long() {
             edit(&mut set).unwrap();

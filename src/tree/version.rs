@@ -68,12 +68,16 @@ impl TableStep {
 pub(crate) struct Version {
     /// Level 0 first.
     pub levels: [Arc<Level>; LEVELS],
-    files: LevelFiles,
+    /// The descriptions of the tables, by level.
+    pub files: LevelFiles,
     /// Levels down to the last that has a table.
     depth: usize,
-    answers_ranges: bool,
-    pins_all_filters: bool,
-    range_deletes: Vec<DeletingTables>,
+    /// True if a filter of these tables can be asked for ranges.
+    pub answers_ranges: bool,
+    /// True if each table has a pinned filter of whole keys, and none has range deletes.
+    pub pins_all_filters: bool,
+    /// The tables with range deletes, by source, newest source first; empty if there are none.
+    pub range_deletes: Vec<DeletingTables>,
 }
 
 /// The tables of one source that have range deletes. A source is a table of level 0, or a deeper
@@ -126,16 +130,6 @@ impl Version {
         Version { levels, files, depth, answers_ranges, pins_all_filters, range_deletes }
     }
 
-    /// True if a filter of these tables can be asked for ranges.
-    pub(crate) fn answers_ranges(&self) -> bool {
-        self.answers_ranges
-    }
-
-    /// True if each table has a pinned filter of whole keys, and none has range deletes.
-    pub(crate) fn pins_all_filters(&self) -> bool {
-        self.pins_all_filters
-    }
-
     /// Appends the tables whose key ranges cover a key, whose head is `head`, with their levels, in
     /// the order of the search.
     pub(crate) fn covering<'v>(
@@ -155,11 +149,6 @@ impl Version {
         }
     }
 
-    /// The tables with range deletes, by source, newest source first; empty if there are none.
-    pub(crate) fn range_deletes(&self) -> &[DeletingTables] {
-        &self.range_deletes
-    }
-
     /// The tables of `level`: level 0 newest first, others by key.
     pub(crate) fn level(&self, level: usize) -> &[Arc<TableHandle>] {
         self.levels.get(level).map_or(&[], |level| &level.handles)
@@ -174,11 +163,6 @@ impl Version {
     pub(crate) fn tables_by_level(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
         let levels = self.levels.iter().enumerate();
         levels.flat_map(|(level, own)| own.handles.iter().map(move |handle| (level, handle)))
-    }
-
-    /// The descriptions of the tables, by level.
-    pub(crate) fn files(&self) -> &LevelFiles {
-        &self.files
     }
 
     /// The newest version of a key at or below the lookup's sequence: level 0 newest first, then
@@ -267,7 +251,7 @@ fn deleting_tables(levels: &[Arc<Level>; LEVELS]) -> Vec<DeletingTables> {
 
 /// The pinned filter, also of a table with range deletes: it knows which entries there are.
 fn pinned_filter(probe: &TableProbe) -> Option<&PreparedFilter> {
-    probe.filter.as_ref().or_else(|| probe.handle.table.pinned_filter())
+    probe.filter.as_ref().or_else(|| probe.handle.table.filter.pinned_filter())
 }
 
 /// The number of hits after which a streak is long.

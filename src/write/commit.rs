@@ -17,7 +17,6 @@ use crate::base::stats::counters::Counter;
 use crate::base::stats::latency::TimedCall;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::write_batch::WriteBatch;
-use crate::log::wal::writer::WalWriter;
 use crate::memtable::memtable::Memtable;
 use crate::options::access::WriteOptions;
 use crate::state::catalog::Catalog;
@@ -46,7 +45,7 @@ pub(crate) fn write(engine: &Engine, batch: WriteBatch, options: &WriteOptions) 
     if batch.is_empty() && !options.sync {
         return Ok(());
     }
-    let (sync, expiry) = (options.sync || batch.asks_for_sync(), options.expiry);
+    let (sync, expiry) = (options.sync || batch.sync, options.expiry);
     let timer = engine.context.timer();
     let answer = submit(engine, Request { sync, expiry, ..Request::of(batch) });
     timer.stop(&engine.context.counters, timed_as(sync));
@@ -76,7 +75,7 @@ pub(crate) fn write_checked(
     }
     check_batch(engine, &batch, options)?;
     let timer = engine.context.timer();
-    let sync = options.sync || batch.asks_for_sync();
+    let sync = options.sync || batch.sync;
     let reads = CheckedReads { set, through: since, alone: false };
     let written = submit_checked(engine, batch, options, reads);
     timer.stop(&engine.context.counters, timed_as(sync));
@@ -90,7 +89,7 @@ fn submit_checked(
     mut reads: CheckedReads,
 ) -> Result<()> {
     conflict::check(engine, &mut reads)?;
-    let (sync, expiry) = (options.sync || batch.asks_for_sync(), options.expiry);
+    let (sync, expiry) = (options.sync || batch.sync, options.expiry);
     let reads = Some(Box::new(reads));
     let mut request = Request { sync, expiry, reads, ..Request::of(batch) };
     for checks in 1.. {
@@ -127,7 +126,7 @@ pub(crate) fn check_batch(
 ) -> Result<()> {
     batch.check()?;
     engine.check_writable()?;
-    if batch.database().is_some_and(|database| database != engine.context.instance) {
+    if batch.database.is_some_and(|database| database != engine.context.instance) {
         let what = "a batch with a keyspace of another database, or of an earlier opening";
         return Err(Error::InvalidArgument { what: what.into() });
     }
@@ -260,7 +259,7 @@ fn try_commit(
     engine.check_writable()?;
     let switched = to_switch(engine, group);
     // The log is long without a full memtable if keyspaces were dropped.
-    let log_bytes = log.current.as_ref().map_or(0, WalWriter::bytes);
+    let log_bytes = log.current.as_ref().map_or(0, |wal| wal.records.bytes());
     if !switched.is_empty() || log_bytes >= engine.context.options.write_buffer_bytes as u64 {
         switch_memtables(engine, &mut log, &switched)?;
     }
@@ -278,7 +277,7 @@ fn try_commit(
         }
     });
     let count: usize = batches.clone().map(WriteBatch::len).sum();
-    let deletes_ranges = batches.clone().any(WriteBatch::deletes_ranges);
+    let deletes_ranges = batches.clone().any(|batch| batch.deletes_ranges);
     if count > 0 {
         append(engine, &mut log, batches.clone(), count).map_err(|error| {
             // It has the writes of this group, and they were not made.
@@ -315,7 +314,7 @@ fn accept(
 ) -> Vec<Arc<KeyspaceState>> {
     let mut keyspaces = Vec::new();
     for (index, request) in group.iter().enumerate() {
-        let ids = request.batch.keyspaces();
+        let ids = &request.batch.keyspaces;
         if ids.is_empty() {
             continue;
         }
@@ -348,7 +347,9 @@ fn expiring_batches(
     // Groups without expiry, which most are, pay these loads and never ask the clock.
     if default.is_none()
         && named.iter().all(|keyspace| keyspace.expiry().is_none())
-        && group.iter().all(|request| request.expiry.is_none() && !request.batch.has_durations())
+        && group
+            .iter()
+            .all(|request| request.expiry.is_none() && request.batch.expire_after.is_empty())
     {
         return Vec::new();
     }
@@ -390,7 +391,7 @@ fn append<'g>(
     let synced_through = log.synced_through;
     let wal = session_log(engine, log)?;
     let appended =
-        wal.append(synced_through, first, count as u32, batches.map(WriteBatch::entries));
+        wal.append(synced_through, first, count as u32, batches.map(|batch| &*batch.entries));
     // Even after a failure: the record may be in the log, so its numbers are used up (I10).
     log.next_sequence = last + 1;
     let bytes = appended?;
@@ -424,15 +425,15 @@ fn apply<'g>(
     let (mut written, mut payload_bytes) = (0, 0);
     for batch in batches {
         let entries = batch.len() as u32;
-        let decoded = DecodedBatch::trusted(sequence, entries, batch.entries());
-        match batch.keyspaces() {
+        let decoded = DecodedBatch::trusted(sequence, entries, &batch.entries);
+        match &batch.keyspaces[..] {
             [] if entries > 0 => memtable().0.apply(&decoded),
             [] => {}
             _ => insert_runs(engine, &decoded, named, &|| &memtable().0),
         }
         sequence += u64::from(entries);
         written += u64::from(entries > 0);
-        payload_bytes += batch.payload_bytes() as u64;
+        payload_bytes += batch.payload_bytes as u64;
     }
     if let Some((memtable, before)) = default.get() {
         count_active_bytes(engine, memtable.bytes() - before);

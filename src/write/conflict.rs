@@ -154,7 +154,7 @@ pub(super) fn refuse_conflicts(
         }
         if notes && !request.batch.is_empty() {
             let count = request.batch.len() as u32;
-            let batch = DecodedBatch::trusted(next, count, request.batch.entries());
+            let batch = DecodedBatch::trusted(next, count, &request.batch.entries);
             list.note(last, &batch, context.options.write_buffer_bytes);
             (last, next) = (next + u64::from(count) - 1, next + u64::from(count));
         }

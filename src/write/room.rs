@@ -23,7 +23,7 @@ use crate::state::write_queue::{Request, Switch};
 pub(super) fn make_room(engine: &Engine, group: &[Request]) -> Result<()> {
     let debt = group_debt(engine, group);
     if debt > 0.0 {
-        let bytes = group.iter().map(|request| request.batch.entries().len()).sum();
+        let bytes = group.iter().map(|request| request.batch.entries.len()).sum();
         stalls::slow_down(&engine.context, &engine.writer, delay_nanos(debt, bytes));
     } else {
         stalls::full_speed(&engine.context, &engine.writer);
@@ -78,12 +78,12 @@ fn wait_for_room(engine: &Engine, switched: &[Arc<KeyspaceState>]) -> Result<()>
 /// How far the background work is behind for the keyspaces that the group writes to.
 fn group_debt(engine: &Engine, group: &[Request]) -> f64 {
     let writes_default =
-        |request: &Request| !request.batch.is_empty() && request.batch.keyspaces().is_empty();
+        |request: &Request| !request.batch.is_empty() && request.batch.keyspaces.is_empty();
     let mut largest = match group.iter().any(writes_default) {
         true => debt(engine, &engine.catalog.default),
         false => 0.0,
     };
-    for id in group.iter().flat_map(|request| request.batch.keyspaces()) {
+    for id in group.iter().flat_map(|request| &request.batch.keyspaces) {
         let keyspace = engine.catalog.keyspaces.lock().get(*id).cloned();
         largest = keyspace.map_or(0.0, |keyspace| debt(engine, &keyspace)).max(largest);
     }

@@ -154,7 +154,7 @@ impl Place<'_> {
             Layout::Own => Vec::new(),
             layout => vec![("layout".to_owned(), name(layout))],
         };
-        let bytes = self.data.count() * (16 + self.data.value_bytes() as u64);
+        let bytes = self.data.count * (16 + self.data.value_bytes as u64);
         let run = Run::of(self.engine.name, &driven, measured, &cell, round, Some(bytes))?;
         driven.engine.close()?;
         fs::remove_dir_all(directory)?;
@@ -179,7 +179,7 @@ impl Place<'_> {
 
     fn open(&self, directory: &Path, workload: Option<&Workload>) -> Result<Driven> {
         let renews_readers = !self.engine.log_structured && workload.is_some_and(Workload::writes);
-        let bytes = self.data.count() * (64 + self.data.value_bytes() as u64);
+        let bytes = self.data.count * (64 + self.data.value_bytes as u64);
         let settings = Settings {
             layout: self.layout,
             cache_bytes: (4 * bytes).max(1 << 30),

@@ -142,14 +142,14 @@ impl Import {
         let copied = database.with(opened, None, |db| {
             let mut target = Target::new(db, self.keyspace.as_deref())?;
             let copied = source.copy(&mut target);
-            let written = if new.is_some() { 0 } else { target.sink.written() };
+            let written = if new.is_some() { 0 } else { target.sink.written };
             let unread = copied.map_err(|failure| incomplete(failure, &self.target, written))?;
             db.flush()?;
             if self.rocksdb.check {
                 RocksSource::open(&self.source, self.salvage, &self.rocksdb)?.check(db)?;
             }
             let Target { sink, kept, left_out, .. } = target;
-            Ok(Copied { entries: sink.taken(), kept, left_out, unread })
+            Ok(Copied { entries: sink.taken, kept, left_out, unread })
         });
         let copied = copied.map_err(|failure| match &new {
             Some(new) => failure.with_place(&new.directory, &self.target),

@@ -173,7 +173,7 @@ impl Load {
             let (number, line, bar) = match input.next() {
                 Ok(Some(next)) => next,
                 Ok(None) => return sink.finish(),
-                Err(failure) => return Err(input.at_line(failure, Some(sink.written()))),
+                Err(failure) => return Err(input.at_line(failure, Some(sink.written))),
             };
             let entry = columns.entry(line).and_then(|(key, value)| {
                 check_sizes(&key, &value)?;
@@ -184,7 +184,7 @@ impl Load {
                 Err(why) if skips => bad.add(number, line, &why, bar),
                 Err(why) => Err(why),
             };
-            put.map_err(|failure| input.at_line(failure, Some(sink.written())))?;
+            put.map_err(|failure| input.at_line(failure, Some(sink.written)))?;
         }
     }
 
@@ -202,7 +202,7 @@ impl Load {
             loaded?;
             // Only tables have filters and appear in most figures.
             keyspace.flush()?;
-            Ok(sink.taken())
+            Ok(sink.taken)
         })?;
         drop(input);
         let seconds = started.elapsed().as_secs_f64();

@@ -23,8 +23,9 @@ pub struct Sink<'a> {
     keyspace: Keyspace,
     state: State,
     /// Entries it took, and those of them that are in the database.
-    taken: u64,
-    written: u64,
+    pub taken: u64,
+    /// The entries that are in the database already.
+    pub written: u64,
 }
 
 enum State {
@@ -61,16 +62,6 @@ impl<'a> Sink<'a> {
     /// Writes to `keyspace` of `db`.
     pub fn new(db: &'a Db, keyspace: Keyspace) -> Self {
         Sink { db, keyspace, state: NO_ENTRIES, taken: 0, written: 0 }
-    }
-
-    /// The entries that it took.
-    pub fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// The entries that are in the database already.
-    pub fn written(&self) -> u64 {
-        self.written
     }
 
     /// Writes all that it took, and switches to another keyspace.

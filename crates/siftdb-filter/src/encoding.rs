@@ -403,14 +403,14 @@ impl PreparedFilter {
         let facts = |label, probes, rate| Some(TrailerFacts { label, probes, rate, lines });
         match self.trailer {
             Trailer::FastLocalBloom(trailer) => {
-                facts("fast-local-bloom", trailer.probes(), TrailerRate::FastLocalBloom)
+                facts("fast-local-bloom", trailer.probes, TrailerRate::FastLocalBloom)
             }
             Trailer::Ribbon(trailer) => {
                 let (columns, rate) = trailer.columns_and_rate();
                 facts("ribbon", columns, TrailerRate::Ribbon(rate))
             }
             Trailer::LegacyBloom(trailer) => {
-                facts("legacy-bloom", trailer.probes(), TrailerRate::LegacyBloom)
+                facts("legacy-bloom", trailer.probes, TrailerRate::LegacyBloom)
             }
             Trailer::Absent | Trailer::NoKeys | Trailer::AlwaysMaybe => None,
         }

@@ -39,7 +39,8 @@ pub(crate) struct BlockEntries {
     next: usize,
     /// Where the value of the entry at `next` is, if values are apart.
     next_value: usize,
-    key: Vec<u8>,
+    /// The key of the entry.
+    pub key: Vec<u8>,
     value: Range<usize>,
 }
 
@@ -156,11 +157,6 @@ impl BlockEntries {
         self.next += bytes;
     }
 
-    /// The key of the entry.
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
     /// Where the block has the value of the entry.
     pub(crate) fn value_range(&self) -> Range<usize> {
         self.value.clone()
@@ -218,7 +214,7 @@ mod tests {
         let mut entries = BlockEntries::new(apart(3)).unwrap();
         for (key, value) in [(b"a", &b"AA"[..]), (b"b", b"B"), (b"c", b"C")] {
             assert!(entries.next().unwrap());
-            assert_eq!((entries.key(), entries.value()), (&key[..], value));
+            assert_eq!((&entries.key[..], entries.value()), (&key[..], value));
         }
         assert!(!entries.next().unwrap());
         let mut wrong = BlockEntries::new(apart(2)).unwrap();

@@ -40,7 +40,8 @@ pub(crate) const LOSSES_MAX: usize = 1 << 14;
 /// The damage found so far. Clones share the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
-    is_noted: bool,
+    /// True if damage is noted and is no error.
+    pub is_noted: bool,
     losses: Arc<Mutex<Vec<Loss>>>,
 }
 
@@ -74,11 +75,6 @@ impl Damage {
             error => return Err(error),
         }
         Ok(())
-    }
-
-    /// True if damage is noted and is no error.
-    pub(crate) fn is_noted(&self) -> bool {
-        self.is_noted
     }
 
     /// The parts that were noted.

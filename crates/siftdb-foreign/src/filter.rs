@@ -82,7 +82,7 @@ impl TableFilter {
         while named.next(&table.file)? {
             if let Some((layout, policy)) = FilterLayoutKind::of_name(named.name()) {
                 let policy = String::from_utf8_lossy(policy).into_owned();
-                return Self::new(table, layout, policy, named.handle()).map(Some);
+                return Self::new(table, layout, policy, named.handle).map(Some);
             }
         }
         Ok(None)

@@ -61,7 +61,8 @@ impl IndexStyle {
 pub(crate) struct IndexEntries {
     entries: BlockEntries,
     style: IndexStyle,
-    handle: BlockHandle,
+    /// Where the block is.
+    pub handle: BlockHandle,
     first_key: Option<Vec<u8>>,
 }
 
@@ -104,12 +105,7 @@ impl IndexEntries {
 
     /// A key at or above all keys of the block.
     pub(crate) fn key(&self) -> &[u8] {
-        self.entries.key()
-    }
-
-    /// Where the block is.
-    pub(crate) fn handle(&self) -> BlockHandle {
-        self.handle
+        &self.entries.key
     }
 
     /// The first key of the block, if the index has it.

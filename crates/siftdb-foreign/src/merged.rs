@@ -105,7 +105,7 @@ impl Run {
 
     fn key(&self) -> &[u8] {
         match self {
-            Run::Tables(run) => run.key(),
+            Run::Tables(run) => &run.key,
             Run::Logs { entries, passed } => logged(entries, *passed).map_or(&[], |(key, _)| key),
         }
     }

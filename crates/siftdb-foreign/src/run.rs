@@ -86,7 +86,7 @@ pub(crate) struct TableRun {
     table: Option<(OpenTable, DataBlocks)>,
     block: Option<BlockEntries>,
     /// The current key, with the global sequence if there is one. It stays to check the order.
-    key: Vec<u8>,
+    pub key: Vec<u8>,
     /// Room for the next one.
     next_key: Vec<u8>,
     /// How many entries of the open table were read.
@@ -152,7 +152,7 @@ impl TableRun {
         if !stepped.map_err(|what| wrong(&what))? {
             return Ok(false);
         }
-        let key = with_sequence(block.key(), open.global_sequence);
+        let key = with_sequence(&block.key, open.global_sequence);
         let kind =
             key.and_then(|(_, trailer)| EntryKind::of_number(open.table.file.store, trailer as u8));
         let (Some((user_key, trailer)), Some(_)) = (key, kind) else {
@@ -190,7 +190,7 @@ impl TableRun {
             return Err(open.table.file.damage(at, what));
         }
         match open.entries {
-            Some(entries) if entries != self.read && !self.damage.is_noted() => {
+            Some(entries) if entries != self.read && !self.damage.is_noted => {
                 let what = format!("the table says {entries} entries, it has {}", self.read);
                 Err(open.table.file.damage(at, what))
             }
@@ -226,11 +226,6 @@ impl TableRun {
                 Ok(())
             }
         }
-    }
-
-    /// The internal key of the entry.
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
     }
 
     /// The value of the entry.

@@ -227,7 +227,7 @@ impl ForeignTable {
 
     /// Calls `each` with a block that the metaindex names, after its partitions.
     fn named_parts(&self, named: &NamedBlocks, each: PartSink<'_>) -> Result<()> {
-        let handle = named.handle();
+        let handle = named.handle;
         let kind = match (FilterLayoutKind::of_name(named.name()), named.name()) {
             (Some((FilterLayoutKind::Partitioned, _)), _) => {
                 self.partitions("filter partition", handle, each)?;

@@ -97,7 +97,7 @@ impl Table {
         if !entries.next().map_err(|what| self.damage(block, what))? {
             return Ok(None);
         }
-        let (key, end) = (entries.key(), entries.value());
+        let (key, end) = (&entries.key[..], entries.value());
         let parts = split(key).filter(|(_, trailer)| *trailer as u8 == RANGE_DELETION);
         match parts {
             Some((start, trailer)) if self.style.order.compare(start, end).is_le() => {
@@ -133,7 +133,8 @@ fn entries_of(file: &BlockFile, block: BlockHandle) -> Result<BlockEntries> {
 pub(crate) struct NamedBlocks {
     metaindex: BlockHandle,
     entries: BlockEntries,
-    handle: BlockHandle,
+    /// Where it is.
+    pub handle: BlockHandle,
 }
 
 impl NamedBlocks {
@@ -162,12 +163,7 @@ impl NamedBlocks {
 
     /// The name of the block.
     pub(crate) fn name(&self) -> &[u8] {
-        self.entries.key()
-    }
-
-    /// Where it is.
-    pub(crate) fn handle(&self) -> BlockHandle {
-        self.handle
+        &self.entries.key
     }
 }
 
@@ -195,7 +191,7 @@ impl Partitions {
         if self.last_key.as_deref().is_some_and(|last| table.style.compare(last, key).is_gt()) {
             return Err(table.damage(self.block, "partitions out of order"));
         }
-        self.end = table.end_of_next(self.block, self.end, self.entries.handle())?;
+        self.end = table.end_of_next(self.block, self.end, self.entries.handle)?;
         self.last_key = Some(key.to_vec());
         Ok(true)
     }
@@ -207,7 +203,7 @@ impl Partitions {
 
     /// Where the partition is.
     pub(crate) fn handle(&self) -> BlockHandle {
-        self.entries.handle()
+        self.entries.handle
     }
 }
 
@@ -318,7 +314,7 @@ impl DataBlocks {
                 return Err(table.damage(table.index, what));
             }
             self.is_empty = true;
-            self.named_in = self.top.handle();
+            self.named_in = self.top.handle;
             self.partition = Some(table.index_entries(self.named_in, table.style)?);
         }
     }
@@ -349,7 +345,7 @@ impl DataBlocks {
 
     /// Where the block is.
     pub(crate) fn handle(&self) -> BlockHandle {
-        self.here().handle()
+        self.here().handle
     }
 
     /// The first key of the block, if the index has it.
@@ -412,7 +408,7 @@ impl TableEntries {
         if !block.next().map_err(|what| table.damage(handle, what))? {
             return Ok(false);
         }
-        let key = block.key();
+        let key = &block.key[..];
         if split(key).is_none() {
             return Err(table.damage(handle, "a key without its sequence"));
         }
@@ -433,7 +429,7 @@ impl TableEntries {
 
     /// The internal key of the entry.
     pub(crate) fn key(&self) -> &[u8] {
-        self.block.as_ref().map_or(&[], BlockEntries::key)
+        self.block.as_ref().map_or(&[], |block| &block.key)
     }
 
     /// The kind of the entry.

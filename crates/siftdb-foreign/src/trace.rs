@@ -345,15 +345,15 @@ impl<'t> TableLookups<'t> {
             }
         };
         let order = self.table.style.order;
-        while *is_at_entry && order.compare(user_key(entries.key()), key).is_lt() {
+        while *is_at_entry && order.compare(user_key(&entries.key), key).is_lt() {
             *is_at_entry = entries.next().map_err(damage)?;
         }
         // LevelDB searches one block only.
         self.is_beyond = !*is_at_entry && self.table.file.store == Store::RocksDb;
         let mut has_key = false;
         // The newest version comes first; older ones than operands of merges count as well.
-        while *is_at_entry && !self.has_end && user_key(entries.key()) == key {
-            let (_, trailer) = split(entries.key()).unwrap_or_default();
+        while *is_at_entry && !self.has_end && user_key(&entries.key) == key {
+            let (_, trailer) = split(&entries.key).unwrap_or_default();
             match EntryKind::of_number(self.table.file.store, trailer as u8) {
                 None => return Err(damage("an entry of an unknown kind".into())),
                 Some(EntryKind::Merge) => *is_at_entry = entries.next().map_err(damage)?,

@@ -68,7 +68,7 @@ fn check_named_blocks(
             return Err(table.damage(table.metaindex, "names of blocks out of order"));
         }
         last = Some(named.name().to_vec());
-        let handle = named.handle();
+        let handle = named.handle;
         // The properties have a check of their own, because RocksDB changes them in place. Opening
         // the table did it.
         if rocks.is_some_and(|rocks| rocks.properties_at == handle) {
@@ -137,7 +137,7 @@ fn check_range_deletes(table: &Table, rocks: &RocksParts, counts: &mut TableCoun
     let mut entries = table.entries(handle)?;
     while let Some((_, _, sequence)) = table.next_range_delete(handle, &mut entries)? {
         counts.range_deletes += 1;
-        counts.add_bytes(sequence, entries.key(), entries.value());
+        counts.add_bytes(sequence, &entries.key, entries.value());
     }
     Ok(())
 }

@@ -243,7 +243,7 @@ mod tests {
         let mut wal = WalWriter::create(env, root, 3, &start, &[], 1 << 20).unwrap();
         let mut batch = crate::base::write_batch::WriteBatch::new();
         batch.put("a\n", "1").delete("b");
-        wal.append(0, 1, 2, [batch.entries()]).unwrap();
+        wal.append(0, 1, 2, [&batch.entries[..]]).unwrap();
         let saved =
             SavedStats { since_unix_seconds: 9, database: vec![5, 3], keyspaces: Vec::new() };
         stats_file::save(env, root, 6, &saved);

@@ -278,13 +278,13 @@ fn logs() -> Structures {
         batch.push_in((0, 70_000), WriteKind::Put, b"bob", b"1912");
         batch.push_in((0, 1), WriteKind::Delete, b"eve", b"");
         batch.push_in((0, 1), WriteKind::PutExpiring, b"session", &expiring());
-        wal.append(302, 303, batch.len() as u32, [batch.entries()]).unwrap();
+        wal.append(302, 303, batch.len() as u32, [&batch.entries[..]]).unwrap();
     };
     // The middle of what crosses pages is left out: only where fragments begin is of interest.
     let pages = log(&|wal| {
         let mut batch = WriteBatch::new();
         batch.put("k", vec![b'v'; 70_000]);
-        wal.append(302, 303, 1, [batch.entries()]).unwrap();
+        wal.append(302, 303, 1, [&batch.entries[..]]).unwrap();
     });
     let around = |at: usize| &pages[at - 16..at + 16];
     let crossing = [around(32 << 10), around(64 << 10), &pages[pages.len() - 16..]].concat();

@@ -214,7 +214,7 @@ fn log_examples() -> [(&'static str, Example); 3] {
     batch.put("ada", "1815").delete("adam");
     batch.push_in((0, 1), WriteKind::Put, b"bob", b"1912");
     let mut wal = WalWriter::create(&env, Path::new(DIRECTORY), 12, &start, &[], 1 << 20).unwrap();
-    wal.append(0, 1, batch.len() as u32, [batch.entries()]).unwrap();
+    wal.append(0, 1, batch.len() as u32, [&batch.entries[..]]).unwrap();
     let log = contents(&env, LOG);
     let (front, rest) = log.split_at(FILE_HEADER_BYTES + FRAGMENT_HEADER_BYTES);
     let payloads = [&rest[..START_BYTES], &rest[START_BYTES + FRAGMENT_HEADER_BYTES..]].concat();

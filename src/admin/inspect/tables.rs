@@ -93,10 +93,10 @@ pub(crate) fn verify_expected(
 }
 
 fn facts_of(table: &Table) -> TableFacts {
-    let properties = table.properties();
+    let properties = &table.properties;
     TableFacts {
-        bytes: table.file().bytes(),
-        table_id: table.table_id(),
+        bytes: table.file.bytes,
+        table_id: table.file.table_id,
         keyspace: properties.keyspace.id,
         keyspace_name: properties.keyspace.name.clone(),
         entries: properties.entries,
@@ -137,7 +137,7 @@ pub(crate) fn dump_table(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<
         print_layout(&table, printer)?;
         print_range_deletes(&table, printer)?;
     }
-    let (index, _) = table.data_index().read(table.file(), &mut TableIo::default())?;
+    let (index, _) = table.index.read(&table.file, &mut TableIo::default())?;
     if let Some(wanted) = block.filter(|wanted| *wanted >= index.len()) {
         let blocks = index.len();
         let what = format!("block {wanted} of {blocks} data blocks, counted from 0");
@@ -160,7 +160,7 @@ pub(crate) fn dump_table(env: &Arc<dyn Env>, path: &Path, printer: &mut Printer<
 /// only salvage reads it.
 fn place(table: &Table, handle: BlockHandle, kind: BlockKind) -> Result<String> {
     let (start, end) = (handle.start().unwrap_or(0), handle.end().unwrap_or(u64::MAX));
-    match table.file().check_prefix(handle, kind) {
+    match table.file.check_prefix(handle, kind) {
         Ok(()) => Ok(format!("{start:>10}..{end}")),
         Err(Error::Corruption { what, .. }) => Ok(format!("{start:>10}..{end} ({what})")),
         Err(error) => Err(error),
@@ -168,13 +168,13 @@ fn place(table: &Table, handle: BlockHandle, kind: BlockKind) -> Result<String> 
 }
 
 fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
-    let properties = table.properties();
+    let properties = &table.properties;
     let name = table.path().file_name().unwrap_or_default().to_string_lossy();
     printer.line(format_args!(
         "{name}  {} B  format {}  id {:016x}  {}",
-        table.file().bytes(),
+        table.file.bytes,
         version_of(&properties.required_features),
-        table.table_id(),
+        table.file.table_id,
         properties.compression.name()
     ))?;
     printer.line(format_args!(
@@ -197,7 +197,7 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
             quoted(user_key(&properties.largest_key))
         ))?;
     }
-    let header = match table.file().check_header(properties) {
+    let header = match table.file.check_header(properties) {
         Ok(()) => "checksum ok".to_string(),
         Err(Error::Corruption { what, .. }) => what,
         Err(error) => return Err(error),
@@ -218,24 +218,24 @@ fn print_layout(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
     for (name, handle) in table.metaindex()? {
         print_named(table, &name, handle, printer)?;
     }
-    let metaindex = table.footer().metaindex;
+    let metaindex = table.footer.metaindex;
     let bytes = metaindex.stored_bytes();
     let at = place(table, metaindex, BlockKind::Metaindex)?;
     printer.line(format_args!("  metaindex   {at}  {bytes} B"))?;
     print_index(table, printer)?;
-    let end = table.file().bytes();
-    let start = table.file().blocks_end();
+    let end = table.file.bytes;
+    let start = table.file.blocks_end();
     printer.line(format_args!("  footer      {start:>10}..{end}  {FOOTER_BYTES} B, checksum ok"))
 }
 
 fn print_index(table: &Table, printer: &mut Printer<'_>) -> Result<()> {
-    let is_by_user_key = table.properties().index_key_is_user_key;
+    let is_by_user_key = table.properties.index_key_is_user_key;
     let keys = if is_by_user_key { "user keys" } else { "internal keys" };
-    let index = table.footer().index;
-    let (entries, top_level) = table.data_index().read(table.file(), &mut TableIo::default())?;
+    let index = table.footer.index;
+    let (entries, top_level) = table.index.read(&table.file, &mut TableIo::default())?;
     let entries = counted(entries.len() as u64, "entry");
     if let Some(top_level) = &top_level {
-        let handles: Vec<_> = top_level.partitions().handles().collect();
+        let handles: Vec<_> = top_level.partitions.handles().collect();
         let bytes: u64 = handles.iter().map(BlockHandle::stored_bytes).sum();
         let partitions = counted(handles.len() as u64, "partition");
         let start = handles.first().and_then(BlockHandle::start).unwrap_or(0);
@@ -264,7 +264,7 @@ fn print_named(
     }
     if name == RANGE_DELETES_NAME {
         let place = place(table, handle, BlockKind::RangeDeletes)?;
-        let count = table.properties().range_deletes;
+        let count = table.properties.range_deletes;
         return printer
             .line(format_args!("  ranges      {place}  {bytes} B, {count} range deletes"));
     }
@@ -275,14 +275,14 @@ fn print_named(
 }
 
 fn print_range_filter(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
-    let properties = table.properties();
+    let properties = &table.properties;
     printer.line(format_args!(
         "  range filter  {}  {} bits a key, {} B",
         place(table, handle, BlockKind::FilterIndex)?,
         properties.range_filter_millibits as f64 / 1000.0,
         properties.range_filter_bytes
     ))?;
-    if table.range_filter().is_none() {
+    if table.range_filter.as_deref().is_none() {
         return printer.line(format_args!("    not consulted: its key model is unknown"));
     }
     or_not_consulted(print_partitions(table, handle, printer), printer)
@@ -312,7 +312,7 @@ fn print_filter(
     handle: BlockHandle,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
-    let properties = table.properties();
+    let properties = &table.properties;
     let bits = properties.filter_millibits_per_key as f64 / 1000.0;
     let kind = match name.starts_with(PARTITIONED_PREFIX) {
         true => BlockKind::FilterIndex,
@@ -333,7 +333,7 @@ fn print_filter(
         let id = properties.prefix_extractor.escape_debug();
         printer.line(format_args!("    {held} by {id}"))?;
     }
-    let filter = table.filter();
+    let filter = &table.filter;
     if filter.layout_name() == "none" {
         let policy = properties.filter_policy.escape_debug();
         return printer.line(format_args!("    not consulted: policy {policy} is not built in"));
@@ -341,14 +341,14 @@ fn print_filter(
     let printed = match filter.layout_name() {
         "partitioned" => print_partitions(table, handle, printer),
         "block-based" => print_windows(table, handle, printer),
-        _ => table.file().read_raw(handle, BlockKind::Filter, &mut TableIo::default()).map(drop),
+        _ => table.file.read_raw(handle, BlockKind::Filter, &mut TableIo::default()).map(drop),
     };
     or_not_consulted(printed, printer)
 }
 
 fn print_partitions(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
     let mut io = TableIo::default();
-    let index = table.file().read_index(handle, BlockKind::FilterIndex, &mut io)?;
+    let index = table.file.read_index(handle, BlockKind::FilterIndex, &mut io)?;
     let bytes = handle.stored_bytes();
     printer.line(format_args!("    top-level index {bytes} B, {} partitions", index.len()))?;
     for number in 0..index.len() {
@@ -360,16 +360,16 @@ fn print_partitions(table: &Table, handle: BlockHandle, printer: &mut Printer<'_
             partition.stored_bytes(),
             quoted(separator)
         ))?;
-        table.file().read_raw(partition, BlockKind::Filter, &mut io)?;
+        table.file.read_raw(partition, BlockKind::Filter, &mut io)?;
     }
     Ok(())
 }
 
 fn print_windows(table: &Table, handle: BlockHandle, printer: &mut Printer<'_>) -> Result<()> {
     let mut io = TableIo::default();
-    let contents = table.file().read_raw(handle, BlockKind::Filter, &mut io)?;
+    let contents = table.file.read_raw(handle, BlockKind::Filter, &mut io)?;
     let Some((base_lg, offsets)) = window_offsets(&contents) else {
-        return Err(table.file().corruption(handle.offset, "a malformed block-based filter"));
+        return Err(table.file.corruption(handle.offset, "a malformed block-based filter"));
     };
     let empty = offsets.windows(2).filter(|pair| matches!(pair, [from, to] if from == to)).count();
     let windows = offsets.len().saturating_sub(1);
@@ -389,7 +389,7 @@ fn window_offsets(contents: &[u8]) -> Option<(u8, Vec<u32>)> {
 
 /// The user key of a separator, which is stored as a user key or an internal key.
 fn separator_of<'k>(table: &Table, stored: &'k [u8]) -> &'k [u8] {
-    if table.properties().index_key_is_user_key { stored } else { user_key(stored) }
+    if table.properties.index_key_is_user_key { stored } else { user_key(stored) }
 }
 
 fn print_block(
@@ -400,9 +400,9 @@ fn print_block(
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let mut io = TableIo::default();
-    let fetched = table.file().fetch(handle, BlockKind::Data, false, &mut io)?.into_shared();
+    let fetched = table.file.fetch(handle, BlockKind::Data, false, &mut io)?.into_shared();
     let Some(block) = fetched.data() else {
-        return Err(table.file().corruption(handle.offset, "the data index names no data block"));
+        return Err(table.file.corruption(handle.offset, "the data index names no data block"));
     };
     let separator = separator_of(table, separator);
     let fields = [

@@ -281,7 +281,7 @@ pub(crate) fn options_of(
     let saved = KeyspaceOptions::decode(&meta.settings, &options.custom_rules())?;
     let data = match meta.id {
         // The data settings of a database's options are those of `default`.
-        DEFAULT_KEYSPACE => options.named().over(&saved),
+        DEFAULT_KEYSPACE => options.data.over(&saved),
         _ => saved,
     };
     // Settings with a codec that is not there are those of a program with more features.

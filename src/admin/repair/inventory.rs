@@ -226,15 +226,15 @@ fn check_table(options: &Options, directory: &Path, number: u64) -> Result<Table
     let path = FileName::Table(number).path(directory);
     let check = TableCheck { env: &options.env, rules: options.custom_rules() };
     let opened = |table: &Table, state: TableState| {
-        let label = table.properties().keyspace.clone();
+        let label = table.properties.keyspace.clone();
         TableFound {
             number,
-            table_id: Some(table.table_id()),
+            table_id: Some(table.file.table_id),
             keyspace: Some(label.id),
             keyspace_name: Some(label.name),
-            databases: table.properties().databases.clone(),
+            databases: table.properties.databases.clone(),
             global_sequence: None,
-            lacks_sequence: table.properties().ingested,
+            lacks_sequence: table.properties.ingested,
             state,
         }
     };

@@ -233,12 +233,12 @@ impl<'a> Rebuild<'a> {
 
     fn table_of(&self, target: &Target, memtable: &Arc<Memtable>) -> Result<Vec<FileMeta>> {
         let context = self.context(target, target.level);
-        let range_deletes = memtable.range_deletes().all();
+        let range_deletes = memtable.range_deletes.all();
         let rewrite = Rewrite {
             sources: memtable.iterators(Direction::Forward).collect(),
             keys: KeyPart::default(),
             entries: Some(memtable.entries() as u64),
-            range_deletes: memtable.range_deletes().count() as u64,
+            range_deletes: memtable.range_deletes.count() as u64,
             stripes: SnapshotStripes::new(&[], KeysBelow::default(), &range_deletes),
             sequences: None,
             context: &context,

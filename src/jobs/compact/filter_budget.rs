@@ -94,7 +94,7 @@ impl<'v> BudgetDivision<'v> {
             BudgetDivision { version, levels, budget_bytes, overhead: 1.0, entries, allotted };
         let (mut bytes, mut millibits) = (0, 0);
         for (_, handle) in division.tables() {
-            let properties = handle.table.properties();
+            let properties = &handle.table.properties;
             bytes += properties.filter_bytes;
             millibits += properties.filter_entries * properties.filter_millibits_per_key;
         }
@@ -115,14 +115,14 @@ impl<'v> BudgetDivision<'v> {
 
     /// Bytes of the filters under the budget.
     fn used_bytes(&self) -> f64 {
-        self.tables().map(|(_, handle)| handle.table.properties().filter_bytes as f64).sum()
+        self.tables().map(|(_, handle)| handle.table.properties.filter_bytes as f64).sum()
     }
 
     /// Those of the tables that `task` replaces.
     fn replaced_bytes(&self, task: &CompactionTask) -> f64 {
         let is_replaced = |number: u64| task.replaced().any(|(_, meta)| meta.number == number);
         let replaced = self.tables().filter(|(_, handle)| is_replaced(handle.meta.number));
-        replaced.map(|(_, handle)| handle.table.properties().filter_bytes as f64).sum()
+        replaced.map(|(_, handle)| handle.table.properties.filter_bytes as f64).sum()
     }
 
     /// Thousandths of a bit per key of filters with this many bytes and keys.
@@ -183,11 +183,11 @@ impl<'v> BudgetDivision<'v> {
 }
 
 fn runs_after(version: &Version, task: &CompactionTask) -> SortedRuns {
-    SortedRuns::after_rewrite(version.files(), task.replaced(), task.output_level)
+    SortedRuns::after_rewrite(&version.files, task.replaced(), task.output_level)
 }
 
 fn own_millibits(handle: &TableHandle) -> f64 {
-    handle.table.properties().filter_millibits_per_key as f64
+    handle.table.properties.filter_millibits_per_key as f64
 }
 
 /// `runs`, with the usual number of tables at level 0, for which the budget is divided.
@@ -208,7 +208,7 @@ pub(crate) fn wanted_filters(
     keyspace: &KeyspaceState,
     version: &Version,
 ) -> [Option<TableFilter>; LEVELS] {
-    wanted_in(keyspace, version, SortedRuns::of(version.files()))
+    wanted_in(keyspace, version, SortedRuns::of(&version.files))
 }
 
 /// The filter of the tables that `task` writes to get the filter that the options ask for.
@@ -252,7 +252,7 @@ pub(crate) fn ingest_filter(
 ) -> Option<TableFilter> {
     let options = &**keyspace.options.load();
     let shares = keyspace.filter_workload.lock().shares();
-    let runs = SortedRuns::of(version.files()).with_more(level, before.entries + entries);
+    let runs = SortedRuns::of(&version.files).with_more(level, before.entries + entries);
     let runs = runs.asked_by(shares);
     let Some(division) = BudgetDivision::of(options, version, &runs, &runs) else {
         return options.table_filter_of(level, &runs, 0);
@@ -364,7 +364,7 @@ pub(crate) fn next_rewrite(
 ) -> Option<(CompactionTask, Option<TableFilter>)> {
     let options = &**keyspace.options.load();
     let mut workload = keyspace.filter_workload.lock();
-    let shape = version.files();
+    let shape = &version.files;
     let runs = SortedRuns::of(shape).asked_by(workload.shares());
     let planned = if is_idle { runs.clone() } else { with_usual_level0(options, &workload, &runs) };
     let division = BudgetDivision::of(options, version, &runs, &planned)?;

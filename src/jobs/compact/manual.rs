@@ -71,7 +71,7 @@ pub(crate) struct ManualCompaction {
     goal: ManualGoal,
     level: usize,
     /// The last level to visit.
-    bottom: usize,
+    pub bottom: usize,
     /// What is visited of the current level; `None` before its first step.
     visited: Option<Visited>,
     /// Files from this number on were written since the call began.
@@ -140,12 +140,6 @@ impl ManualCompaction {
             return Some(task.clean_at(self.bottom));
         }
         None
-    }
-
-    /// The last level to visit. Other compactions may come between two steps, but none may take
-    /// tables below it, where the call would miss them, or garbage to it as it is.
-    pub(crate) fn bottom(&self) -> usize {
-        self.bottom
     }
 
     /// The step that takes `inputs` down from `level`. From level 0 all goes to the bottom at once,

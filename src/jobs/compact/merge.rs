@@ -275,14 +275,14 @@ mod tests {
         let oldest = |tree: &Tree| tree.needed()[0];
         let mut tasks = 0;
         while let Some(task) =
-            pick(tree.version.files(), options, cursors, oldest(tree), 0, &[], &|_| false)
+            pick(&tree.version.files, options, cursors, oldest(tree), 0, &[], &|_| false)
         {
             tasks += 1;
             assert!(tasks < 1000, "compactions without an end");
             cursors.advance(&task);
             apply(tree, &task, options);
         }
-        let shape = tree.version.files();
+        let shape = &tree.version.files;
         assert!((0..LEVELS - 1).all(|level| score(shape, level, options) < 1.0));
     }
 
@@ -300,11 +300,11 @@ mod tests {
         let next_file_number = tree.next_file_number.load(Ordering::Relaxed);
         let goal = ManualGoal::Compact { force: false };
         let is_due = |meta: &FileMeta| meta.overlaps(&range);
-        let levels = tree.version.files();
+        let levels = &tree.version.files;
         let mut compaction = ManualCompaction::new(goal, levels, next_file_number, is_due);
-        while let Some(task) = compaction.next_task(tree.version.files(), options, is_due) {
+        while let Some(task) = compaction.next_task(&tree.version.files, options, is_due) {
             apply(tree, &task, options);
-            other(tree, compaction.bottom());
+            other(tree, compaction.bottom);
         }
     }
 
@@ -383,7 +383,7 @@ mod tests {
     ) {
         let claims: Vec<_> =
             running.iter().map(|(task, ..)| task.claim().unwrap().into()).collect();
-        let (shape, needed) = (tree.version.files(), tree.needed());
+        let (shape, needed) = (&tree.version.files, tree.needed());
         let is_refused = |task: &CompactionTask| task.output_level > deepest;
         if let Some(task) = pick(shape, options, cursors, needed[0], 0, &claims, &is_refused) {
             let task = task.clean_at(deepest);
@@ -542,7 +542,7 @@ mod tests {
                 compact_range(&mut tree, (..).into_bounds(), &OPTIONS);
             }
         }
-        let shape = tree.version.files();
+        let shape = &tree.version.files;
         let task = CompactionTask::down(shape, 0, shape[0].to_vec(), &OPTIONS);
         assert_eq!(task.inputs.len(), 2);
         assert!(task.overlapping.len() > 1);
@@ -558,7 +558,7 @@ mod tests {
         let after = &tree.version;
         assert_eq!(after.level(0).len(), before.level(0).len() + 1);
         for level in 1..LEVELS {
-            assert!(Arc::ptr_eq(&before.files()[level], &after.files()[level]));
+            assert!(Arc::ptr_eq(&before.files[level], &after.files[level]));
             assert!(Arc::ptr_eq(&before.levels[level], &after.levels[level]));
         }
     }
@@ -609,7 +609,7 @@ mod tests {
             }
             tree.flush();
         }
-        let shape = tree.version.files();
+        let shape = &tree.version.files;
         let task =
             pick(shape, options, &CompactionCursors::default(), tree.sequence, 0, &[], &|_| false)
                 .unwrap();
@@ -628,13 +628,13 @@ mod tests {
             tree.write(key(7), value);
             tree.flush();
         }
-        let newer = tree.version.files()[0][..2].to_vec();
-        let task = CompactionTask::rewrite(tree.version.files(), 0, newer);
+        let newer = tree.version.files[0][..2].to_vec();
+        let task = CompactionTask::rewrite(&tree.version.files, 0, newer);
         apply(&mut tree, &task, &WIDE);
         tree.check();
-        let all = tree.version.files()[0].to_vec();
+        let all = tree.version.files[0].to_vec();
         assert_eq!(all.len(), 2);
-        let task = CompactionTask::rewrite(tree.version.files(), 0, all);
+        let task = CompactionTask::rewrite(&tree.version.files, 0, all);
         apply(&mut tree, &task, &WIDE);
         tree.check();
         assert!(tree.version.level(0).is_empty());
@@ -712,7 +712,7 @@ mod tests {
         tree.delete_range(key(10), Some(key(190)));
         tree.write(key(100), Some(vec![2]));
         tree.flush();
-        let shape = tree.version.files();
+        let shape = &tree.version.files;
         let task = CompactionTask::down(shape, 0, shape[0].to_vec(), &OPTIONS);
         (tree, task)
     }

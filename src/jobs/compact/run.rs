@@ -83,7 +83,7 @@ pub(crate) fn compact_once(
         Err(Error::Defect { .. }) => Ok(true),
         Ok(false) => {
             let version = Arc::clone(&keyspace.view.load().version);
-            let is_kept = keeps_garbage(version.files(), &needed, now);
+            let is_kept = keeps_garbage(&version.files, &needed, now);
             Ok(is_kept && !engine.catalog.snapshots.await_release(&needed))
         }
         changed => changed,
@@ -118,7 +118,7 @@ fn forget_changed(keyspace: &KeyspaceState, shape: &LevelFiles) {
 pub(crate) fn urgency(keyspace: &KeyspaceState) -> f64 {
     let version = Arc::clone(&keyspace.view.load().version);
     let options = keyspace.options.load().compaction_options();
-    (0..LEVELS - 1).map(|level| score(version.files(), level, &options)).fold(0.0, f64::max)
+    (0..LEVELS - 1).map(|level| score(&version.files, level, &options)).fold(0.0, f64::max)
 }
 
 /// Rewrites the table whose filter is furthest off its share of a budget. False if none is.
@@ -147,7 +147,7 @@ pub(crate) fn run_compaction(
     pick: impl FnOnce(&LevelFiles, &[Arc<Claim>]) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
     let reservation =
-        Reservation::pick(engine, keyspace, |version, claims| pick(version.files(), claims));
+        Reservation::pick(engine, keyspace, |version, claims| pick(&version.files, claims));
     let Some((mut reservation, version)) = reservation else { return Ok(None) };
     let task = reservation.task.clone();
     if task.trivial_move
@@ -165,13 +165,13 @@ pub(crate) fn run_compaction(
 /// it goes to has another codec, and not just another level of one.
 fn recompresses_move(keyspace: &KeyspaceState, version: &Version, task: &CompactionTask) -> bool {
     let options = keyspace.options.load();
-    let place = TablePlace::in_tree(task.output_level, version.files());
+    let place = TablePlace::in_tree(task.output_level, &version.files);
     let is_moved = |handle: &&Arc<TableHandle>| {
         task.inputs.iter().any(|meta| meta.number == handle.meta.number)
     };
     let mut moved = version.level(task.input_level).iter().filter(is_moved);
     let codec = options.compression_at(place).codec();
-    moved.any(|handle| handle.table.properties().compression != codec)
+    moved.any(|handle| handle.table.properties.compression != codec)
 }
 
 /// Runs the task that `pick` answers, to rebuild filters: its tables get what the options ask for
@@ -184,7 +184,7 @@ pub(crate) fn run_filter_rebuild(
     keyspace: &KeyspaceState,
     pick: impl FnOnce(&LevelFiles) -> Option<CompactionTask>,
 ) -> Result<Option<CompactionTask>> {
-    let reservation = Reservation::pick(engine, keyspace, |version, _| pick(version.files()));
+    let reservation = Reservation::pick(engine, keyspace, |version, _| pick(&version.files));
     let Some((reservation, version)) = reservation else { return Ok(None) };
     let filter = filter_budget::rebuild_filter(keyspace, &version, &reservation.task);
     run_with_filter(&reservation, version, filter)?;
@@ -217,10 +217,10 @@ fn run_reserved(
 ) -> Result<()> {
     let Reservation { engine, keyspace, task, .. } = reservation;
     let Context { env, directory, .. } = &*engine.context;
-    let (mut new, mut expired_through, mut merged) = (NewTables::none(), None, None);
+    let (mut new, mut expired_through, mut merged) = (NewTables::default(), None, None);
     if !task.trivial_move {
         let snapshots = engine.catalog.snapshots.needed(&engine.catalog.published);
-        let place = TablePlace::in_tree(task.output_level, version.files());
+        let place = TablePlace::in_tree(task.output_level, &version.files);
         let options = keyspace.options.load().compaction_options();
         let context = JobContext {
             rules: EntryRules::of_compaction(engine, keyspace, &snapshots),

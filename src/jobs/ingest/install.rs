@@ -68,7 +68,7 @@ pub(crate) fn install(
         });
         wait_for_level0(engine, keyspace, load)?;
         let level = level_of(&engine.jobs, keyspace, load);
-        let (directory, durable) = (&engine.context.directory, load.durable().clone());
+        let (directory, durable) = (&engine.context.directory, load.durable.clone());
         let mut new = engine.catalog.open_new(directory, durable, level, &[keyspace])?;
         let attempt = run_once(engine, || {
             // Before the lock of flushes: a leader may wait for one.
@@ -112,7 +112,7 @@ fn level_of(jobs: &Jobs, keyspace: &KeyspaceState, load: &LoadTables) -> usize {
     let claims = jobs.claims_of(keyspace.id);
     let version = Arc::clone(&keyspace.view.load().version);
     let options = keyspace.options.load().compaction_options();
-    deepest_level(version.files(), &load.spans(), load.bytes(), &options, &claims)
+    deepest_level(&version.files, &load.spans(), load.bytes(), &options, &claims)
 }
 
 /// How an attempt ended.
@@ -152,13 +152,13 @@ fn try_install(
     let pinning = keyspace.options.load().filter_pinning();
     let view = keyspace.view.load_full();
     let has_entries = view.memtables().any(|memtable| !memtable.is_empty());
-    if pinning[level] != pinning[new.level()] || (level == 0 && has_entries) {
+    if pinning[level] != pinning[new.level] || (level == 0 && has_entries) {
         return Ok(Attempt::Again);
     }
     // I25: no memtable has an older version of a key of the load.
     let is_in_the_way = |memtable: &Arc<Memtable>| shares_keys(memtable, &load.spans());
     debug_assert!(!view.memtables().any(is_in_the_way), "I25");
-    new.move_to(level);
+    new.level = level;
     new.set_global_sequence(sequence);
     let edit = VersionEdit {
         added: new.added(),
@@ -169,7 +169,7 @@ fn try_install(
     let changed = match versions.apply(edit, new, sequence) {
         Ok(changed) => changed,
         // The edit was not logged.
-        Err(error) if !versions.has_failed() => return Ok(Attempt::Refused(error)),
+        Err(error) if versions.manifest.failed.is_none() => return Ok(Attempt::Refused(error)),
         Err(error) => {
             // The edit may be there, and the sequence with it (I10).
             log.next_sequence = sequence + 1;
@@ -180,7 +180,7 @@ fn try_install(
     load.keep();
     log.next_sequence = sequence + 1;
     // The error is set while no other edit can come.
-    let loaded: Vec<_> = load.finished().iter().map(|meta| (meta.table_id, sequence)).collect();
+    let loaded: Vec<_> = load.finished.iter().map(|meta| (meta.table_id, sequence)).collect();
     session::skip_sequences(engine, &mut log, &loaded)?;
     log.last_sequence = sequence;
     log.synced_through = sequence;
@@ -198,9 +198,9 @@ fn try_install(
 fn count(context: &Context, keyspace: &KeyspaceState, load: &LoadTables, level: usize) {
     let stripe = context.counters.stripe();
     stripe.add(Counter::Ingests, 1);
-    stripe.add(Counter::EntriesIngested, load.entries());
+    stripe.add(Counter::EntriesIngested, load.entries);
     stripe.add(Counter::IngestBytes, load.bytes());
-    keyspace.counters.stripe().add_written(level, load.bytes(), load.filter_bytes());
+    keyspace.counters.stripe().add_written(level, load.bytes(), load.filter_bytes);
 }
 
 /// Waits while level 0 is full, if the load goes there: as writers do.
@@ -214,7 +214,7 @@ fn wait_for_level0(engine: &Engine, keyspace: &KeyspaceState, load: &LoadTables)
         !view.dropped
             && view.version.level(0).len() >= stop
             && !keyspace.keeps_level0()
-            && deepest_level(view.version.files(), &spans, load.bytes(), &options, &[]) == 0
+            && deepest_level(&view.version.files, &spans, load.bytes(), &options, &[]) == 0
     };
     if !is_full() {
         return Ok(());

@@ -63,7 +63,7 @@ pub(super) fn shares_keys(memtable: &Arc<Memtable>, spans: &[KeySpan<'_>]) -> bo
         })
     });
     has_entry
-        || memtable.range_deletes().all().iter().any(|delete| {
+        || memtable.range_deletes.all().iter().any(|delete| {
             let end = delete.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let deleted = KeySpan { start: &delete.start, end };
             spans.iter().any(|span| span.overlaps(&deleted))

@@ -71,7 +71,7 @@ impl TableThread {
         let full = builder.detached().take();
         // Only as many as the sizes require. Blocks that are written early stay away, because where
         // a table ends must not depend on the schedule.
-        while builder.detached().away_memory() > full.memory + bytes_max {
+        while builder.detached().away_memory > full.memory + bytes_max {
             let Ok((blocks, file_bytes)) = self.written.recv() else { return Err(self.failure()) };
             builder.detached().give_back(blocks, file_bytes);
         }

@@ -54,11 +54,12 @@ pub(crate) struct LoadTables {
     open: Option<OpenTable>,
     /// A table whose thread completes it, with its number.
     ending: Option<(u64, TableThread)>,
-    finished: Vec<FileMeta>,
+    /// The finished tables, by key.
+    pub finished: Vec<FileMeta>,
     /// The finished tables once all are durable.
-    durable: DurableTables,
+    pub durable: DurableTables,
     /// Bytes of the filters of the finished tables.
-    filter_bytes: u64,
+    pub filter_bytes: u64,
     /// About the bytes of all tables before the open one.
     ended_bytes: u64,
     /// Entries of the table before the open one.
@@ -67,7 +68,7 @@ pub(crate) struct LoadTables {
     has_threads: bool,
     /// Files to remove unless the load is installed.
     provisional: Vec<FileName>,
-    entries: u64,
+    pub entries: u64,
     first_key: Vec<u8>,
     last_key: Vec<u8>,
     /// Bytes of entries since the process was last checked.
@@ -121,23 +122,9 @@ impl LoadTables {
         })
     }
 
-    pub(crate) fn entries(&self) -> u64 {
-        self.entries
-    }
-
     /// Bytes of the finished tables.
     pub(crate) fn bytes(&self) -> u64 {
         self.finished.iter().map(|meta| meta.bytes).sum()
-    }
-
-    /// Bytes of their filters.
-    pub(crate) fn filter_bytes(&self) -> u64 {
-        self.filter_bytes
-    }
-
-    /// The finished tables, by key.
-    pub(crate) fn finished(&self) -> &[FileMeta] {
-        &self.finished
     }
 
     /// Adds an entry, which expires at a time in milliseconds since the epoch if one is given.
@@ -204,7 +191,7 @@ impl LoadTables {
             }
         } else if self.has_threads
             && open.thread.is_none()
-            && open.builder.data_blocks() >= THREAD_BLOCKS
+            && open.builder.properties.data_blocks >= THREAD_BLOCKS
         {
             self.has_threads = thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
             if self.has_threads {
@@ -239,11 +226,6 @@ impl LoadTables {
         self.finished.iter().map(FileMeta::span).collect()
     }
 
-    /// The finished tables, durable once [`LoadTables::finish`] was called.
-    pub(crate) fn durable(&self) -> &DurableTables {
-        &self.durable
-    }
-
     /// Leaves the files to the database: an edit names them, or may.
     pub(crate) fn keep(&mut self) {
         self.provisional.clear();
@@ -275,7 +257,7 @@ impl LoadTables {
         let span = KeySpan { start: &self.first_key, end: Bound::Included(key) };
         let bytes = self.ended_bytes + options.table_bytes;
         let compaction = options.compaction_options();
-        let levels = version.files();
+        let levels = &version.files;
         let level = deepest_level(levels, &[span], bytes, &compaction, &[]);
         let expected = self.last_entries.unwrap_or(options.table_bytes / ENTRY_BYTES_GUESS);
         if options.filter_budget().is_some() {
@@ -312,7 +294,7 @@ impl LoadTables {
             return Ok(());
         };
         self.ended_bytes += builder.file_bytes();
-        self.last_entries = Some(builder.entries());
+        self.last_entries = Some(builder.properties.entries);
         // One table is being completed at most, while the next is written.
         self.join_ending()?;
         match thread {
@@ -353,7 +335,7 @@ impl Drop for LoadTables {
         // Under this lock no change of the manifest can fail between the check and the removal.
         // After one nothing is removed (I8).
         let versions = self.engine.catalog.versions.lock();
-        if versions.has_failed() {
+        if versions.manifest.failed.is_some() {
             // A `resume` lets them go.
             self.engine.catalog.obsolete.add(self.provisional.drain(..));
             return;

@@ -40,7 +40,7 @@ impl EntryRules {
     ) -> Self {
         EntryRules {
             now: job_time(&engine.context, &engine.catalog),
-            filter: keyspace.options.load().named().compaction_filter.clone(),
+            filter: keyspace.options.load().data.compaction_filter.clone(),
             // After `snapshots`: one that registered in between is at the published sequence.
             newest_snapshot: engine.catalog.snapshots.newest().unwrap_or(0),
             published: snapshots.last().copied().unwrap_or(0),

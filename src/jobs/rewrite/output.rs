@@ -204,8 +204,8 @@ impl<I: InternalIterator> Rewrite<'_, I> {
     ) -> Result<JobOutcome> {
         let mut merged = MergingIter::new(Direction::Forward, std::mem::take(&mut self.sources));
         // I17: without one of them, the entries that it covers would come back.
-        if self.stripes.range_deletes_read() != self.range_deletes {
-            let (read, expected) = (self.stripes.range_deletes_read(), self.range_deletes);
+        if self.stripes.deletes_read != self.range_deletes {
+            let (read, expected) = (self.stripes.deletes_read, self.range_deletes);
             return Err(self.damaged(format!("{read} range deletes instead of {expected}")));
         }
         let kept = self.keys.of_deletes(self.stripes.kept_deletes());

@@ -78,7 +78,7 @@ pub(crate) struct SnapshotStripes {
     /// Those of all inputs; of those in one stripe the newest.
     deletes: RangeDeletes,
     /// How many the inputs have.
-    deletes_read: u64,
+    pub deletes_read: u64,
     /// The key of the entry before.
     current_key: Option<Vec<u8>>,
     /// The stripe of the entry before, of the same key.
@@ -150,11 +150,6 @@ impl SnapshotStripes {
     /// or without a snapshot.
     fn covering(&self, key: &[u8], stripe: usize) -> SequenceNumber {
         self.snapshots.get(stripe).map_or(0, |snapshot| self.deletes.covering(key, *snapshot))
-    }
-
-    /// How many range deletes the inputs have.
-    pub(crate) fn range_deletes_read(&self) -> u64 {
-        self.deletes_read
     }
 
     /// True if no read can see an entry of `meta`: range deletes of the inputs hide the whole table

@@ -118,11 +118,13 @@ impl LogEntry<'_> {
 /// Reads the items of one log in order.
 #[derive(Debug)]
 pub(crate) struct LogCursor {
-    file: LogFile,
-    reader: RecordReader,
+    /// The log that it reads.
+    pub file: LogFile,
+    pub reader: RecordReader,
     /// The header was read.
     begun: bool,
-    end: u64,
+    /// The end of the last record with a valid checksum so far; 0 before the first.
+    pub end: u64,
 }
 
 impl LogCursor {
@@ -152,27 +154,12 @@ impl LogCursor {
         LogCursor { file, reader, begun: false, end: 0 }
     }
 
-    /// The length of the file, or the bound that it was opened with.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.reader.file_bytes()
-    }
-
     /// True if this log, one of `logs`, was made ahead of need and not begun: it is empty, and the
     /// newest of several. After a power cut it may also have lost records that were never synced,
     /// all of them: nothing tells, so nothing reports that.
     pub(crate) fn is_ahead(&self, logs: &[u64]) -> bool {
         let is_newest = logs.len() > 1 && logs.last() == Some(&self.file.number);
-        is_newest && self.file_bytes() == 0
-    }
-
-    /// The log that it reads.
-    pub(crate) fn file(&self) -> &LogFile {
-        &self.file
-    }
-
-    /// The end of the last record with a valid checksum so far; 0 before the first.
-    pub(crate) fn end(&self) -> u64 {
-        self.end
+        is_newest && self.reader.file_bytes() == 0
     }
 
     /// The next item.
@@ -209,15 +196,6 @@ impl LogCursor {
             }
             Step::End => entry(file, file_bytes, file_bytes, LogItem::End),
         })
-    }
-
-    /// Continues at `position`, where a record ends, with what the file holds now: it may have
-    /// grown.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub(crate) fn reload(&mut self, position: u64) -> Result<()> {
-        self.reader.reload(position)
     }
 
     /// True if a record with a valid checksum comes next: no crash and no writer at work leaves a

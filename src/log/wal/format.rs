@@ -231,7 +231,7 @@ mod tests {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, synced_through);
         put_batch_header(&mut bytes, sequence, batch.len() as u32);
-        bytes.extend_from_slice(batch.entries());
+        bytes.extend_from_slice(&batch.entries);
         bytes.push(KIND_BATCH);
         bytes
     }

@@ -131,7 +131,7 @@ impl Survey<'_> {
         if log.is_ahead(self.logs) {
             return Ok(());
         }
-        let file_bytes = log.file_bytes();
+        let file_bytes = log.reader.file_bytes();
         // Of records that are not part of the history, only the durable watermark counts. It shows
         // that the history must not end before them.
         let (mut begun, mut dropped) = (false, false);
@@ -346,7 +346,7 @@ mod tests {
         for i in 0..u64::from(count) {
             batch.put(format!("{:05}", sequence + i), vec![0xa5; bytes]);
         }
-        wal.append(synced_through, sequence, count, [batch.entries()]).unwrap();
+        wal.append(synced_through, sequence, count, [&batch.entries[..]]).unwrap();
     }
 
     fn recover(
@@ -414,7 +414,7 @@ mod tests {
             put(&mut log6, 13, 14, 1, 5);
             log6.sync().unwrap();
         }
-        let close = CleanClose { log: 6, log_bytes: log6.bytes(), last_sequence: 14 };
+        let close = CleanClose { log: 6, log_bytes: log6.records.bytes(), last_sequence: 14 };
         let facts = ManifestFacts { clean_close: closed.then_some(close), ..facts() };
         let mut written = Vec::new();
         for log in [3, 4, 6] {

@@ -110,7 +110,7 @@ impl Salvage<'_> {
                 }
             }
         }
-        let (file, end) = (log.file(), log.end());
+        let (file, end) = (&log.file, log.end);
         let close = self.check.facts.clean_close.filter(|close| close.log == file.number);
         if let Some(close) = close.filter(|close| close.log_bytes != end) {
             let left = close.log_bytes;
@@ -207,7 +207,7 @@ mod tests {
     fn put(wal: &mut WalWriter, synced_through: u64, sequence: u64) {
         let mut batch = WriteBatch::new();
         batch.put(sequence.to_string(), vec![7; 50]);
-        wal.append(synced_through, sequence, 1, [batch.entries()]).unwrap();
+        wal.append(synced_through, sequence, 1, [&batch.entries[..]]).unwrap();
     }
 
     /// Makes the record of `sequence` unreadable.

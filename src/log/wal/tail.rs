@@ -108,12 +108,12 @@ pub(crate) struct LogTail {
     /// The log that it reads.
     current: Option<Box<OpenLog>>,
     /// The last sequence that was handed out, or that it began after.
-    last: SequenceNumber,
+    pub last: SequenceNumber,
     /// The next sequence; above `last + 1` only if the start of a log skips some.
-    next: SequenceNumber,
+    pub next: SequenceNumber,
     /// The logs after that, as far as they have a start record.
     ahead: BTreeMap<u64, Box<OpenLog>>,
-    synced_through: SequenceNumber,
+    pub synced_through: SequenceNumber,
     /// The newest log whose start was read, and that start.
     newest: (u64, WalStart),
 }
@@ -139,30 +139,15 @@ impl LogTail {
         }
     }
 
-    /// The last sequence that was handed out, or the one that the tail began after.
-    pub(crate) fn last_sequence(&self) -> SequenceNumber {
-        self.last
-    }
-
-    /// The next sequence: no log has those between the last one and this one.
-    pub(crate) fn next_sequence(&self) -> SequenceNumber {
-        self.next
-    }
-
-    /// The highest sequence that the manifest or a record says is durable.
-    pub(crate) fn synced_through(&self) -> SequenceNumber {
-        self.synced_through
-    }
-
     /// The number of the log that it reads; 0 before the first.
     pub(crate) fn log(&self) -> u64 {
-        self.current.as_ref().map_or(0, |log| log.cursor.file().number)
+        self.current.as_ref().map_or(0, |log| log.cursor.file.number)
     }
 
     /// The log that it reads, and the end of the last record that was handed out; `None` before the
     /// first log. A tail that is placed there continues this one.
     pub(crate) fn place(&self) -> Option<(u64, u64)> {
-        self.current.as_ref().map(|log| (log.cursor.file().number, log.end))
+        self.current.as_ref().map(|log| (log.cursor.file.number, log.end))
     }
 
     /// It reads no log before this one.
@@ -290,7 +275,7 @@ impl LogTail {
 
     fn enter(&mut self, number: u64) -> Result<()> {
         let Some(mut log) = self.ahead.remove(&number) else { return Ok(()) };
-        log.cursor.reload(log.end)?;
+        log.cursor.reader.reload(log.end)?;
         self.ahead.retain(|later, _| *later > number);
         self.next = log.start.first_sequence;
         // After a bulk load this is a sequence that no log has.
@@ -388,11 +373,11 @@ impl LogTail {
     /// Continues after the last record that was handed out, with what the file holds now.
     fn reload(&mut self) -> Result<()> {
         let Some(OpenLog { cursor, end, .. }) = self.current.as_deref_mut() else { return Ok(()) };
-        cursor.reload(*end)?;
-        match cursor.file_bytes() {
+        cursor.reader.reload(*end)?;
+        match cursor.reader.file_bytes() {
             bytes if bytes < *end => {
                 let what = format!("the log ends here, but {end} bytes of it were read");
-                Err(cursor.file().corruption(bytes, what))
+                Err(cursor.file.corruption(bytes, what))
             }
             _ => Ok(()),
         }
@@ -444,7 +429,7 @@ impl LogTail {
                 return Ok(Stop::Reached);
             }
             apply(file.number, &batch)?;
-            let bytes = batch.entry_bytes() + batch.count as usize * ENTRY_BYTES;
+            let bytes = batch.entries.len() + batch.count as usize * ENTRY_BYTES;
             reach.bytes = reach.bytes.saturating_sub(bytes);
             (log.end, self.last, self.next) = (end, last, last + 1);
         }

@@ -54,7 +54,7 @@ fn put(wal: &mut WalWriter, synced_through: u64, sequence: u64, count: u32, byte
     for i in 0..u64::from(count) {
         batch.put(format!("{:05}", sequence + i), vec![0xa5; bytes]);
     }
-    wal.append(synced_through, sequence, count, [batch.entries()]).unwrap();
+    wal.append(synced_through, sequence, count, [&batch.entries[..]]).unwrap();
 }
 
 /// Logs 3, 4 and 6 with sequences 1 to 4, 5 to 9 and 10 to 12, and their bytes.
@@ -93,7 +93,7 @@ impl Reader {
             }
             Ok(())
         });
-        assert_eq!(self.sequences.last().copied().unwrap_or(0), tail.last_sequence());
+        assert_eq!(self.sequences.last().copied().unwrap_or(0), tail.last);
         end
     }
 
@@ -166,7 +166,7 @@ fn a_growing_log_is_read_as_it_grows() {
         }
         assert_eq!(reader.last(), 12);
         let start = tail.newest_start();
-        assert_eq!((tail.log(), tail.synced_through()), (6, 9));
+        assert_eq!((tail.log(), tail.synced_through), (6, 9));
         assert_eq!((start.manifest_number, start.manifest_synced_bytes), (2, 1000));
     }
 }
@@ -431,7 +431,7 @@ fn the_durable_watermark_waits_for_a_record() {
     let (mut tail, mut reader) = (tail_of(&env, &facts()), Reader::default());
     let mut read = |tail: &mut LogTail, logs: &[u64], facts: &ManifestFacts| {
         assert_eq!(reader.read(tail, logs, facts).unwrap(), TailEnd::UpToDate);
-        tail.synced_through()
+        tail.synced_through
     };
     put(&mut log3, 0, 1, 2, 40);
     put(&mut log3, 0, 3, 1, 40);
@@ -448,7 +448,7 @@ fn the_durable_watermark_waits_for_a_record() {
         let mut tail = tail_of(&env, facts);
         let end = Reader::default().read(&mut tail, &[3, 8], facts);
         assert_eq!(end.unwrap(), TailEnd::UpToDate);
-        tail.synced_through()
+        tail.synced_through
     };
     assert_eq!(watermark(&facts()), 4);
     put(&mut log8, 4, 9, 1, 40);
@@ -513,7 +513,7 @@ proptest! {
                 let end = reader.read(&mut tail, &logs, &facts()).unwrap();
                 prop_assert_eq!(end, TailEnd::UpToDate);
                 prop_assert_eq!(reader.last(), next - 1);
-                prop_assert!(tail.synced_through() <= synced);
+                prop_assert!(tail.synced_through <= synced);
             }
         }
         let (end, last) = read_new(&env, &logs, &facts());

@@ -27,7 +27,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct WalFile {
     file: Box<dyn WritableFile>,
-    number: u64,
+    /// The number in its name.
+    pub number: u64,
 }
 
 impl WalFile {
@@ -45,11 +46,6 @@ impl WalFile {
         }
     }
 
-    /// The number in its name.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Removes it. If that fails, a later session does: recovery reads nothing from an empty log.
     pub(crate) fn remove(self, env: &dyn Env, directory: &Path) {
         let _ = env.remove(&FileName::Wal(self.number).path(directory));
@@ -58,8 +54,9 @@ impl WalFile {
 
 #[derive(Debug)]
 pub(crate) struct WalWriter {
-    records: RecordWriter,
-    number: u64,
+    pub records: RecordWriter,
+    /// The number in the log's name.
+    pub number: u64,
     allocation_step_bytes: u64,
     /// A reused buffer for the bytes before the entries of a record.
     front: Vec<u8>,
@@ -141,21 +138,6 @@ impl WalWriter {
     pub(crate) fn syncer(&mut self) -> Option<Arc<RecordSyncer>> {
         self.records.allocate_ahead(self.allocation_step_bytes);
         self.records.syncer()
-    }
-
-    /// Bytes written. The file may be longer by its preallocated space.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.records.bytes()
-    }
-
-    /// The length of the file, with its preallocated space.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.records.file_bytes()
-    }
-
-    /// The number in the log's name.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
     }
 }
 

@@ -60,7 +60,8 @@ pub(crate) struct BlockBuilder {
     last_shared: usize,
     /// The last key, without its trailer.
     last_key: Vec<u8>,
-    entries: usize,
+    /// Entries added since the last reset.
+    pub entries: usize,
     /// The entries in `buffer` of a data block.
     parts: Vec<EntryParts>,
     /// Length of the anchor of these entries.
@@ -157,11 +158,6 @@ impl BlockBuilder {
         self.last_key.extend_from_slice(&key[common..]);
         self.since_restart += 1;
         self.entries += 1;
-    }
-
-    /// Entries added since the last reset.
-    pub(crate) fn entries(&self) -> usize {
-        self.entries
     }
 
     /// Size of the block if it were finished now. Keys of 128 bytes and more may take a few bytes
@@ -415,7 +411,7 @@ mod tests {
             }
             let whole_bytes = builder.estimated_bytes();
             builder.remove_last();
-            prop_assert_eq!(builder.entries(), last);
+            prop_assert_eq!(builder.entries, last);
             prop_assert!(builder.estimated_bytes() < whole_bytes);
             prop_assert_eq!(builder.estimated_bytes(), shorter.estimated_bytes());
             let shorter = shorter.finish();

@@ -95,7 +95,7 @@ impl FilterBlockBuilder {
     /// a whole table in memory.
     pub(crate) fn refused_bytes(&self) -> u64 {
         match &self.layout {
-            LayoutBuilder::Full(builder) => builder.refused_bytes(),
+            LayoutBuilder::Full(builder) => builder.keys.refused_bytes(),
             LayoutBuilder::BlockBased(_) | LayoutBuilder::Partitioned(_) => 0,
         }
     }
@@ -124,7 +124,7 @@ impl FilterBlockBuilder {
 /// The filter of an open table, pinned or fetched at each use.
 pub(crate) struct OpenFilter {
     layout: Layout,
-    members: FilterMembers,
+    pub members: FilterMembers,
     /// The reservation for the pinned part.
     memory: Option<Reservation<CachedBlock>>,
 }
@@ -155,7 +155,7 @@ impl OpenFilter {
     pub(crate) fn pin(&mut self, file: &TableFile, pinning: FilterPinning, io: &mut TableIo) {
         let bytes = self.bytes_to_pin();
         if bytes > 0 && pinning != FilterPinning::None {
-            self.memory = file.cache().try_reserve(bytes);
+            self.memory = file.cache.try_reserve(bytes);
         }
         if self.memory.is_some() {
             self.load(file, io);
@@ -182,7 +182,7 @@ impl OpenFilter {
     /// Bytes of the index of its partitions, as the file has it; 0 without partitions.
     pub(crate) fn top_level_bytes(&self) -> u64 {
         match &self.layout {
-            Layout::Partitioned(reader) => reader.partitions.source().handle.size,
+            Layout::Partitioned(reader) => reader.partitions.source.handle.size,
             Layout::None | Layout::BlockBased(_) | Layout::Full(_) => 0,
         }
     }
@@ -218,11 +218,6 @@ impl OpenFilter {
     /// False without a filter, or with one whose policy is not known.
     pub(crate) fn is_there(&self) -> bool {
         !matches!(self.layout, Layout::None)
-    }
-
-    /// True if a whole key is a member. Otherwise an answer for a key is one for its prefix.
-    pub(crate) fn holds_whole_keys(&self) -> bool {
-        self.members.whole_keys
     }
 
     /// True if it can be asked for prefixes.
@@ -401,7 +396,7 @@ impl Layout {
             Layout::None => None,
             Layout::BlockBased(reader) => Some(&reader.source),
             Layout::Full(reader) => Some(&reader.source),
-            Layout::Partitioned(reader) => Some(reader.partitions.source()),
+            Layout::Partitioned(reader) => Some(&reader.partitions.source),
         }
     }
 

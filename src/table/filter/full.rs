@@ -20,7 +20,7 @@ use siftdb_filter::encoding::{FilterReader, FilterView, PreparedFilter};
 #[derive(Debug)]
 pub(crate) struct FullBuilder {
     members: FilterMembers,
-    keys: FilterBuilder,
+    pub keys: FilterBuilder,
 }
 
 impl FullBuilder {
@@ -34,11 +34,6 @@ impl FullBuilder {
         let prefix = self.members.prefix_of(user_key)?;
         self.members.add(user_key, prefix, &mut self.keys);
         Ok(())
-    }
-
-    /// About the bytes of its keys that the budget has no room for.
-    pub(crate) fn refused_bytes(&self) -> u64 {
-        self.keys.refused_bytes()
     }
 
     /// Writes the block; nothing if there were no keys.

@@ -199,7 +199,7 @@ impl PartitionedReader {
         io: &mut TableIo,
     ) {
         self.partitions.with_index(file, io, |blocks, io| {
-            match self.partitions.index() {
+            match self.partitions.index.as_ref() {
                 // `look_ahead` did: a search of the index for each key, once.
                 Some(_) => debug_assert!(are_located(blocks, keys), "keys were not located"),
                 None => locate(blocks, keys),
@@ -221,7 +221,7 @@ impl PartitionedReader {
     /// the one before has brought. False if there is no such step. Step 0 sets the partition of
     /// each key, if the top-level index is pinned.
     pub(crate) fn look_ahead(&self, keys: &mut [&mut BatchKey<'_>], step: usize) -> bool {
-        let Some(index) = self.partitions.index().filter(|_| step < 3) else { return false };
+        let Some(index) = self.partitions.index.as_ref().filter(|_| step < 3) else { return false };
         if step == 0 {
             locate(index, keys);
         }
@@ -625,7 +625,7 @@ mod tests {
         let file = sink.file(true);
         let reader = pinned_reader(&file, summary.expect("a filter").handle);
         let partitions = sink.blocks.len() as u64 - 1;
-        let reserved = file.cache().reserved_bytes();
+        let reserved = file.cache.reserved_bytes();
         assert!(partitions > 5 && reserved > partitions * 197, "{reserved} bytes");
         let mut io = TableIo::default();
         let denied = vector_keys(1000, 1).filter(|key| {
@@ -635,7 +635,7 @@ mod tests {
         assert!(denied.count() > 970);
         assert_eq!(io, TableIo::default());
         drop(reader);
-        assert_eq!(file.cache().reserved_bytes(), 0);
+        assert_eq!(file.cache.reserved_bytes(), 0);
     }
 
     /// Damages a byte of each partition: that partition is not consulted, and the others answer.
@@ -667,7 +667,7 @@ mod tests {
         let (sink, summary) = build(69, vector_keys(300, 1), true);
         let handle = summary.expect("a filter").handle;
         let file = sink.file(true);
-        let rest = file.cache().try_reserve((1 << 19) - 100).expect("room");
+        let rest = file.cache.try_reserve((1 << 19) - 100).expect("room");
         let reader = pinned_reader(&file, handle);
         let mut io = TableIo::default();
         assert_eq!(ask(&reader, &file, b"p00-00007", &mut io), FilterVerdict::Maybe);
@@ -685,7 +685,7 @@ mod tests {
         let handle = gaps.write_raw(index.finish(), BlockKind::FilterIndex).expect("written");
         let file = gaps.file(true);
         let reader = pinned_reader(&file, handle);
-        assert_eq!(file.cache().reserved_bytes(), 0);
+        assert_eq!(file.cache.reserved_bytes(), 0);
         let mut io = TableIo::default();
         ask(&reader, &file, b"p00-00007", &mut io);
         assert_eq!((io.filter_read, io.filter_errors), (1, 0));

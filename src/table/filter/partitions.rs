@@ -12,8 +12,9 @@ use crate::table::index::{CachedBlock, Index, IndexEntry};
 
 /// The partitions of one filter. A pinned partition is kept as a `P`.
 pub(crate) struct Partitions<P> {
-    source: FilterSource,
-    index: Option<Index>,
+    /// The block of the top-level index.
+    pub source: FilterSource,
+    pub index: Option<Index>,
     /// The pinned partitions, by position in the index; none if they come through the cache. A
     /// lookup in them touches no lock and no cache.
     pinned: Vec<Option<P>>,
@@ -30,16 +31,6 @@ impl<P> Partitions<P> {
             pinned: Vec::new(),
             memory: None,
         }
-    }
-
-    /// The block of the top-level index.
-    pub(crate) fn source(&self) -> &FilterSource {
-        &self.source
-    }
-
-    /// The top-level index, if it is pinned.
-    pub(crate) fn index(&self) -> Option<&Index> {
-        self.index.as_ref()
     }
 
     /// A partition, if it is pinned.
@@ -79,7 +70,7 @@ impl<P> Partitions<P> {
         // writer leaves them, are worth one read of everything from the first to the last.
         let bytes = run_bytes(&handles)?;
         let extra = (handles.len() as u64).saturating_mul(Self::BYTES_PER_PARTITION);
-        let memory = file.cache().try_reserve(bytes.saturating_add(extra))?;
+        let memory = file.cache.try_reserve(bytes.saturating_add(extra))?;
         let prepare = |filter: &[u8]| (!filter.is_empty()).then(|| prepare(filter));
         let read = file.read_run(&handles, BlockKind::Filter, prepare).ok()?;
         // Each partition is checked by itself. A damaged one is left out: a lookup then reads it,

@@ -93,9 +93,9 @@ impl RangeReader {
             return;
         }
         // A decoded index has flat arrays besides the block.
-        let index_bytes = self.partitions.source().handle.size.saturating_mul(2);
+        let index_bytes = self.partitions.source.handle.size.saturating_mul(2);
         let bytes = index_bytes.saturating_add(RangeModel::MEMORY_BYTES as u64);
-        self.memory = file.cache().try_reserve(bytes);
+        self.memory = file.cache.try_reserve(bytes);
         if self.memory.is_some() {
             self.partitions.pin(file, io);
         }
@@ -106,7 +106,7 @@ impl RangeReader {
 
     /// Bytes of the index of its partitions, as the file has it.
     pub(crate) fn top_level_bytes(&self) -> u64 {
-        self.partitions.source().handle.size
+        self.partitions.source.handle.size
     }
 
     /// Reads every block of the filter past the cache.

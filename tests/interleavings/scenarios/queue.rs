@@ -17,7 +17,7 @@ fn request(number: u8) -> Request {
 
 /// Which of the requests it is.
 fn number_of(request: &Request) -> u8 {
-    let is = |number: &u8| self::request(*number).batch.entries() == request.batch.entries();
+    let is = |number: &u8| self::request(*number).batch.entries == request.batch.entries;
     (0..THREADS * REQUESTS).find(is).expect("one of them")
 }
 

@@ -154,7 +154,7 @@ fn measure(args: &BenchArgs, output: Output) -> Outcome<Shown> {
     let others = cores.and_then(|cores| cores.by_others_since());
     // Removed before the answer, so that a closed pipe leaves nothing.
     drop(databases);
-    Answer { args, machine, others, keys: data.count(), runs }.show(output)
+    Answer { args, machine, others, keys: data.count, runs }.show(output)
 }
 
 fn workloads(args: &BenchArgs) -> Outcome<Vec<Workload>> {
@@ -217,7 +217,7 @@ impl One<'_> {
         }
         let measured = measured.map_err(failure_of)?;
         let entries: u64 = measured.variants.iter().map(|variant| variant.entries).sum();
-        let is_whole = !self.workload.fills() || entries == self.data.count();
+        let is_whole = !self.workload.fills() || entries == self.data.count;
         let known = args.db.is_none() && self.workload.keeps_entries() && is_whole;
         let bytes = known.then(|| self.data.bytes());
         let run = Run::of("siftdb", &store, measured, cell, round, bytes).map_err(failure_of)?;

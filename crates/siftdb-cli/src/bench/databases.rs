@@ -100,8 +100,8 @@ impl Databases {
         let value_bytes = args.value_bytes as usize;
         if let Databases::Existing(directory) = self {
             let store = open_existing(directory, options())?;
-            let data = sampled(store.db(), SAMPLED_KEYS, args.seed)?;
-            store.db().close()?;
+            let data = sampled(&store.db, SAMPLED_KEYS, args.seed)?;
+            store.db.close()?;
             return data.ok_or_else(|| {
                 let what = format!("no entries in {}: load some first", directory.display());
                 Failure::usage(what)
@@ -148,7 +148,7 @@ impl Databases {
         let db = db.map_err(|error| failure_of(error.into()))?;
         let store = SiftdbStore::new(db, Arc::new(DiskEnv::new()));
         if !workload.fills() && !loaded[cell] {
-            let bar = Bar::keys("load", Some(data.count()));
+            let bar = Bar::keys("load", Some(data.count));
             let mut written = |count| {
                 wait_if_interrupted();
                 bar.add(count);

@@ -270,7 +270,7 @@ fn every_workload_runs_and_finds_its_entries() {
         assert_eq!(measured.variants.len(), 1 + usize::from(workload.asks_filters()));
         if workload.fills() {
             assert_eq!(entries, KEYS, "{}", workload.name);
-            assert_eq!(store.db().iter().count() as u64, KEYS, "{}", workload.name);
+            assert_eq!(store.db.iter().count() as u64, KEYS, "{}", workload.name);
             let counts = measured.variants[0].counts.unwrap();
             let all = counts.write_amplification().unwrap();
             assert!(all > 1.0, "{counts:?}");

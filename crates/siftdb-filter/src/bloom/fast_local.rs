@@ -159,7 +159,8 @@ pub fn probed(filter_bytes: u64, millibits: u32, hash: u64) -> (u64, u64, Vec<us
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastLocalTrailer {
     lines: u32,
-    probes: u32,
+    /// Probes of a key.
+    pub probes: u32,
 }
 
 impl FastLocalTrailer {
@@ -179,11 +180,6 @@ impl FastLocalTrailer {
             return None;
         }
         Some(FastLocalTrailer { lines: u32::try_from(body.len() / LINE_BYTES).ok()?, probes })
-    }
-
-    /// Probes of a key.
-    pub fn probes(self) -> u32 {
-        self.probes
     }
 
     #[inline(always)]

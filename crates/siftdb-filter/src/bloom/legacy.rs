@@ -86,7 +86,8 @@ fn bits_in_line(mut hash: u32, probes: u32, line_bytes: u64) -> impl Iterator<It
 pub struct LegacyTrailer {
     lines: u32,
     line_bytes_log2: u32,
-    probes: u32,
+    /// Probes of a key.
+    pub probes: u32,
 }
 
 impl LegacyTrailer {
@@ -107,11 +108,6 @@ impl LegacyTrailer {
             line_bytes_log2: line_bytes.ilog2(),
             probes: u32::from(probes),
         })
-    }
-
-    /// Probes of a key.
-    pub fn probes(self) -> u32 {
-        self.probes
     }
 
     /// The byte range of the line of `hash`.

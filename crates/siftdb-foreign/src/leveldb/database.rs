@@ -154,7 +154,7 @@ fn tables_of(manifest: &Manifest, files: &Files, damage: &Damage) -> Result<Runs
             continue;
         };
         // The readable part of a damaged table may end anywhere.
-        let expected = (!damage.is_noted()).then(|| facts.clone());
+        let expected = (!damage.is_noted).then(|| facts.clone());
         let file = TableFile { path: path.clone(), expected, order: ORDER };
         levels.entry(facts.level).or_default().push((facts, file));
     }

@@ -94,7 +94,7 @@ fn recorded_tables_are_written_again() {
             let mut run = TableRun::new(&env, open_expected, vec![file], &Damage::new(false));
             let mut entries: Vec<Entry> = Vec::new();
             while run.next().unwrap() {
-                entries.push((run.key().to_vec(), run.value().to_vec()));
+                entries.push((run.key.to_vec(), run.value().to_vec()));
             }
             let again = table(&entries, style);
             let bytes = file_bytes(&path);
@@ -525,7 +525,7 @@ fn table_keys(env: &Arc<dyn Env>, old: &LevelDb) -> BTreeSet<Vec<u8>> {
     for file in old.newest_first() {
         let mut run = TableRun::new(env, open_expected, vec![file.clone()], &Damage::new(false));
         while run.next().unwrap() {
-            keys.insert(user_key(run.key()).to_vec());
+            keys.insert(user_key(&run.key).to_vec());
         }
     }
     keys

@@ -39,7 +39,7 @@ pub(crate) struct Batch<'a> {
     pub sequence: u64,
     /// How many entries and range deletes it has.
     pub count: u32,
-    decoder: Decoder<'a>,
+    pub decoder: Decoder<'a>,
 }
 
 impl<'a> Batch<'a> {
@@ -53,11 +53,6 @@ impl<'a> Batch<'a> {
     /// Before the first of these operations, which are those of a transaction.
     pub(crate) fn of_operations(bytes: &'a [u8]) -> Self {
         Batch { sequence: 0, count: 0, decoder: Decoder::new(bytes) }
-    }
-
-    /// Where the next operation begins in the bytes of the batch.
-    pub(crate) fn position(&self) -> usize {
-        self.decoder.position()
     }
 
     /// The next operation, or the end.

@@ -79,7 +79,7 @@ pub(crate) fn read_logs(
         manifest,
         orders,
         // Salvage reads on after each bad part.
-        mode: if damage.is_noted() { RecoveryMode::SkipAnyCorruptedRecords } else { mode },
+        mode: if damage.is_noted { RecoveryMode::SkipAnyCorruptedRecords } else { mode },
         damage,
         families: BTreeMap::new(),
         transactions: BTreeMap::new(),
@@ -182,7 +182,7 @@ impl Replay<'_> {
         }
         // All is read before anything counts.
         let (mut operations, mut count) = (Vec::new(), 0);
-        let mut start = batch.position();
+        let mut start = batch.decoder.position();
         while let Some(operation) = batch.next().map_err(Refusal::Malformed)? {
             if let Operation::Unsupported(what) = operation {
                 return Err(Refusal::Unsupported(what));
@@ -190,8 +190,8 @@ impl Replay<'_> {
             let is_write =
                 matches!(operation, Operation::Entry { .. } | Operation::RangeDelete { .. });
             count += u32::from(is_write);
-            operations.push((operation, &record[start..batch.position()]));
-            start = batch.position();
+            operations.push((operation, &record[start..batch.decoder.position()]));
+            start = batch.decoder.position();
         }
         if count != batch.count {
             return Err(Refusal::Malformed("a batch with another number of entries than it says"));

@@ -167,7 +167,7 @@ pub(crate) fn each(
     let mut entries = BlockEntries::new(contents).map_err(wrong)?;
     let mut last: Option<Vec<u8>> = None;
     while entries.next().map_err(wrong)? {
-        let (name, bytes) = (entries.key(), entries.value());
+        let (name, bytes) = (&entries.key[..], entries.value());
         if last.as_deref().is_some_and(|last| last >= name) {
             return Err(wrong("properties out of order".into()));
         }
@@ -199,7 +199,7 @@ fn value_of<'a>(name: &[u8], bytes: &'a [u8]) -> Option<PropertyValue<'a>> {
 fn global_sequence_at(contents: &[u8]) -> Option<Range<usize>> {
     let mut entries = BlockEntries::new(contents.to_vec()).ok()?;
     while entries.next().ok()? {
-        if entries.key() == GLOBAL_SEQUENCE.as_bytes() {
+        if entries.key == GLOBAL_SEQUENCE.as_bytes() {
             let range = entries.value_range();
             return (range.len() == 8).then_some(range);
         }

@@ -200,7 +200,7 @@ fn blocks_of<const N: usize>(
             return Err(file.unsupported(format!("an index of a user's own, {name}")));
         }
         if let Some(at) = names.iter().position(|name| *name == named.name()) {
-            blocks[at] = Some(named.handle());
+            blocks[at] = Some(named.handle);
         }
     }
     Ok(blocks)

@@ -37,7 +37,7 @@ impl Store {
     pub fn write(&self, sequence: u64, value_bytes: usize) {
         let mut batch = WriteBatch::new();
         batch.put(Store::key(sequence), vec![7; value_bytes]);
-        self.memtable.apply(&DecodedBatch::trusted(sequence, 1, batch.entries()));
+        self.memtable.apply(&DecodedBatch::trusted(sequence, 1, &batch.entries));
         self.published.publish(sequence);
     }
 

@@ -92,9 +92,11 @@ enum Source {
 /// The entries that are written and looked up.
 #[derive(Debug)]
 pub struct Data {
-    count: u64,
+    /// Number of entries.
+    pub count: u64,
     source: Source,
-    value_bytes: usize,
+    /// Bytes of each value.
+    pub value_bytes: usize,
     pool: Vec<u8>,
 }
 
@@ -134,11 +136,6 @@ impl Data {
         Data { count, source, value_bytes, pool }
     }
 
-    /// Number of entries.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
     /// Bytes of all keys and values.
     pub fn bytes(&self) -> u64 {
         let mut key = Vec::new();
@@ -151,11 +148,6 @@ impl Data {
             Source::Listed(..) => (0..self.count).map(key_bytes).sum(),
         };
         keys + self.count * self.value_bytes as u64
-    }
-
-    /// Bytes of each value.
-    pub fn value_bytes(&self) -> usize {
-        self.value_bytes
     }
 
     /// Replaces `key` by the key of entry `n`. From [`Data::count`] on these are new keys.
@@ -218,7 +210,7 @@ mod tests {
             make(data, n, &mut key);
             key
         };
-        (0..data.count()).map(key).collect()
+        (0..data.count).map(key).collect()
     }
 
     #[test]

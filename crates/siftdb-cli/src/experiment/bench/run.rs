@@ -121,7 +121,7 @@ pub fn run(
         store,
         data,
         workload: *workload,
-        sampler: Sampler::new(distribution, data.count()),
+        sampler: Sampler::new(distribution, data.count),
         hit_ratio: workload.hit_ratio.unwrap_or(settings.hit_ratio),
         batch: settings.batch,
         sync: settings.sync || workload.sync,
@@ -131,7 +131,7 @@ pub fn run(
             Start::EmptyShuffled => data.shuffled(settings.seed),
         },
         position: AtomicUsize::new(0),
-        entries: AtomicU64::new(data.count()),
+        entries: AtomicU64::new(data.count),
         running: AtomicUsize::new(0),
     };
     std::thread::scope(|scope| {

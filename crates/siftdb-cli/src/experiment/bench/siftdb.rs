@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// An open database of siftdb and the file system that it is on.
 #[derive(Debug)]
 pub struct SiftdbStore {
-    db: Db,
+    /// The database.
+    pub db: Db,
     env: Arc<dyn Env>,
     fill_cache: bool,
 }
@@ -25,11 +26,6 @@ impl SiftdbStore {
     /// The same, whose reads keep no block in the cache of the database.
     pub fn without_filling_the_cache(self) -> Self {
         SiftdbStore { fill_cache: false, ..self }
-    }
-
-    /// The database.
-    pub fn db(&self) -> &Db {
-        &self.db
     }
 }
 
