@@ -34,6 +34,7 @@ use crate::tree::version::DeletingTables;
 const STEPS: usize = 2;
 
 /// The range deletes of a scan.
+#[derive(Default)]
 pub(crate) struct RangeDeleteIter {
     /// The sources with range deletes, newest first.
     sources: Vec<DeleteSource>,
@@ -205,16 +206,7 @@ impl RangeDeleteIter {
 
     /// Without sources, for a view of so many memtables and tables of level 0.
     fn with_ranks(memtables: usize, level0_tables: usize) -> Self {
-        RangeDeleteIter {
-            sources: Vec::new(),
-            memtables,
-            level0_tables,
-            children: Vec::new(),
-            coverage: None,
-            rank: 0,
-            steps: 0,
-            only_steps: false,
-        }
+        RangeDeleteIter { memtables, level0_tables, ..RangeDeleteIter::default() }
     }
 
     /// Adds the next child of the merge: entries of the memtable that has `age` newer ones, all

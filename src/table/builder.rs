@@ -48,7 +48,7 @@ use std::time::Instant;
 const FILTER_REFUSED_MAX: u64 = 4 << 20;
 
 /// How a table is written. Each table records what a reader needs to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TableOptions {
     /// The keyspace that the table is of.
     pub keyspace: KeyspaceLabel,

@@ -60,7 +60,7 @@ pub(crate) struct Expected {
 }
 
 /// The entries and damage found in a table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Salvaged {
     pub table_id: u64,
     /// The keyspace that it is of, by its properties or else by its header, if one can be read.
@@ -122,11 +122,8 @@ pub(crate) fn salvage(
         found: Salvaged {
             table_id,
             keyspace,
-            keyspace_name: None,
-            entries: 0,
-            range_deletes: RangeDeletes::default(),
             expected_entries: expected.entries,
-            lost: Vec::new(),
+            ..Salvaged::default()
         },
     };
     rescue.run()?;

@@ -74,7 +74,8 @@ pub(crate) fn remove_tables(env: &dyn Env, directory: &Path, tables: &[FileMeta]
     }
 }
 
-/// Durable and open tables for one level.
+/// Durable and open tables for one level. The default has none: for an edit that only removes or
+/// moves tables.
 #[derive(Debug, Default)]
 pub(crate) struct NewTables {
     /// The level that they were opened for.

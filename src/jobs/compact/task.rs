@@ -35,7 +35,7 @@ use std::ops::Range;
 /// stay apart, each is more than twice as large as all later ones together.
 const NEIGHBOUR_FACTOR: u64 = 2;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct CompactionTask {
     /// Where the inputs are.
     pub input_level: usize,
@@ -94,8 +94,7 @@ impl CompactionTask {
             inputs,
             between,
             overlapping,
-            older: Vec::new(),
-            trivial_move: false,
+            ..CompactionTask::default()
         };
         // A moved table is not cut. One that overlaps too much of the next level would make its own
         // later compaction too large.
@@ -124,10 +123,8 @@ impl CompactionTask {
             output_level: level,
             below: tables_below(levels, level, &inputs, &[]),
             inputs,
-            between: Vec::new(),
-            overlapping: Vec::new(),
             older,
-            trivial_move: false,
+            ..CompactionTask::default()
         }
     }
 

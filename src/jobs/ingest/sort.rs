@@ -10,11 +10,10 @@
 //! Dropped, the sorter removes its runs; after a crash the next session removes them.
 
 use crate::base::error::{Error, Result};
-use crate::base::events::delivery::Events;
 use crate::base::filename::FileName;
 use crate::base::iterator::api::{Direction, InternalIterator};
 use crate::base::iterator::merging::MergingIter;
-use crate::base::key::{KeyspaceLabel, ValueKind, put_internal_key, user_key};
+use crate::base::key::{ValueKind, put_internal_key, user_key};
 use crate::base::sync::Arc;
 use crate::env::directory_lock::DirectoryLock;
 use crate::env::handle::FilePool;
@@ -30,7 +29,6 @@ use crate::table::reader::{Table, TableContext};
 use crate::tree::file_meta::FileMeta;
 use crate::tree::handle::{ObsoleteFiles, TableHandle};
 use crate::tree::level_iter::LevelIter;
-use siftdb_filter::construction::Construction;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -239,17 +237,11 @@ impl LoadSorter {
         let file = self.engine.context.env.create_new(&path);
         let file = file.map_err(|error| Error::io("create_new", &path, error))?;
         let options = TableOptions {
-            keyspace: KeyspaceLabel::default(),
-            databases: Vec::new(),
             block_bytes: BLOCK_BYTES,
             restart_interval: RESTART_INTERVAL,
-            hash_index: false,
-            index_partition_bytes: 0,
             compression: Compression::None,
-            filter: None,
-            construction: Construction { verify: false, budget: None },
             write_bytes: 1 << 20,
-            events: Events::default(),
+            ..TableOptions::default()
         };
         Ok((number, TableBuilder::new(file, path, new_table_id(), options)))
     }

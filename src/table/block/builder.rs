@@ -45,7 +45,7 @@ const ANCHOR_COST: usize = 64;
 pub(crate) const HASH_INDEX_FLAG: u32 = 1 << 31;
 
 /// Builds blocks one after the other, and reuses its memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
     restart_interval: usize,
     internal_keys: bool,
@@ -92,21 +92,10 @@ impl BlockBuilder {
     pub(crate) fn new(restart_interval: usize) -> Self {
         BlockBuilder {
             restart_interval: restart_interval.clamp(1, RESTART_INTERVAL_MAX),
-            internal_keys: false,
-            hash_index: false,
-            buffer: Vec::new(),
-            finished: Vec::new(),
             restarts: vec![0],
-            since_restart: 0,
-            last_shared: 0,
-            last_key: Vec::new(),
-            entries: 0,
-            parts: Vec::new(),
             anchor: usize::MAX,
-            beyond_anchor: 0,
             smallest_trailer: u64::MAX,
-            largest_trailer: 0,
-            fingerprints: Vec::new(),
+            ..BlockBuilder::default()
         }
     }
 
