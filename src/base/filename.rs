@@ -3,12 +3,12 @@
 //! | name | what |
 //! |---|---|
 //! | `CURRENT` | names the current manifest |
-//! | `LOCK` | locked while a process has the database open; never removed |
+//! | `LOCK` | locked while a process has the database open; only `destroy` removes a used one |
 //! | `STATS` | counters kept across openings; advisory |
 //! | `MANIFEST-000007` | log of version edits |
-//! | `000012.wal` | write-ahead log of one memtable |
+//! | `000012.wal` | write-ahead log of all keyspaces |
 //! | `000013.sst` | table |
-//! | `000014.tmp` | a file that is written first and renamed afterwards |
+//! | `000014.tmp` | a file to be renamed, a run of a bulk load, or a test of the disk's space |
 //!
 //! Numbers come from one counter and are never reused. [`parse`] accepts exactly the names that
 //! [`FileName`] prints. siftdb never touches a file with another name.

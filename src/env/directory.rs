@@ -1,7 +1,7 @@
 //! The directory of a database: its lock, the files of siftdb in it, and the folder `lost`.
 //!
 //! `db::open`, `checkpoint` and `repair` use it. Files whose names siftdb does not write are
-//! ignored, and LOCK is never removed.
+//! ignored.
 //!
 //! [`keep_in_lost`] durably gives a file a second name in the folder `lost`, or a copy where the
 //! file system has no hard links. At every moment the file has its old name, the new one, or both,

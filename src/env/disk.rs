@@ -7,8 +7,8 @@
 //! through `uninterrupted`.
 //!
 //! Locks are those of `File::try_lock`: they belong to the open file, exclude other handles of
-//! this process too, and end when the process dies. The lock file is never removed: two processes
-//! could then lock two files that had the same name.
+//! this process too, and end when the process dies. Unlocking leaves the lock file in place: if it
+//! were removed, two processes could lock two files that had the same name.
 #![expect(clippy::disallowed_methods, reason = "all access to real files is made here")]
 
 use crate::base::process::Process;

@@ -1,9 +1,9 @@
 //! All access to files goes through an [`Env`].
 //!
 //! [`DiskEnv`] makes the calls on the real file system. `MapEnv` (feature `mmap`) does the same and
-//! reads tables through memory maps. [`MemEnv`] is a file system in memory that
-//! can lose power. [`EnvLayer`] is what an Env on top of another one implements. The feature
-//! `inspect` adds `CountingEnv`, and `testing` environments that fail and crash on purpose.
+//! reads tables through memory maps. [`MemEnv`] is a file system in memory that can lose power. An
+//! Env on top of another one implements [`EnvLayer`]. The feature `inspect` adds `CountingEnv`, and
+//! `testing` environments that fail and crash on purpose.
 //!
 //! Inside, `directory`, `directory_lock` and `foreign` are the directory of a database, its lock,
 //! and the refusal of databases of other programs. `handle` opens files on demand and bounds the

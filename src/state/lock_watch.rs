@@ -7,7 +7,7 @@
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use std::time::{Duration, Instant};
 
-/// From a write to the comparison of `LOCK` after it, unless both workers are busy.
+/// From a write to the comparison of `LOCK` after it, unless all workers are busy.
 const LOCK_WATCH_TIME: Duration = Duration::from_millis(100);
 
 /// Whether `LOCK` is to be compared, and when.

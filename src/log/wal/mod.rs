@@ -1,11 +1,12 @@
-//! The write-ahead log: one file per memtable, deleted once its memtable is in a table.
+//! The write-ahead log of all keyspaces. A switch of memtables begins the next file. A file is
+//! removed once every memtable that began in it or before it is in a table.
 //!
 //! A log is a record file (see `record`). Payload of a record:
 //!
 //! ```text
 //! record := synced_through: varint  body  kind: u8
 //! start  (1) := previous log: varint  its last sequence: varint  first sequence: varint
-//!               manifest number: varint  its synced bytes: varint
+//!               manifest number: varint  its synced bytes: varint  epoch: varint  database id: 16
 //! batch  (2) := a write batch, see `write_batch`
 //! loads  (3) := (table id: u64  sequence: varint)+
 //! ```
