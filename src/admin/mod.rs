@@ -1,9 +1,9 @@
 //! Administration of a database.
 //!
-//! `verify` checks everything; `repair` makes a sound database from a damaged one, and `checkpoint`
-//! one at a moment of this one; `offline` installs both. `manual` flushes, compacts and
-//! rebuilds filters on request. `destroy` removes a database. `filter_report` has the facts about
-//! filters; `siftdb-cli` says what they mean. `inspect` prints any file as text.
+//! `verify` checks everything; `repair` makes a sound database from a damaged one; `checkpoint`
+//! makes a live copy of an open one; `offline` installs what these two make. `manual` flushes,
+//! compacts and rebuilds filters on request. `destroy` removes a database. `filter_report` has the
+//! facts about filters; `siftdb-cli` says what they mean. `inspect` prints any file as text.
 
 #[cfg(feature = "testing")]
 pub(crate) mod test_ingest;

@@ -341,10 +341,10 @@ impl Keyspace {
         manual::compact_range(self.engine(), &self.state, &range.into_bounds(), options)
     }
 
-    /// Rewrites the tables of this keyspace whose filter differs from its settings (or all tables),
-    /// and waits.
-    /// Returns how many tables there were to rewrite. Other threads may read and write at the same
-    /// time. Compactions that are due alternate with the rebuild, so writers do not have to wait.
+    /// Rewrites the tables of this keyspace whose filter is damaged or differs from its settings,
+    /// or all tables, and waits. Returns how many tables there were to rewrite. Other threads may
+    /// read and write at the same time. Compactions that are due alternate with the rebuild, so
+    /// writers do not have to wait.
     ///
     /// A table is rewritten at its level and gets the filter of that level. Tables of level 0 go
     /// down to level 1, together with the tables that share keys with them. If a compaction moves a

@@ -41,10 +41,10 @@
 //!   where it has room; else level 0. Filters and compression are those of the keyspace. A
 //!   [`CompactionFilter`] meets the entries when a compaction does.
 //! - **Cost:** a second thread compresses, writes and syncs, where the machine has one. In memory
-//!   are about 1.5 MiB of blocks, and the indexes and filter keys of two tables. Others read
-//!   and write during the load. In the last step writers wait for some syncs. If keys of the load
-//!   were written since a first flush a moment before, or the load goes to level 0, they wait for
-//!   a flush of this keyspace, too.
+//!   are up to 3 MiB of blocks, and the indexes and filter keys of two tables. Others read and
+//!   write during the load. In the last step writers wait for some syncs. They also wait for a
+//!   flush of this keyspace if the load goes to level 0, or if keys of the load were written
+//!   after a first flush a moment before.
 //! - **Followers and watches:** a [`Follower`] shows a load whole. [`Follower::changes`] and a
 //!   [`Watch`] have one [`ChangedEntry::Load`] in place of its entries, which no log has.
 //! - **Repair:** all entries have one sequence number, which the manifest and the logs know and the

@@ -133,8 +133,8 @@ pub(crate) struct CompactionToken<'a> {
 }
 
 impl<'a> CompactionToken<'a> {
-    /// Waits until no other compaction runs, and has none begin. The workers take no further task
-    /// meanwhile: under a steady load there is always a next one.
+    /// Waits until no other compaction runs, and has none begin. While it waits, the workers take
+    /// no further task: under a steady load there is always a next one.
     ///
     /// # Errors
     /// `Closed` if the database is closed in the meantime.

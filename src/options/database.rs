@@ -127,8 +127,9 @@ options! {
         /// begins to write.
         keep_log_bytes(bytes: u64) = 0, in 0..=1 << 50;
 
-        /// Give each memtable a filter, so that lookups of keys it does not have skip its skip
-        /// list. It grows with the memtable, up to 1/48 of the write buffer. Default: true.
+        /// Give each memtable filters, so that lookups of keys it does not have skip its skip
+        /// lists. They grow with the memtable, to about 1/24 of its bytes, at most 1/12. Default:
+        /// true.
         memtable_filter(yes: bool) = true;
 
         /// Check each finished filter against the keys that it was built from: a bit that memory or

@@ -2,8 +2,8 @@
 //!
 //! A block of `name -> value`, names sorted, values varints or text. `builder` writes it; the
 //! metaindex names it. It records the policy, layout and keys of the filter, so a reader need not
-//! guess. Unknown names are ignored, so later versions may add some. A property that changes what
-//! the data means (`range_deletes`) makes this version refuse the table.
+//! guess. Unknown names are ignored, so later versions may add some. What changes the meaning of
+//! the data is a required feature (`features.rs`): a reader that lacks it refuses the table.
 
 use crate::base::coding::{get_varint, put_varint};
 use crate::base::expiry::split_expiring;

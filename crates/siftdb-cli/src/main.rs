@@ -103,7 +103,8 @@ enum Command {
     /// Write entries from a file or from another store's files
     ///
     /// A database that is missing, or whose directory is empty, appears whole in the end, or not
-    /// at all. In a mount point it is written in place. A LevelDB database is not changed.
+    /// at all. In a mount point it is written in place. Databases of LevelDB and RocksDB are not
+    /// changed.
     Import(import::Import),
     /// Print the value of a key, or the entries of several keys
     Get(entry::Get),

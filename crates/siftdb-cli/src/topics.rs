@@ -123,7 +123,7 @@ result! {
         ///   lines     KEY TAB VALUE with escapes, see `siftdb help bytes`: scan, get of
         ///             several keys, load, export and import as tsv
         ///   jsonl     an object a line, with keyspaces, settings, expiry: export, import
-        ///   mdb       what LMDB's mdb_dump and Berkeley DB's db_dump print: export, import
+        ///   mdb, bdb  what LMDB's mdb_dump and Berkeley DB's db_dump print: export, import
         ///   ldb       what RocksDB's `ldb dump --hex` prints: import
         ///   leveldb   a directory of LevelDB, which is not changed: import, filter stats
         ///   rocksdb   a directory of RocksDB, which is not changed: import, filter stats

@@ -1,6 +1,6 @@
 //! [`Events`]: takes events from everywhere in a database and calls the user's listener.
 //!
-//! [`Events::note`] puts an event at the end of a list, under a lock that is never held during
+//! [`Events::emit`] puts an event at the end of a list, under a lock that is never held during
 //! anything else. So it may be called with any lock held, and the list has the order in which
 //! things happened under those locks. The thread `siftdb-events` takes the events from there and
 //! calls the listener without a lock. Without a listener there is no thread, and an event is not

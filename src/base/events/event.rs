@@ -194,7 +194,8 @@ pub enum Event {
         path: PathBuf,
         /// Bytes of the log before it.
         old_bytes: u64,
-        /// How long it took to create the new one, durably. Writers waited for it.
+        /// How long writers waited for it: for one record, or, if no log was made ahead of need,
+        /// for a durable file.
         duration: Duration,
     },
     /// Writes stop or slow down.

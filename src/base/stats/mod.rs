@@ -10,7 +10,7 @@
 //! - *not consulted*: the table was searched without asking a filter, because it has none, its
 //!   filter could not be read, or the read switched filters off.
 //! - *not paying*: the last level was searched without asking its filter, because many lookups in
-//!   a row had found their keys there (`counters`).
+//!   a row had found their keys there (`tree/version.rs`).
 //! - observed FPR = false positives / (false positives + negatives): of the lookups of keys the
 //!   table does not have, the share that the filter let through.
 

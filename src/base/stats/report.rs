@@ -410,7 +410,7 @@ impl LevelStats {
         self.prefix_negatives + self.prefix_positives
     }
 
-    /// How often scans asked filters for a prefix.
+    /// How often scans asked the filters of a table for their range.
     #[must_use]
     pub fn scan_checks(&self) -> u64 {
         self.scan_negatives + self.scan_positives
