@@ -53,7 +53,7 @@
 //! | [Transactions](guide::transactions) | [`Keyspace::transact`], conflicts, changes of one key |
 //! | [Expiry](guide::expiry) | entries that disappear at a time; [`CompactionFilter`] |
 //! | [Bulk loads](guide::bulk_loads) | [`Keyspace::ingest`]: sorted entries become tables |
-//! | [Backup](guide::backup) | [`Db::checkpoint`] beside writers |
+//! | [Backup](guide::backup) | [`Db::checkpoint`] while others write |
 //! | [Followers](guide::followers) | other processes read while one writes: [`Follower`] |
 //! | [Watches](guide::watches) | the writes of an open database, as they are committed: [`Watch`] |
 //! | [Operations](guide::operations) | verify, repair, events, counters, spans |

@@ -97,7 +97,8 @@ pub enum Error {
         /// The failure that became the background error.
         cause: Arc<Error>,
     },
-    /// The logs hold more than a read-only opening may keep in memory, and it must not flush them.
+    /// The logs hold more than a read-only opening or a follower may keep in memory, and neither
+    /// may flush them.
     LogsTooLarge {
         /// The directory of the database.
         directory: PathBuf,
@@ -108,7 +109,7 @@ pub enum Error {
         /// [`Options::read_only_log_bytes_max`]: crate::Options::read_only_log_bytes_max
         bytes_max: u64,
     },
-    /// The database was opened by `open_read_only`, and this call would write.
+    /// The database was opened read-only or is followed, and this call would write.
     OpenedReadOnly,
     /// `close` was called on this database.
     Closed,

@@ -540,7 +540,7 @@ impl Db {
     }
 
     /// As [`Db::close`], and the directory is free when this returns, whatever iterators, cursors,
-    /// snapshots and transactions exist: each further step of them answers `Closed`. For programs
+    /// snapshots and transactions exist: each further step of them returns `Closed`. For programs
     /// that do not know when these are dropped, as in languages with a garbage collector.
     ///
     /// It waits for calls under way that write: flushes, compactions, installs of bulk loads,

@@ -224,8 +224,9 @@ impl Follower {
     ///   [`Watch`](crate::Watch) has it); nor is what expires, what a compaction filter removes, or
     ///   the creation of a keyspace.
     /// - All writes of a batch are there at one read point: none of them is left for a later one.
-    /// - A bulk load is one change, [`ChangedEntry::Load`](crate::ChangedEntry::Load), which says
-    ///   what to read again.
+    /// - A bulk load, and a batch that creates or drops keyspaces, is
+    ///   [`ChangedEntry::Load`](crate::ChangedEntry::Load), which says what to read again: once, or
+    ///   once for each keyspace.
     ///
     /// # Errors
     /// `ChangesGone` names the first sequence that is there after a gap: read the database again,

@@ -1,4 +1,4 @@
-//! Bulk loads: [`TableWriter`], and what [`Keyspace::ingest`] takes and answers.
+//! Bulk loads: [`TableWriter`], and what [`Keyspace::ingest`] takes and returns.
 
 use crate::base::error::Result;
 use crate::base::expiry::{Expiry, clock_millis};
@@ -75,10 +75,10 @@ impl<K: AsRef<[u8]>, V: AsRef<[u8]>> IngestEntry for Result<(K, V)> {
 ///
 /// Nothing is in the database before [`finish`](TableWriter::finish) returns. Dropped before that,
 /// the writer removes its files; if the process dies, the next opening that writes removes them.
-/// After an error all further calls answer the same error.
+/// After an error all further calls return the same error.
 ///
 /// It keeps the database open, as a handle does. After [`Db::close`](crate::Db::close) its calls
-/// answer `Closed`, and the directory stays locked until it is dropped, or until
+/// return `Closed`, and the directory stays locked until it is dropped, or until
 /// [`Db::close_now`](crate::Db::close_now).
 ///
 /// ```

@@ -67,7 +67,7 @@ const RUNS_MAX: u32 = 100;
 ///
 /// # What is guaranteed
 /// Transactions are *strictly serializable*: all of them, together with single reads and writes,
-/// answer as if each had happened at one moment between its begin and its end. A transaction that
+/// behave as if each had happened at one moment between its begin and its end. A transaction that
 /// writes nothing is never refused and costs nothing at its commit: its moment is its begin. A
 /// write without a read conflicts with nothing. Writes that are no transactions, range deletes and
 /// the drop of a keyspace count as writes; that an entry expires does not.

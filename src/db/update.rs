@@ -12,8 +12,8 @@ impl Keyspace {
     /// Writes `new` under `key` if its value is `expected`, as one step. `None` means no
     /// value: as `expected` the key must be absent, and as `new` it is deleted.
     ///
-    /// The answer is `Ok(Ok(()))` if `new` was written, and `Ok(Err(value))` with the value that
-    /// was there instead.
+    /// Returns `Ok(Ok(()))` if `new` was written, and otherwise `Ok(Err(value))` with the value
+    /// that was there.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -95,9 +95,9 @@ impl Keyspace {
     }
 
     /// Replaces the value of `key` by what `change` makes of it, as one step; `None` means no
-    /// value. Answers the value that was replaced. `change` is called again if others wrote `key`
-    /// meanwhile, and its last answer counts. So it must not write `key` itself: that would be a
-    /// reason to call it again each time.
+    /// value. Returns the value that was replaced. `change` is called again if others wrote `key`
+    /// in the meantime, and its last result counts. So it must not write `key` itself: then it
+    /// would be called again each time.
     ///
     /// ```
     /// # fn main() -> siftdb::Result<()> {
@@ -133,8 +133,8 @@ impl Keyspace {
         self.alter(key.as_ref(), options, |old| Some(change(old))).map(|(old, _)| old)
     }
 
-    /// Gives `key` the value that `choose` answers to its old one: none is a deletion, and no
-    /// answer leaves it. Answers the old value, and whether `choose` answered.
+    /// Gives `key` the value that `choose` returns for its old one. `Some(None)` is a deletion, and
+    /// `None` leaves the key as it is. Returns the old value, and whether `choose` returned `Some`.
     fn alter<V: AsRef<[u8]>>(
         &self,
         key: &[u8],

@@ -46,7 +46,7 @@
 //!   flush of this keyspace if the load goes to level 0, or if keys of the load were written
 //!   after a first flush a moment before.
 //! - **Followers and watches:** a [`Follower`] shows a load whole. [`Follower::changes`] and a
-//!   [`Watch`] have one [`ChangedEntry::Load`] in place of its entries, which no log has.
+//!   [`Watch`] have [`ChangedEntry::Load`] in place of its entries, which no log has.
 //! - **Repair:** all entries have one sequence number, which the manifest and the logs know and the
 //!   tables do not: a repair without both puts such tables into `lost` and reports them as a loss.
 //!

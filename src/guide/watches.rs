@@ -37,9 +37,9 @@
 //!   before you store a sequence outside of the database. A loss of power takes writes that no sync
 //!   covers, and their numbers are given again. After a repair old changes are gone.
 //! - **What is no single write:** [`ChangedEntry::Load`] says which range came as tables, of a bulk
-//!   load or of a batch that created keyspaces. [`ChangedEntry::DropKeyspace`] comes after the last
-//!   write to a keyspace. For drops while there was no watch, compare [`Db::keyspaces`]. No change
-//!   tells of expiry.
+//!   load or of a batch that created or dropped keyspaces. [`ChangedEntry::DropKeyspace`] comes
+//!   after the last write to a keyspace. For drops while there was no watch, compare
+//!   [`Db::keyspaces`]. No change tells of expiry.
 //! - **Another process** has the same changes by [`Follower::wait`] and [`Follower::changes`].
 //!
 //! [`ChangedEntry::DropKeyspace`]: crate::ChangedEntry::DropKeyspace

@@ -1,7 +1,7 @@
 //! [`Explain`]: what one lookup did, from a trace of the real read path.
 //!
-//! `explain` runs `point::get` itself, with a trace, so it can neither drift from the lookup nor
-//! flatter it; it counts in the statistics and warms the cache like any other lookup.
+//! `explain` runs `point::get` itself, with a trace. It counts in the statistics and warms the
+//! cache like any other lookup.
 
 use crate::base::error::Result;
 use crate::base::key::{Lookup, SequenceNumber};

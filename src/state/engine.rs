@@ -61,8 +61,8 @@ impl Engine {
         self.catalog.hold()?.check(&*self.context.env)
     }
 
-    /// Ends what `close` leaves: gives the directory free, whatever iterators, snapshots and loads
-    /// there are. Reads that are under way end with their result, because files of tables never
+    /// Ends what `close` leaves: frees the directory, whatever iterators, snapshots and loads there
+    /// are. Reads that are under way end with their result, because files of tables never
     /// change, or with `Closed`, because no file can be opened any more.
     pub(crate) fn end(&self) {
         self.context.ended.store(true, Ordering::SeqCst);
