@@ -2,9 +2,9 @@
 //!
 //! Commands answer an [`Outcome`]. `main` gives a failure to [`Failure::report`], the only place
 //! that prints it, so every sentence appears once on standard error. With `--json` a failure is an
-//! object there, one a line: `{"format":1,"error":{...}}`. `siftdb --help` documents the exit
-//! codes: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 done with losses. A closed pipe is
-//! not a failure, because its reader has finished.
+//! object there, one a line: `{"format":1,"error":{...}}`. `siftdb help exit-codes` documents the
+//! exit codes: 1 not found, 2 usage, 3 damaged files, 4 the rest, 5 done with losses. A closed pipe
+//! is not a failure, because its reader has finished.
 
 use crate::described::result;
 use crate::json::{Bytes, ErrorFields, FORMAT, sentence};

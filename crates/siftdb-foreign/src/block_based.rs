@@ -1,5 +1,5 @@
 //! A filter block with a filter for each window of data offsets, as LevelDB writes it.
-//! `table/filter/block_based.rs` describes the layout, which siftdb's own tables can have too.
+//! `siftdb-filter/block_based.rs` describes the layout, which tables of siftdb can have too.
 
 use siftdb_filter::block_based::{Window, each_window, window_bytes, window_of};
 use siftdb_filter::bloom::leveldb::{NAME, may_match};

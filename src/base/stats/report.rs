@@ -159,7 +159,8 @@ report! {
         EntriesExpired: entries_expired,
         /// Entries that compaction filters removed or replaced.
         EntriesFiltered: entries_filtered,
-        /// Compactions whose tables would break the order of a level, so that they were discarded.
+        /// Compactions whose tables would break the order of a level, or whose keys do not ascend:
+        /// their tables were discarded.
         CompactionsRefused: compactions_refused,
         /// Tables moved down without rewriting.
         TrivialMoves: trivial_moves,
@@ -171,7 +172,7 @@ report! {
         Level0Stalls: level0_stalls,
         /// Nanoseconds of these stalls.
         Level0StallNanos: level0_stall_nanos,
-        /// Writes stopped because earlier memtables are not flushed yet.
+        /// Writes stopped because memtables or logs wait for their flush.
         MemtableStalls: memtable_stalls,
         /// Nanoseconds of these stalls.
         MemtableStallNanos: memtable_stall_nanos,
