@@ -218,10 +218,6 @@ fn memory_bytes() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// The limit is what the options allow for write buffers and cache. Half as much again is for
-/// memtables that were just flushed and for what the allocator loses to fragmentation. Another 8
-/// MiB are for tables being written and read. The allocator has one arena, because the number of
-/// its arenas does not depend on siftdb.
 /// A transaction that takes as much memory as it may, and is refused.
 fn large_transaction(db: &Db, place: usize) {
     let transaction = db.transaction();
@@ -232,6 +228,10 @@ fn large_transaction(db: &Db, place: usize) {
     drop(transaction);
 }
 
+/// The limit is what the options allow for write buffers and cache. Half as much again is for
+/// memtables that were just flushed and for what the allocator loses to fragmentation. Another 8
+/// MiB are for tables being written and read. The allocator has one arena, because the number of
+/// its arenas does not depend on siftdb.
 #[test]
 fn memory_stays_within_the_options_under_mixed_load() {
     const MEMORY: u64 = 16 << 20;

@@ -19,8 +19,8 @@ use siftdb_filter::cache_line::{LINE_BYTES, prefetch};
 use siftdb_filter::hash::xxph3_64;
 use std::ops::Deref;
 
-/// More entries have a directory behind the block.
-const NEAR_ENTRIES_MAX: usize = 50;
+/// From this many entries on, the directory is after the bytes of the block.
+const FAR_ENTRIES_MIN: usize = 50;
 
 /// Three lines. A slot is read as four bytes, so the last one has a byte more.
 const NEAR_BYTES: usize = 3 * LINE_BYTES;
@@ -245,7 +245,7 @@ fn slots_for(entries: usize) -> usize {
     match entries {
         0 => 0,
         // A quarter of the slots stays empty.
-        NEAR_ENTRIES_MAX.. => entries + entries / 3 + 1,
+        FAR_ENTRIES_MIN.. => entries + entries / 3 + 1,
         _ => NEAR_SLOTS,
     }
 }
@@ -350,7 +350,7 @@ pub(crate) mod tests {
         for count in 0..users.len() {
             let slots = slots_for(count);
             assert!(count == 0 || slots > count, "one slot is empty");
-            assert_eq!(far_bytes(slots) == 0, count < NEAR_ENTRIES_MAX);
+            assert_eq!(far_bytes(slots) == 0, count < FAR_ENTRIES_MIN);
             for fingerprint in [0, 128, 255] {
                 let mut directory = [u8::MAX; 512];
                 for at in 0..count {
