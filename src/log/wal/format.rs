@@ -25,7 +25,7 @@ pub(crate) type LoadedTable = (u64, SequenceNumber);
 pub(crate) struct DatabaseIdentity {
     /// Drawn at random when the database was created.
     pub id: u128,
-    /// Raised whenever logs of before may not follow: by a repair, and by an update of a checkpoint.
+    /// Raised whenever older logs must not follow: by a repair, and by an update of a checkpoint.
     pub epoch: u64,
 }
 
