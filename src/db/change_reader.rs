@@ -68,7 +68,7 @@ impl ChangeReader {
         from: SequenceNumber,
         through: SequenceNumber,
     ) -> Result<Self> {
-        let mut tail = LogTail::new(Arc::clone(&context.env), &context.directory, 0, 0);
+        let mut tail = tail_of(context, 0, 0);
         let facts = facts(context);
         let logs = log_numbers(&our_files(&*context.env, &context.directory)?);
         let logs = tail.place_before(from, &logs, &facts)?;
@@ -89,7 +89,7 @@ impl ChangeReader {
     /// `Io`; `Corruption` of the log; `Missing`.
     pub(super) fn at(context: &Context, needed_log: u64, place: ChangePlace) -> Result<Self> {
         let ChangePlace { last, next, log, end } = place;
-        let mut tail = LogTail::new(Arc::clone(&context.env), &context.directory, log, last);
+        let mut tail = tail_of(context, log, last);
         let facts = facts(context);
         if end > 0 {
             tail.place_at(end, &facts)?;
@@ -208,4 +208,11 @@ fn pass(
 fn facts(context: &Context) -> ManifestFacts {
     let database = context.database;
     ManifestFacts { database, number: u64::MAX, ..ManifestFacts::default() }
+}
+
+/// A tail from `log` on, after the sequence `last`. Under a follower the writer may remove logs.
+/// For a watch they stay, and it must not take the writer's descriptors.
+fn tail_of(context: &Context, log: u64, last: SequenceNumber) -> LogTail {
+    let tail = LogTail::new(Arc::clone(&context.env), &context.directory, log, last);
+    if context.follows { tail } else { tail.holding_one_log() }
 }

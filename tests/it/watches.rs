@@ -698,6 +698,66 @@ impl RandomFile for BusyLog {
     }
 }
 
+/// An environment that counts the logs that are open to be read.
+#[derive(Clone, Debug, Default)]
+struct OpenLogs {
+    disk: MemEnv,
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl EnvLayer for OpenLogs {
+    fn inner(&self) -> &dyn Env {
+        &self.disk
+    }
+
+    fn open_random(&self, path: &Path) -> io::Result<Arc<dyn RandomFile>> {
+        let file = self.disk.open_random(path)?;
+        if path.extension().is_none_or(|end| end != "wal") {
+            return Ok(file);
+        }
+        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        Ok(Arc::new(OpenLog(file, Arc::clone(&self.now))))
+    }
+}
+
+#[derive(Debug)]
+struct OpenLog(Arc<dyn RandomFile>, Arc<AtomicUsize>);
+
+impl RandomFile for OpenLog {
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(offset, buffer)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}
+
+impl Drop for OpenLog {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// With the descriptors of all unread logs, the process had none left for the writer.
+#[test]
+fn a_late_watch_holds_few_logs_open() {
+    let env = OpenLogs::default();
+    let options = small_options().env(Arc::new(env.clone())).keep_log_bytes(1 << 30);
+    let db = options.open(HOME).unwrap();
+    let mut watch = db.watch().unwrap();
+    for number in 0..30 {
+        db.put(key(number), "v").unwrap();
+        db.flush().unwrap();
+    }
+    assert_eq!(ready(&mut watch).len(), 30);
+    assert_eq!(ready(&mut db.watch_from(15).unwrap()).len(), 16);
+    assert_eq!(puts(&ready(&mut db.watch_from(1).unwrap())).len(), 30);
+    let most = env.most.load(Ordering::SeqCst);
+    assert!((1..=4).contains(&most), "{most} logs were open");
+}
+
 /// Each write wakes every watch. One without changes looked again, however late it was.
 #[test]
 fn writes_elsewhere_do_not_lengthen_a_wait() {

@@ -3,7 +3,8 @@
 //! A [`LogTail`] keeps its place: the log, the end of the last record that it read, and the next
 //! sequence. Each [`LogTail::read`] hands out the batches that were appended since, over as many
 //! logs as there are, and reads only the appended bytes. It holds the log that it reads open,
-//! and opens all later ones before it reads, so it can finish logs that the writer removes.
+//! and opens all later ones before it reads, so it can finish logs that the writer removes. The
+//! tail of a watch only reads their starts: their files stay, and there may be thousands of them.
 //!
 //! Where a log ends is decided as in `recover`, except that a writer may be at work:
 //!
@@ -61,6 +62,30 @@ struct OpenLog {
     loads: BTreeMap<SequenceNumber, usize>,
 }
 
+/// A log after the one that is read.
+#[derive(Debug)]
+enum LaterLog {
+    Open(Box<OpenLog>),
+    /// Its start and its bulk loads. The file is opened again when it is its turn.
+    Known(WalStart, BTreeMap<SequenceNumber, usize>),
+}
+
+impl LaterLog {
+    fn start(&self) -> &WalStart {
+        match self {
+            LaterLog::Open(log) => &log.start,
+            LaterLog::Known(start, _) => start,
+        }
+    }
+
+    fn loads(&self) -> &BTreeMap<SequenceNumber, usize> {
+        match self {
+            LaterLog::Open(log) => &log.loads,
+            LaterLog::Known(_, loads) => loads,
+        }
+    }
+}
+
 /// The state of the beginning of a log.
 enum Beginning {
     /// The file does not exist, or has writes under a newer manifest than the one that was read.
@@ -112,7 +137,10 @@ pub(crate) struct LogTail {
     /// The next sequence; above `last + 1` only if the start of a log skips some.
     pub next: SequenceNumber,
     /// The logs after that, as far as they have a start record.
-    ahead: BTreeMap<u64, Box<OpenLog>>,
+    ahead: BTreeMap<u64, LaterLog>,
+    /// The files of these logs are open.
+    holds_later: bool,
+    /// The highest sequence that the manifest or a record says is durable.
     pub synced_through: SequenceNumber,
     /// The newest log whose start was read, and that start.
     newest: (u64, WalStart),
@@ -134,9 +162,16 @@ impl LogTail {
             last: after,
             next: after + 1,
             ahead: BTreeMap::new(),
+            holds_later: true,
             synced_through: 0,
             newest: (0, WalStart::default()),
         }
+    }
+
+    /// The same, but it holds only the log open that it reads. A later one that is gone when it is
+    /// its turn ends the reading with `StartOver`.
+    pub(crate) fn holding_one_log(self) -> Self {
+        LogTail { holds_later: false, ..self }
     }
 
     /// The number of the log that it reads; 0 before the first.
@@ -192,7 +227,9 @@ impl LogTail {
             if let Some((number, start)) = next {
                 let begins_after = start.previous_last_sequence;
                 if self.follows(&start) {
-                    self.enter(number)?;
+                    if !self.enter(number, &mut check)? {
+                        return Ok(TailEnd::StartOver { log: number });
+                    }
                     continue;
                 }
                 if begins_after < self.last && self.current.is_some() {
@@ -240,8 +277,9 @@ impl LogTail {
     fn next_log(&self) -> Option<(u64, WalStart)> {
         let (mut next, mut follows) = (None, SequenceNumber::MAX);
         for (number, log) in self.ahead.iter().rev() {
-            if log.start.previous_last_sequence <= follows {
-                (next, follows) = (Some((*number, log.start)), log.start.previous_last_sequence);
+            let start = *log.start();
+            if start.previous_last_sequence <= follows {
+                (next, follows) = (Some((*number, start)), start.previous_last_sequence);
             }
         }
         next
@@ -273,15 +311,31 @@ impl LogTail {
         LogFile::new(&self.directory, unread.or_else(own).unwrap_or(self.first_log))
     }
 
-    fn enter(&mut self, number: u64) -> Result<()> {
-        let Some(mut log) = self.ahead.remove(&number) else { return Ok(()) };
+    /// Goes on to this log. False if it is not there any more.
+    fn enter(&mut self, number: u64, check: &mut ConsistencyCheck<'_>) -> Result<bool> {
+        let mut log = match self.ahead.remove(&number) {
+            Some(LaterLog::Open(log)) => log,
+            Some(LaterLog::Known(known, _)) => match open_log(&*self.env, number, check)? {
+                Beginning::Start(log) if log.start == known => log,
+                _ => return Ok(false),
+            },
+            None => return Ok(false),
+        };
         log.cursor.reader.reload(log.end)?;
         self.ahead.retain(|later, _| *later > number);
         self.next = log.start.first_sequence;
         // After a bulk load this is a sequence that no log has.
         self.last = self.last.max(log.start.previous_last_sequence);
         self.current = Some(log);
-        Ok(())
+        Ok(true)
+    }
+
+    fn add_later(&mut self, number: u64, log: Box<OpenLog>) {
+        let later = match self.holds_later {
+            true => LaterLog::Open(log),
+            false => LaterLog::Known(log.start, log.loads),
+        };
+        self.ahead.insert(number, later);
     }
 
     /// Places a new tail where the batch with `sequence` is to be found, or at the first log from
@@ -315,7 +369,7 @@ impl LogTail {
             if later.is_some_and(|later| later.previous_log > number) {
                 break;
             }
-            self.ahead.insert(number, log);
+            self.add_later(number, log);
             self.first_log = number;
             (self.last, self.next) = (start.previous_last_sequence, start.first_sequence);
             later = Some(start);
@@ -337,12 +391,14 @@ impl LogTail {
         self.open_ahead(logs, &mut check).map(drop)
     }
 
-    /// The sequences from `first` on that open logs say are those of bulk loads, and how many
-    /// tables each load made.
+    /// The sequences from `first` on that this log and later ones say are those of bulk loads, and
+    /// how many tables each load made.
     pub(crate) fn loads(&self, first: SequenceNumber) -> BTreeMap<SequenceNumber, usize> {
         // The first log that names a load names all of its tables; later ones those that are left.
-        let open = self.current.iter().chain(self.ahead.values()).rev();
-        open.flat_map(|log| log.loads.range(first..))
+        let current = self.current.iter().map(|log| &log.loads);
+        let known = current.chain(self.ahead.values().map(LaterLog::loads)).rev();
+        known
+            .flat_map(|loads| loads.range(first..))
             .map(|(load, tables)| (*load, *tables))
             .collect()
     }
@@ -454,7 +510,7 @@ impl LogTail {
                     if number >= self.newest.0 {
                         self.newest = (number, log.start);
                     }
-                    self.ahead.insert(number, log);
+                    self.add_later(number, log);
                 }
             }
         }
