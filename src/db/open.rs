@@ -406,8 +406,8 @@ pub(super) fn assemble(
         empty_memtable,
         retired: Mutex::default(),
     };
-    let watched_log_bytes = LOG_BUFFERS_MAX * context.options.write_buffer_bytes as u64;
-    let writer = Writer::new(log, context.options.keep_log_bytes, watched_log_bytes);
+    let log_bytes_max = LOG_BUFFERS_MAX * context.options.write_buffer_bytes as u64;
+    let writer = Writer::new(log, context.options.keep_log_bytes, log_bytes_max);
     Ok(Engine { context, catalog, writer, jobs: Jobs::new(served.work) })
 }
 

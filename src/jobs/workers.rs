@@ -242,7 +242,7 @@ fn flush_worker(engine: &Engine) {
             |keyspace: &&Arc<KeyspaceState>| keyspace.scans_pass_tombstones.load(Ordering::Relaxed);
         tombstone_flushes.extend(engine.catalog.keyspaces.lock().iter().filter(is_passed).cloned());
         // A failure is already the background error; here it means that nothing is to be flushed.
-        flush_wanted |= session::switch_for_tombstones(engine, &tombstone_flushes).unwrap_or(false);
+        flush_wanted |= session::switch_for_flush(engine, &tombstone_flushes).unwrap_or(false);
         if flush_wanted {
             run_job(engine, &mut || {
                 if engine.catalog.immutable_bytes() > 0 {

@@ -2,8 +2,9 @@
 //! bytes all of them take.
 //!
 //! A log is needed as long as a memtable began in it or in an older one. A keyspace that rarely
-//! writes would keep old logs alive; the leader of the write queue flushes its memtable when all
-//! logs together are too long (`state/session.rs`).
+//! writes would keep old logs alive; its memtable is flushed when all logs together are too long
+//! (`state/session.rs`). Flushes and bulk loads begin logs, too, so there may be many short ones:
+//! each counts as a [`LOGS_MAX`]th of what all may have, at least.
 //!
 //! Logs that no memtable needs may be kept for followers: the newest ones, up to
 //! [`Options::keep_log_bytes`](crate::Options::keep_log_bytes). For watches of this process those
@@ -13,6 +14,10 @@
 use crate::log::wal::recover::LiveLog;
 use crate::tree::edit::FirstLog;
 use std::collections::{BTreeMap, VecDeque};
+
+/// About how many old logs are too long, however short they are. Each takes a file, and openings
+/// and followers open all of them.
+const LOGS_MAX: u64 = 64;
 
 /// The logs that may be needed, and those that are kept although they are not.
 #[derive(Debug, Default)]
@@ -25,6 +30,8 @@ pub(crate) struct LiveLogs {
     keep_bytes_max: u64,
     /// How many bytes of logs are kept while a watch has not read them.
     watched_bytes_max: u64,
+    /// What each old log counts as, at least.
+    log_bytes_min: u64,
     /// The log that each watch reads, by the number of the watch.
     watched: BTreeMap<u64, u64>,
     /// How many watches read each of these logs.
@@ -32,11 +39,13 @@ pub(crate) struct LiveLogs {
 }
 
 impl LiveLogs {
-    /// No logs. Keeps `keep_bytes_max` bytes of those that are not needed any more, and
-    /// `watched_bytes_max` of those that a watch has not read, if that is more.
-    pub(crate) fn new(keep_bytes_max: u64, watched_bytes_max: u64) -> Self {
-        let watched_bytes_max = watched_bytes_max.max(keep_bytes_max);
-        LiveLogs { keep_bytes_max, watched_bytes_max, ..LiveLogs::default() }
+    /// No logs. Those that memtables need may have `bytes_max`. Keeps `keep_bytes_max` bytes of
+    /// those that are not needed any more, and as many as the larger of both of those that a watch
+    /// has not read.
+    pub(crate) fn new(keep_bytes_max: u64, bytes_max: u64) -> Self {
+        let watched_bytes_max = bytes_max.max(keep_bytes_max);
+        let log_bytes_min = bytes_max / LOGS_MAX;
+        LiveLogs { keep_bytes_max, watched_bytes_max, log_bytes_min, ..LiveLogs::default() }
     }
 
     /// Adds a log that was begun. The one before has `previous_bytes` by now.
@@ -72,9 +81,10 @@ impl LiveLogs {
         self.live.front().copied()
     }
 
-    /// Bytes of all logs but the current one.
+    /// Bytes of all logs but the current one, which has none here. Short ones count as more.
     pub(crate) fn bytes(&self) -> u64 {
-        self.live.iter().map(|log| log.bytes).sum()
+        let old = self.live.iter().filter(|log| log.bytes > 0);
+        old.map(|log| log.bytes.max(self.log_bytes_min)).sum()
     }
 
     /// The first log that is needed if the oldest unflushed write is in log `number`; logs that are

@@ -93,23 +93,26 @@ pub(crate) fn begin_log(
     create_log(engine, log, log_file(engine, number)?, coming, &[])
 }
 
-/// Switches the memtables of `keyspaces` that should be flushed for their tombstones; true if it
-/// did.
+/// Switches the memtables of `keyspaces` that should be flushed for their tombstones, and those
+/// that hold a log if the logs are too long; true if it did. Writers look at the logs, too, but
+/// bulk loads begin logs without them.
 ///
 /// # Errors
 /// The failure of the new log; it becomes the background error.
-pub(crate) fn switch_for_tombstones(
-    engine: &Engine,
-    keyspaces: &[Arc<KeyspaceState>],
-) -> Result<bool> {
+pub(crate) fn switch_for_flush(engine: &Engine, keyspaces: &[Arc<KeyspaceState>]) -> Result<bool> {
     let needs_flush = |keyspace: &&Arc<KeyspaceState>| keyspace.needs_tombstone_flush();
-    if !keyspaces.iter().any(|keyspace| needs_flush(&keyspace)) {
+    // Only while none waits: the bounds of what waits hold here, too.
+    let is_long = full_and_long(engine).1 && engine.catalog.immutable_bytes() == 0;
+    if !is_long && !keyspaces.iter().any(|keyspace| needs_flush(&keyspace)) {
         return Ok(false);
     }
     // The holder of this lock acts as a leader of the write queue.
     let mut log = engine.writer.log.lock();
     engine.check_writable()?;
-    let due: Vec<_> = keyspaces.iter().filter(needs_flush).cloned().collect();
+    let mut due: Vec<_> = keyspaces.iter().filter(needs_flush).cloned().collect();
+    if is_long {
+        due.extend(full_keyspaces(engine));
+    }
     if log.current.is_none() || due.is_empty() {
         return Ok(false);
     }

@@ -66,10 +66,11 @@ pub(crate) struct LogState {
 }
 
 impl Writer {
-    /// The writer of a database whose history is where `log` says. Up to `keep_log_bytes` of old
-    /// logs are kept for followers, and up to `watched_log_bytes` for watches.
-    pub(crate) fn new(log: LogState, keep_log_bytes: u64, watched_log_bytes: u64) -> Self {
-        let live_logs = LiveLogs::new(keep_log_bytes, watched_log_bytes);
+    /// The writer of a database whose history is where `log` says. Old logs may have
+    /// `log_bytes_max` before memtables are flushed for them. Up to `keep_log_bytes` of them are
+    /// kept for followers, and up to the larger of both for watches.
+    pub(crate) fn new(log: LogState, keep_log_bytes: u64, log_bytes_max: u64) -> Self {
+        let live_logs = LiveLogs::new(keep_log_bytes, log_bytes_max);
         Writer {
             queue: Default::default(),
             log: RankedMutex::new(LockRank::Log, log),

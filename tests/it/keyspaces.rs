@@ -3,7 +3,9 @@
 
 use crate::support::model::Map;
 use crate::support::reads::{Contents, all_keyspaces, keyspace_reads};
-use crate::support::stores::{HOME, as_env, begun_logs, files, files_ending, open, small_options};
+use crate::support::stores::{
+    HOME, as_env, begun_logs, files, files_ending, open, small_options, until,
+};
 use siftdb::env::MemEnv;
 use siftdb::env::testing::{CrashModel, ENOSPC, Fault, FaultEnv, FaultKind};
 use siftdb::filter::FilterPolicy;
@@ -69,6 +71,29 @@ fn a_rare_writer_keeps_four_buffers_of_logs() {
         std::thread::yield_now();
     }
     assert_eq!(rare.get("k").unwrap().unwrap(), "v");
+}
+
+/// A flush or a load begins a log, however little the one before has. Those next to an idle
+/// keyspace stayed, and each opening read them.
+#[test]
+fn an_idle_keyspace_keeps_few_logs() {
+    let begin_log: [fn(&Keyspace, u32); 2] = [
+        |busy, n| {
+            busy.put(format!("{n:05}"), "v").unwrap();
+            busy.flush().unwrap();
+        },
+        |busy, n| drop(busy.ingest([(format!("{n:05}"), "v")]).unwrap()),
+    ];
+    for begin_log in begin_log {
+        let env = MemEnv::new();
+        let db = open(&env, &small_options()).unwrap();
+        let (idle, busy) = (db.keyspace("idle").unwrap(), db.keyspace("busy").unwrap());
+        idle.put("k", "v").unwrap();
+        (0..200).for_each(|n| begin_log(&busy, n));
+        until("few logs", || begun_logs(&env).len() < 100);
+        assert_eq!(idle.get("k").unwrap().unwrap(), "v");
+        assert_eq!(busy.iter().count(), 200);
+    }
 }
 
 /// What a dropped keyspace wrote no longer counts as a memtable, but its log does.
