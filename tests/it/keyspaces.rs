@@ -82,7 +82,7 @@ fn an_idle_keyspace_keeps_few_logs() {
             busy.put(format!("{n:05}"), "v").unwrap();
             busy.flush().unwrap();
         },
-        |busy, n| drop(busy.ingest([(format!("{n:05}"), "v")]).unwrap()),
+        |busy, n| _ = busy.ingest([(format!("{n:05}"), "v")]).unwrap(),
     ];
     for begin_log in begin_log {
         let env = MemEnv::new();
