@@ -106,7 +106,7 @@ fn directory() -> Place {
     ok(&["keyspace", "create", &db, "there"]);
     ok(&["checkpoint", &db, &place.path("backup")]);
     write(&place.path("keys"), b"key0001\nkey0002\n");
-    for format in ["jsonl", "tsv", "mdb"] {
+    for format in ["jsonl", "tsv", "mdb", "bdb"] {
         let entries =
             ok(&["export", &place.path("backup"), "--keyspace", "default", "--format", format]);
         write(&place.path(&format!("export.{format}")), entries.as_bytes());
